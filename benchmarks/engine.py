@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from measure import measure
 
-from s2sim.network.compiling import EFFORT, has_numba
-from s2sim.network.together import deliver_together_ps
+from s2sim.network.flow_table import SOLVER_EFFORT, has_numba
+from s2sim.network.fluid import solve_batch_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
 NIC_BPS = 12.5e9
@@ -50,11 +50,11 @@ def solve(topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.nd
     capacity, start_ps = cluster.fabric.rate_Bps / PS_PER_S, np.rint(start_s * PS_PER_S).astype(np.int64)
     if has_numba():
         # Once before, so that neither loading nor compiling is counted.
-        EFFORT.looks = 10**9
-        deliver_together_ps(routes, start_ps, sizes, capacity)
-    before, begin = EFFORT.looks, time.process_time()
-    deliver_together_ps(routes, start_ps, sizes, capacity)
-    return time.process_time() - begin, EFFORT.looks - before
+        SOLVER_EFFORT.visits = 10**9
+        solve_batch_ps(routes, start_ps, sizes, capacity)
+    before, begin = SOLVER_EFFORT.visits, time.process_time()
+    solve_batch_ps(routes, start_ps, sizes, capacity)
+    return time.process_time() - begin, SOLVER_EFFORT.visits - before
 
 
 def show(name: str, topology: str, fields: tuple[str, ...], ranks: int, flows: tuple[np.ndarray, ...]) -> None:

@@ -16,10 +16,10 @@ from unittest.mock import patch
 import simpy
 
 import s2sim
-from s2sim.collectives.libraries import software
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
-from s2sim.study.measuring import executed
+from s2sim.experiment import execute as executed
+from s2sim.libraries import nccl as software
 
 if TYPE_CHECKING:
     from collections.abc import Callable

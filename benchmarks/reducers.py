@@ -21,8 +21,7 @@ from measure import cpu_seconds_and_ratio
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.group.member import Progress, World
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import RankProgress, World, make_instances, run_group
 from s2sim.reducers.registry import make_reducer, reducer_names
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _gradient(elements: int, generator: np.random.Generator) -> Gradient:
 def encode(reducer: Reducer, gradient: Gradient) -> None:
     """Run one rank's program until it waits; one that exchanges nothing in its first step ends with that."""
     world = World(RANKS)
-    next(reducer.fresh().reduce(Progress(0).member(world.all, 0, 0), gradient), None)
+    next(reducer.fresh().reduce(RankProgress(0).member(world.all, 0, 0), gradient), None)
 
 
 def main() -> None:

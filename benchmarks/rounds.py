@@ -13,11 +13,12 @@ from unittest.mock import patch
 import numpy as np
 
 import s2sim
-from s2sim.collectives.schedules.blocks import exchange
-from s2sim.collectives.timing import rounds, ways
+from s2sim.collectives.schedules.blocks import all_to_all_demand
+from s2sim.collectives.timing import rounds
+from s2sim.collectives.timing import routes as ways
 from s2sim.collectives.timing.timer import Timer
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def main() -> None:
     run = {"topology": "fat-tree", "workers": 64}
     without_s = show("run, 64 workers, without break-even", lambda: s2sim.run(**run, break_even=False))
     show("break-even alone", lambda: s2sim.run(**run), without_s)
-    blocks = exchange(generator.integers(0, 200_001, (64, 64)), 4)
+    blocks = all_to_all_demand(generator.integers(0, 200_001, (64, 64)), 4)
     timer = Timer(build_cluster(load_shape("leaf-spine"), 64), "spread:partners=64")
     show("unequal all-to-all, all at once, 64 ranks", lambda: timer.time(blocks))
     on_tree = {"placement": "random", "overrides": TREE}

@@ -9,14 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.study.papers.paper import Effort, rebuild
-from s2sim.study.papers.registry import PAPERS
-from s2sim.study.progress import SILENT
+from s2sim.claims.paper import PAPERS, PaperEffort, rebuild_paper
+from s2sim.experiment.progress import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from s2sim.study.papers.claim import Claim, Rebuilt, Table
+    from s2sim.claims.paper import Claim, Rebuilt, Table
 
 PAGE = Path(__file__).parent / "claims.md"
 HEAD = """# Published claims, rebuilt
@@ -81,7 +80,7 @@ def main(names: Sequence[str]) -> None:
     known = sections_of(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
     for name in names or PAPERS.names():
         print(name, flush=True)
-        known[name] = section(rebuild(PAPERS.get(name), Effort(quick=True), SILENT))
+        known[name] = section(rebuild_paper(PAPERS.get(name), PaperEffort(quick=True), SILENT))
     PAGE.write_text(page({name: known[name] for name in PAPERS.names() if name in known}), encoding="utf-8")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.tables.iterations import (
+from s2sim.report.iteration_tables import (
     ITERATIONS_LEGEND,
     iterations_grids,
     iterations_lines,
     unpredicted_iteration_lines,
     worst_iteration_lines,
 )
-from s2sim.report.tables.validate import (
+from s2sim.report.validation_tables import (
     LEGEND,
     answer_lines,
     band_lines,
@@ -20,13 +20,13 @@ from s2sim.report.tables.validate import (
     validate_grids,
     worst_lines,
 )
-from s2sim.study.validate.iterations.run import validate_iterations
-from s2sim.study.validate.run import run_validation
+from s2sim.validation.validate_curves import run_validation
+from s2sim.validation.validate_iterations import validate_iterations
 
 if TYPE_CHECKING:
-    from s2sim.report.tables.grid import Grid
-    from s2sim.study.validate.iterations.result import IterationsResult
-    from s2sim.study.validate.result import ValidationResult
+    from s2sim.report.grid import Grid
+    from s2sim.validation.curve_result import ValidationResult
+    from s2sim.validation.iteration_result import IterationsResult
 
 PAGE = Path(__file__).parent / "fidelity.md"
 HEAD = """# How right predictions are

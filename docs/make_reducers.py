@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s2sim.experiment.reducer_facts import all_reducer_facts, describe_class, describe_options
 from s2sim.reducers.wrappers.compose import WRAPPERS
-from s2sim.report.tables.reducers import LEGEND, facts_grid, option_text, properties_of
-from s2sim.study.catalogue.option_docs import options_of, paragraphs_of
-from s2sim.study.catalogue.reducer_facts import every_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.report.reducer_tables import LEGEND, facts_grid, option_text, properties_of
+from s2sim.testing.reducer_properties import example_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from s2sim.study.catalogue.option_docs import OptionDoc
-    from s2sim.study.catalogue.reducer_facts import ReducerFacts
+    from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 
 PAGE = Path(__file__).parent / "reducers.md"
 RANKS = 8
@@ -54,9 +52,9 @@ def section(facts: ReducerFacts) -> str:
 
 def wrapper_section(wrapper: type) -> str:
     """Return what there is to say of one wrapper."""
-    options = [option for option in options_of(wrapper) if option.name != "inner"]
+    options = [option for option in describe_options(wrapper) if option.name != "inner"]
     lines = [f"### {', '.join(option.name for option in options)}", ""]
-    for paragraph in paragraphs_of(wrapper):
+    for paragraph in describe_class(wrapper):
         lines += [marked(paragraph), ""]
     return "\n".join([*lines, *map(option_line, options), ""])
 
@@ -79,4 +77,4 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(every_reducer(example_gradients(RANKS))), encoding="utf-8")
+    PAGE.write_text(page(all_reducer_facts(example_gradients(RANKS))), encoding="utf-8")

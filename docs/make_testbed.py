@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.figures.figure_file import figure_bytes
+from s2sim.report.figures.style import figure_bytes
 from s2sim.report.figures.testbed import gains_figure, times_figure
-from s2sim.report.tables.testbed_predicted import comparison_grids, comparison_lines
-from s2sim.study.testbed.compare import compare
-from s2sim.testbed.measured_folder import measured_testbeds_folder, read_measured
+from s2sim.report.testbed_tables import comparison_grids, comparison_lines
+from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+from s2sim.validation.testbed import compare_testbeds
 
 if TYPE_CHECKING:
-    from s2sim.report.tables.grid import Grid
-    from s2sim.study.testbed.result import Comparison
+    from s2sim.report.grid import Grid
+    from s2sim.validation.testbed import PredictionComparison
 
 PAGE = Path(__file__).parent / "testbed.md"
 IMAGES = Path(__file__).parent / "images"
@@ -60,7 +60,7 @@ LAW = """
 """
 
 
-def page(result: Comparison) -> str:
+def page(result: PredictionComparison) -> str:
     """Return the text of the page."""
     lines = [f"**{line[0].upper()}{line[1:]}.**  " for line in comparison_lines(result)]
     parts = [HEAD + "\n".join(lines), "", "![Measured and predicted times](images/testbed-times.png)", ""]
@@ -71,9 +71,9 @@ def page(result: Comparison) -> str:
     return "\n".join([*parts[:-1], LAW])
 
 
-def shipped() -> Comparison:
+def shipped() -> PredictionComparison:
     """Return the comparison of what is shipped."""
-    return compare(read_measured(measured_testbeds_folder(None)), CALIBRATED_ON)
+    return compare_testbeds(read_measured(resolve_testbeds_folder(None)), CALIBRATED_ON)
 
 
 def _table(grid: Grid) -> list[str]:

@@ -19,14 +19,14 @@ def _():
     import marimo as mo
 
     import s2sim
-    from s2sim.cli.run_pictures import BARS, BREAK_EVEN, ERROR, SCALING, figure_of
-    from s2sim.collectives.libraries.tables import LIBRARIES
+    from s2sim.cli.pictures import BARS, BREAK_EVEN, ERROR, SCALING, figure_of
     from s2sim.errors import S2SimError
-    from s2sim.gradients.traces.shipped import shipped_traces
-    from s2sim.report.tables.screen import verdict_lines
-    from s2sim.study.spec import COMPARED, RunSpec
-    from s2sim.study.spec_options import parse_worker_list
-    from s2sim.topology.files.catalogue import list_topologies
+    from s2sim.experiment.cluster_spec import parse_worker_list
+    from s2sim.experiment.spec import COMPARED, RunSpec
+    from s2sim.gradients.read_trace import shipped_traces
+    from s2sim.libraries.lowering_tables import LIBRARIES
+    from s2sim.report.answer import verdict_lines
+    from s2sim.topology.read_file import list_topologies
 
     return (
         BARS,

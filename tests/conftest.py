@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 # The same examples at every run, so that whoever sees a failure can see it again; no deadline: how fast depends on who
 # else uses the cores.
@@ -62,7 +62,7 @@ def make_cluster(cluster_file):
 @pytest.fixture
 def one_validation(monkeypatch, tmp_path_factory, worker_id):
     """Let all workers together make the validation of the public curves, a minute of fits, once; return what does."""
-    from s2sim.study.validate import run
+    from s2sim.validation import validate_curves as run
 
     own = tmp_path_factory.getbasetemp()
     kept = (own if worker_id == "master" else own.parent) / "validation.pickle"

@@ -6,8 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from s2sim.gradients.traces.manifest_file import read_manifest
-from s2sim.gradients.traces.shipped import shipped_directories
+from s2sim.gradients.manifest import read_manifest
+from s2sim.gradients.read_trace import shipped_directories
 
 ROOT = Path(__file__).parents[1]
 

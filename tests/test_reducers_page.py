@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from s2sim.cli.main import main
+from s2sim.experiment.reducer_facts import all_reducer_facts
 from s2sim.reducers.registry import reducer_names
-from s2sim.report.tables.grid import split
-from s2sim.report.tables.reducers import reducers_grid
-from s2sim.study.catalogue.reducer_facts import every_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.report.grid import split_grid
+from s2sim.report.reducer_tables import reducers_grid
+from s2sim.testing.reducer_properties import example_gradients
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.fixture(scope="module")
 def facts():
-    return every_reducer(example_gradients(8))
+    return all_reducer_facts(example_gradients(8))
 
 
 def test_the_page_of_reducers_is_up_to_date(facts):
@@ -59,7 +59,7 @@ def listed(capsys, *arguments):
 
 def test_the_table_fits_in_a_terminal(facts):
     whole = reducers_grid(facts)
-    assert [part.columns[-1].title for part in split(whole, 80, 2)] == ["feed-\nback", "bytes"]
+    assert [part.columns[-1].title for part in split_grid(whole, 80, 2)] == ["feed-\nback", "bytes"]
     rows = {row[0]: row for row in whole.rows if row[0]}
     assert list(rows) == reducer_names()
     assert rows["union"][:6] == ("union", "yes", "3 all-reduce", "2", "1", "no")

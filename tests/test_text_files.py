@@ -3,7 +3,7 @@ import os
 import pytest
 
 from s2sim.errors import S2SimError, TopologyError
-from s2sim.text_files import read_bytes, read_text
+from s2sim.files import read_bytes, read_text
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):

@@ -7,14 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import UnitError
-from s2sim.units import (
-    format_bytes,
-    format_rate,
-    format_seconds,
-    parse_rate_Bps,
-    parse_size_bytes,
-    parse_time_ps,
-)
+from s2sim.units import format_bytes, format_rate, format_seconds, parse_rate_Bps, parse_size_bytes, parse_time_ps
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2sim.bridge.processes.launch import Place, run_job
+from s2sim.pytorch.launch import ProcessPlace, run_job
 
 
 @pytest.fixture
@@ -27,6 +27,6 @@ def hook_job():
     def run(job, *, ranks=2, **arguments):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", path)
-            return run_job(f"hook_jobs:{job}", arguments, [Place()] * ranks, timeout_s=120)
+            return run_job(f"hook_jobs:{job}", arguments, [ProcessPlace()] * ranks, timeout_s=120)
 
     return run

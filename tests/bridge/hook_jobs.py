@@ -15,11 +15,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from s2sim.bridge import HookState, hook
-from s2sim.bridge.hooks import exchange
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.pytorch import hook_buckets as exchange
+from s2sim.pytorch.hook import HookState, hook
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.seeds import bucket_seed
 

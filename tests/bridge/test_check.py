@@ -11,15 +11,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from s2sim.bridge.processes.launch import Place, run_job
-from s2sim.bridge.processes.own_network import own_loopback
 from s2sim.cli.bridge import _CHECK
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
+from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
 from s2sim.reducers.registry import reducer_names
-from s2sim.report.tables.bridge_check import check_grid, check_lines
-from s2sim.study.bridge_check import run
-from s2sim.study.bridge_check.result import Checked, CheckRow, Interface
+from s2sim.report.validation_tables import check_grid, check_lines
+from s2sim.validation import bridge_check as run
+from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow, Interface
 
 # Of each way to send: sums, maxima, ORs, gathers and exchanges of equal and unequal sizes, peers, broadcasts, reduces,
 # groups of nodes, steps without an exchange, one that starts warm, one rounded at every hop, one that is refused.
@@ -72,8 +71,8 @@ def test_the_interface_counts_what_connections_send_and_headers(checked):
 
 
 def die(rank, _ranks, _arguments, _tell):
-    from s2sim.bridge.processes.rank import reduce_here
     from s2sim.gradients.gradient import Gradient
+    from s2sim.pytorch.rank import reduce_here
     from s2sim.reducers.registry import make_reducer
 
     if rank == 1:
@@ -85,13 +84,13 @@ def die(rank, _ranks, _arguments, _tell):
 def test_one_that_is_killed_is_named_and_none_is_left():
     before = children()
     with pytest.raises(S2SimError, match=r"^the process of rank 1 was ended by SIGKILL$"):
-        run_job(f"{__name__}:die", {}, [Place()] * 3, timeout_s=60)
+        run_job(f"{__name__}:die", {}, [ProcessPlace()] * 3, timeout_s=60)
     assert children() == before
 
 
 def test_a_network_of_ones_own_is_gone_afterwards():
     before = children()
-    with own_loopback() as place:
+    with private_loopback() as place:
         if place is None:
             pytest.skip("no network namespace may be made here")
         namespace = Path(place.prefix[1].partition("=")[2])
@@ -101,8 +100,8 @@ def test_a_network_of_ones_own_is_gone_afterwards():
 
 
 def test_without_rights_the_machines_loopback_is_taken(monkeypatch):
-    monkeypatch.setattr("s2sim.bridge.processes.own_network.shutil.which", lambda _: "/bin/false")
-    with own_loopback() as place:
+    monkeypatch.setattr("s2sim.pytorch.launch.shutil.which", lambda _: "/bin/false")
+    with private_loopback() as place:
         assert place is None
 
 
@@ -148,7 +147,7 @@ def test_what_disagrees_is_said():
         CheckRow("c", 1, equal=True, bytes_equal=False),
         CheckRow("d", 1, refused="no such layer"),
     )
-    shown = Checked("t", 2, 0, "gloo", rows, Interface(100, 1, 40, 52, 0))
+    shown = BridgeCheckResult("t", 2, 0, "gloo", rows, Interface(100, 1, 40, 52, 0))
     lines = check_lines(shown)
     assert check_grid(shown).strong == {1, 2, 3}
     assert "b: values and bytes disagree" in lines

@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from s2sim.bridge.models.lstm import log_uniform_probability, log_uniform_sample
-from s2sim.bridge.record import MODELS, record
-from s2sim.bridge.stdlib import identifiers, interactions_of
-from s2sim.bridge.task import DataOrigin
-from s2sim.bridge.texts import read_corpus, shard_windows
 from s2sim.errors import OptionError, S2SimError, TraceError, UnknownNameError
+from s2sim.pytorch.data import identifiers, interactions_of, read_corpus, shard_windows
+from s2sim.pytorch.models.lstm import log_uniform_probability, log_uniform_sample
+from s2sim.pytorch.record_trace import MODELS, record
+from s2sim.pytorch.task import DataOrigin
 
 ORIGIN = DataOrigin("data", "licence", "source")
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from s2sim.bridge.processes.gloo_wire import barrier_bytes, messages_of
-from s2sim.collectives.schedules.blocks import exchange
+from s2sim.collectives.schedules.blocks import all_to_all_demand
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
+from s2sim.pytorch.gloo_messages import barrier_bytes, gloo_messages
 
 
 def sent(demand, **how):
-    return np.sum(messages_of(demand, **how).sent(demand.ranks), axis=0).tolist()
+    return np.sum(gloo_messages(demand, **how).sent(demand.ranks), axis=0).tolist()
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def sent(demand, **how):
         (Demand("all_gather", (1,) * 3, 8), [592] * 3),
         (Demand("all_gather", (1,) * 5, 1), [1156] * 5),
         (Demand("all_to_all", (3,) * 3, 8), [304] * 3),
-        (exchange(np.add.outer(np.arange(5), np.arange(5)), 1), [586, 589, 592, 595, 598]),
+        (all_to_all_demand(np.add.outer(np.arange(5), np.arange(5)), 1), [586, 589, 592, 595, 598]),
         (Demand("all_reduce", (1166,) * 5, 1), [4172, 4168, 4168, 4168, 4172]),
         (Demand("all_reduce", (1,) * 5, 4), [148, 196, 296, 296, 248]),
         # Segments of at most 1 MiB.
@@ -48,14 +48,14 @@ def test_data_are_what_the_collective_moves(ranks, size):
         (Demand("all_gather", (size,) * ranks, 4), ranks * (ranks - 1) * 4),
         (Demand("broadcast", (size,) * ranks, 4, ranks - 1), (ranks - 1) * 4),
     ):
-        data, headers = messages_of(demand).sent(ranks)
+        data, headers = gloo_messages(demand).sent(ranks)
         assert data.sum() == each * size
-        assert headers.sum() == 3 * 48 * len(messages_of(demand).size)
+        assert headers.sum() == 3 * 48 * len(gloo_messages(demand).size)
 
 
 def test_peers_send_where_there_is_something_to_send():
     sizes = np.array([[9, 2, 0], [0, 9, 0], [0, 4, 9]])
-    assert sent(exchange(sizes, 1), pairs_alone=True) == [96 + 2, 2 * 48, 96 + 4]
+    assert sent(all_to_all_demand(sizes, 1), pairs_alone=True) == [96 + 2, 2 * 48, 96 + 4]
 
 
 def test_one_rank_sends_nothing_and_barriers_double():
@@ -65,4 +65,4 @@ def test_one_rank_sends_nothing_and_barriers_double():
 
 def test_what_gloo_has_not_is_refused():
     with pytest.raises(S2SimError, match="Gloo has no reduce_scatter"):
-        messages_of(Demand("reduce_scatter", (5, 5), 4))
+        gloo_messages(Demand("reduce_scatter", (5, 5), 4))

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import s2sim.bridge
+
 from s2sim.errors import S2SimError
 
 pytestmark = pytest.mark.slow
@@ -201,10 +202,10 @@ def test_a_hook_needs_a_process_group_first():
     import torch
 
     with pytest.raises(S2SimError, match="init_process_group first"):
-        s2sim.bridge.HookState(torch.nn.Linear(2, 2))
+        s2sim.pytorch.HookState(torch.nn.Linear(2, 2))
 
 
 def test_importing_the_bridge_imports_no_torch():
-    code = "import sys, s2sim.bridge; assert 'torch' not in sys.modules; s2sim.bridge.hok"
+    code = "import sys, s2sim.pytorch; assert 'torch' not in sys.modules; s2sim.pytorch.hok"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "did you mean 'hook'" in found.stderr

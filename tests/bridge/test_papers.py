@@ -7,15 +7,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from s2sim.study.papers.in_loop import Loop, accuracy_claim, loss_claim, run_loop
-from s2sim.study.progress import SILENT
+from s2sim.claims.training_outcomes import TrainingComparison, accuracy_claim, loss_claim, run_training
+from s2sim.experiment.progress import SILENT
 
 
 @pytest.mark.slow
 def test_a_training_is_judged_against_dense():
     reducers = {"halves": "fp16", "next to nothing": "random-block:density=0.0001,ef=false"}
     model = "cnn:images=16,channels=4,hidden=32,learning_rate=0.005"
-    found = run_loop(Loop(model, reducers, workers=2, steps=60, seeds=3), SILENT)
+    found = run_training(TrainingComparison(model, reducers, workers=2, steps=60, seeds=3), SILENT)
     same, nothing = (accuracy_claim(found, name, 1, "same accuracy", "here", "no loss") for name in reducers)
     assert (same.judgement, nothing.judgement) == ("reproduced", "not reproduced")
     assert loss_claim(found, "next to nothing", 0.01, "", "", "", "").judgement == "not reproduced"

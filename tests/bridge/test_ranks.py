@@ -5,10 +5,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from s2sim.bridge.processes.launch import Place, run_job
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.pytorch.launch import ProcessPlace, run_job
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 
 RANKS = 3
@@ -47,7 +47,7 @@ def instance(text):
 
 
 def reduce_all(rank, _ranks, arguments, _tell):
-    from s2sim.bridge.processes.rank import reduce_here
+    from s2sim.pytorch.rank import reduce_here
 
     means = {}
     for text in arguments["reducers"]:
@@ -62,7 +62,7 @@ def reduce_all(rank, _ranks, arguments, _tell):
 @pytest.fixture(scope="module")
 def means():
     arguments = {"reducers": [*EXACT, *SUMMED]}
-    return run_job(f"{__name__}:reduce_all", arguments, [Place()] * RANKS, timeout_s=100)
+    return run_job(f"{__name__}:reduce_all", arguments, [ProcessPlace()] * RANKS, timeout_s=100)
 
 
 @pytest.mark.parametrize("text", [*EXACT, *SUMMED])
@@ -80,10 +80,10 @@ def test_every_process_ends_with_what_its_rank_ends_with_in_memory(means, text):
 
 
 def post_wrongly(rank, ranks, _arguments, _tell):
-    from s2sim.bridge.processes.members import members_of
-    from s2sim.bridge.processes.rank import ProcessRank, _Clock
+    from s2sim.pytorch.members import group_members
+    from s2sim.pytorch.rank import ProcessRank, _WaitClock
 
-    here = ProcessRank(members_of(), 0, 0, _Clock())
+    here = ProcessRank(group_members(), 0, 0, _WaitClock())
     pending = here.all_reduce(np.ones(2, np.float32), label="a sum")
     said = []
     for wrong in (
@@ -104,7 +104,7 @@ def post_wrongly(rank, ranks, _arguments, _tell):
 
 @pytest.mark.slow
 def test_what_a_program_does_wrongly_is_said():
-    *said, total = run_job(f"{__name__}:post_wrongly", {}, [Place()] * 2, timeout_s=60)[0]
+    *said, total = run_job(f"{__name__}:post_wrongly", {}, [ProcessPlace()] * 2, timeout_s=60)[0]
     assert total == [2.0, 2.0]
     for words, text in zip(
         (

@@ -9,16 +9,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from s2sim.bridge.models.cnn import Cnn
-from s2sim.bridge.models.lstm import Lstm, _sampled_softmax, log_uniform_probability, log_uniform_sample
-from s2sim.bridge.models.ncf import Ncf
-from s2sim.bridge.models.transformer import Transformer
-from s2sim.bridge.record import _train, record
-from s2sim.bridge.stdlib import interactions_of
-from s2sim.bridge.task import DataOrigin, reproducible_torch
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.read import open_trace
+from s2sim.gradients.read_trace import open_trace
+from s2sim.pytorch.data import interactions_of
+from s2sim.pytorch.models.cnn import Cnn
+from s2sim.pytorch.models.lstm import Lstm, _sampled_softmax, log_uniform_probability, log_uniform_sample
+from s2sim.pytorch.models.ncf import Ncf
+from s2sim.pytorch.models.transformer import Transformer
+from s2sim.pytorch.record_trace import _train, record
+from s2sim.pytorch.task import DataOrigin, reproducible_torch
 from s2sim.seeds import named_generator
 
 TINY_LSTM = "lstm:width=6,sequences=2,length=5,negatives=20,warmup_steps=1"

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from s2sim.cli.main import main
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.read import open_trace
+from s2sim.gradients.read_trace import open_trace
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "usage.md"
 RANKS = 2

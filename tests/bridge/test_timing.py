@@ -8,19 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from s2sim.bridge.stdlib import interactions_of
-from s2sim.bridge.task import DataOrigin
-from s2sim.bridge.timing.clock import GpuClock, HostClock
-from s2sim.bridge.timing.measure import WARMUP_STEPS, measure
-from s2sim.bridge.timing.precision import in_precision
-from s2sim.bridge.timing.record import _device_name, record_profile
-from s2sim.bridge.timing.subject import NETWORKS, Subject, function_subject
-from s2sim.bridge.timing.watch import own_parameters
 from s2sim.errors import S2SimError
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.profiles.kineto.read import import_trace
-from s2sim.profiles.read import load_profile
-from s2sim.profiles.write import profile_text
+from s2sim.gradients.models import load_model
+from s2sim.profiles.kineto import import_profile
+from s2sim.profiles.read import load_profile, profile_text
+from s2sim.pytorch.data import interactions_of
+from s2sim.pytorch.record_profile import _device_name, record_profile
+from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
+from s2sim.pytorch.task import DataOrigin
+from s2sim.pytorch.timing import WARMUP_STEPS, GpuClock, HostClock, measure, own_parameters, with_precision
 
 TINY_LSTM = "lstm:width=6,length=5,negatives=20"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,length=5"
@@ -50,7 +46,7 @@ def words(step):
 
 def subject_of(module, loss, optimizer=None):
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return Subject(module, loss, optimizer or torch.optim.SGD(trained, lr=0.01), 7, "word", "a test's", None)
+    return TrainingSubject(module, loss, optimizer or torch.optim.SGD(trained, lr=0.01), 7, "word", "a test's", None)
 
 
 @pytest.mark.parametrize("batch", [None, 4])
@@ -87,7 +83,7 @@ def test_the_convolutional_network(batch):
 )
 def test_models_of_the_recorder(model, sparse, text, monkeypatch):
     files = interactions_of([{f"word{(i * j) % 97}" for i in range(1, 9)} for j in range(60)], DataOrigin("", "", ""))
-    monkeypatch.setattr("s2sim.bridge.models.ncf.standard_library_interactions", lambda: files)
+    monkeypatch.setattr("s2sim.pytorch.models.ncf.standard_library_interactions", lambda: files)
     given = [] if model.startswith("ncf") else [text]
     profile = record_profile(name="mine", model=model, batch=2, steps=1, text=given).profile
     assert {tensor.name for tensor in profile.tensors if tensor.sparse} == sparse
@@ -173,7 +169,7 @@ def test_settings_of_tf32_are_left_as_they_were():
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     subject = subject_of(torch.nn.Linear(2, 2), lambda _: None)
     for precision, allowed in (("tf32", True), ("fp32", False)):
-        with in_precision(subject, precision, "cuda"):
+        with with_precision(subject, precision, "cuda"):
             assert torch.backends.cuda.matmul.allow_tf32 is allowed
             assert torch.backends.cudnn.allow_tf32 is allowed
     assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == before
@@ -203,7 +199,7 @@ def traced(tmp_path):
 def test_a_trace_of_pytorch_tells_what_hooks_tell(traced):
     module = Twice()
     loss = lambda step: module(words(step)).square().mean()  # noqa: E731  (the same for both)
-    imported = import_trace(traced(module, loss, record_shapes=True), name="mine", batch=7).profile
+    imported = import_profile(traced(module, loss, record_shapes=True), name="mine", batch=7).profile
     times = measure(subject_of(module, loss), HostClock(), 3, lambda: None)
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     hooked = [shapes[name] for name in times.ready_us if name not in times.without_gradient]
@@ -223,9 +219,9 @@ def test_what_a_trace_of_pytorch_lacks_is_said(traced):
         return module(torch.ones(1, 3)).sum()
 
     with pytest.raises(S2SimError, match="record_shapes=True"):
-        import_trace(traced(module, lambda _: module(torch.ones(1, 3)).sum()), name="mine")
+        import_profile(traced(module, lambda _: module(torch.ones(1, 3)).sum()), name="mine")
     with pytest.raises(S2SimError, match="accumulated gradients"):
-        import_trace(traced(module, accumulating, record_shapes=True), name="mine")
+        import_profile(traced(module, accumulating, record_shapes=True), name="mine")
 
 
 @pytest.mark.filterwarnings("ignore:Warning. Profiler clears events")
@@ -237,7 +233,7 @@ def test_checkpoints_are_no_accumulated_gradients(traced):
         hidden = checkpoint(module[0], torch.ones(2, 4), use_reentrant=False)
         return checkpoint(module[1], hidden, use_reentrant=False).sum()
 
-    profile = import_trace(traced(module, loss, record_shapes=True), name="mine").profile
+    profile = import_profile(traced(module, loss, record_shapes=True), name="mine").profile
     assert [tensor.shape for tensor in profile.tensors] == [(4,), (4, 4), (4,), (4, 4)]
 
 

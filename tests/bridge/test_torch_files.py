@@ -12,11 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from s2sim.cli.main import main
-from s2sim.codecs.bfloat16 import BFLOAT16, widen
+from s2sim.codecs.floats import BFLOAT16, widen
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.array_files import read_arrays
-from s2sim.gradients.traces.import_arrays import import_trace
+from s2sim.gradients.import_trace import import_trace, read_arrays
 
 
 class Evil:
@@ -163,7 +162,7 @@ def test_an_old_pytorch_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_small_archive_that_expands_to_much_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr("s2sim.gradients.traces.archive._ROOM_BYTES", 10**5)
+    monkeypatch.setattr("s2sim.gradients.read_trace._ROOM_BYTES", 10**5)
     whole = saved(tmp_path / "a.pt", {"w": torch.zeros(1000, 500)})
     assert read_arrays(whole)["w"].shape == (1000, 500)
     packed = tmp_path / "b.pt"

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from s2sim.bridge.training.trainer import Trainer
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, S2SimError
-from s2sim.study.convergence.run import train
-from s2sim.study.convergence.spec import TrainSpec
-from s2sim.study.schema.results import schema_of
+from s2sim.experiment.json_form import schema_of
+from s2sim.pytorch.trainer import Trainer
+from s2sim.training.run import train
+from s2sim.training.spec import TrainSpec
 
 CNN = "cnn:channels=4,hidden=16,images=16,learning_rate=0.01"
 SPEC = TrainSpec(

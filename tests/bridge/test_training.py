@@ -9,17 +9,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from s2sim.bridge.models.cnn import Cnn
-from s2sim.bridge.models.lstm import Lstm
-from s2sim.bridge.models.ncf import Ncf
-from s2sim.bridge.models.transformer import Transformer
-from s2sim.bridge.stdlib import Interactions
-from s2sim.bridge.task import DataOrigin, Evaluated, reproducible_torch
-from s2sim.bridge.texts import hold_out
-from s2sim.bridge.training.arrays import keep_rows
-from s2sim.bridge.training.fits import fit
-from s2sim.bridge.training.trainer import Trainer
 from s2sim.errors import OptionError, S2SimError
+from s2sim.pytorch.data import Interactions, hold_out
+from s2sim.pytorch.model_updates import use_sparse_embeddings
+from s2sim.pytorch.models.cnn import Cnn
+from s2sim.pytorch.models.lstm import Lstm
+from s2sim.pytorch.models.ncf import Ncf
+from s2sim.pytorch.models.transformer import Transformer
+from s2sim.pytorch.task import DataOrigin, Evaluation, reproducible_torch
+from s2sim.pytorch.trainer import Trainer
+from s2sim.pytorch.training_mode import make_training_setup
 from s2sim.reducers.registry import make_reducer, reducer_names
 
 WORKERS = 4
@@ -29,8 +28,8 @@ SMALL_CNN = Cnn(channels=4, hidden=16, images=8, held_out=0.1)
 
 def trainer(settings, reducer, text=(), *, workers=WORKERS, seed=0, rate=None):
     task = settings.prepare(workers=workers, seed=seed, text=list(text))
-    keep_rows(task)
-    return Trainer(task, settings, fit(reducer, settings, rate), workers=workers, seed=seed)
+    use_sparse_embeddings(task)
+    return Trainer(task, settings, make_training_setup(reducer, settings, rate), workers=workers, seed=seed)
 
 
 def losses(settings, reducer, steps, text=(), **how):
@@ -135,9 +134,9 @@ def test_momentum_correction_of_everything_is_sgd_with_momentum():
 
 
 def test_what_training_needs_is_added_and_can_be_left_out():
-    assert fit("topk:density=0.1", SMALL_CNN).reducer.options()["ef"] is True
-    assert "ef" not in fit("topk:density=0.1,ef=false", SMALL_CNN).reducer.options()
-    assert "ef" not in fit("dense", SMALL_CNN).reducer.options()
+    assert make_training_setup("topk:density=0.1", SMALL_CNN).reducer.options()["ef"] is True
+    assert "ef" not in make_training_setup("topk:density=0.1,ef=false", SMALL_CNN).reducer.options()
+    assert "ef" not in make_training_setup("dense", SMALL_CNN).reducer.options()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def test_what_training_needs_is_added_and_can_be_left_out():
 )
 def test_what_would_not_be_its_paper_is_refused(reducer, why):
     with pytest.raises(OptionError, match=why):
-        fit(reducer, SMALL_CNN)
+        make_training_setup(reducer, SMALL_CNN)
 
 
 RESUMED = ["dense", "topk:density=0.02", "dgc", "dense:h=3", "choco", "fetchsgd", "powersgd", "s2:cells=4"]
@@ -220,7 +219,7 @@ def test_hits_are_counted_among_a_hundred_items():
         for parameter in task.module.parameters():
             parameter.zero_()
     # All items are alike, and an item that is no better than the others is no hit.
-    assert task.evaluate() == Evaluated(pytest.approx(np.log(2), rel=1e-6), 0.0)
+    assert task.evaluate() == Evaluation(pytest.approx(np.log(2), rel=1e-6), 0.0)
     assert before == pytest.approx(np.log(2), rel=0.05)
 
 

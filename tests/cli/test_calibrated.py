@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from s2sim.collectives.libraries.constants_file import load_constants
+from s2sim.libraries.constants import load_constants
 
 MACHINE = ("--topology", "dgx-h100")
 FILE = """

@@ -57,16 +57,16 @@ def test_a_picture_is_written(s2sim, tmp_path, suffix):
 
 
 def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch, tmp_path):
-    from s2sim.study.compare import workers
+    from s2sim.experiment import prediction as workers
 
-    real = workers.record_as_asked
+    real = workers.record_at_size
 
     def interrupted(scenario, gradients, *more, **options):
         if len(gradients) > 1:
             raise KeyboardInterrupt
         return real(scenario, gradients, *more, **options)
 
-    monkeypatch.setattr(workers, "record_as_asked", interrupted)
+    monkeypatch.setattr(workers, "record_at_size", interrupted)
     code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW)
     assert code == 130
     assert "1 worker; *" in out

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
+from s2sim.traffic.nccl_tests import parse_nccl_tests
 
 TABLE = ("collective", "all_reduce", "--topology", "dgx-h100", "--workers", "16", "--format", "nccl-tests")
 RANGE = ("--from", "8B", "--to", "1MiB", "--factor", "8")

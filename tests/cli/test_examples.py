@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from s2sim.cli.main import app
-from s2sim.data import data_directory
+from s2sim.files import data_directory
 
 
 def examples(command, name="s2sim"):
@@ -141,7 +141,7 @@ def test_the_examples_of_record_are_understood(s2sim, monkeypatch):
         seen.append((model, workers, text, out))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.bridge.record.record", record)
+    monkeypatch.setattr("s2sim.pytorch.record_trace.record", record)
     for line in EXAMPLES[RECORD]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     assert seen == [("lstm", 64, ["my-text.txt"], "my-trace"), ("ncf", 8, [], "clicks")]
@@ -155,7 +155,7 @@ def test_the_examples_of_train_are_understood(s2sim, monkeypatch):
         seen.append((spec.model, spec.seeds, out and out.name, resume))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.convergence.run.train", train)
+    monkeypatch.setattr("s2sim.training.run.train", train)
     for line in EXAMPLES[TRAIN]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     runs = ("lstm", 3, "lstm-run", False), ("lstm", 3, "lstm-run", True)
@@ -171,7 +171,7 @@ def test_the_examples_of_recording_profiles_are_understood(s2sim, monkeypatch, t
         seen.append((name, model, module, batch, device, precision))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.bridge.timing.record.record_profile", record)
+    monkeypatch.setattr("s2sim.pytorch.record_profile.record_profile", record)
     for line in EXAMPLES[RECORD_PROFILE]:
         assert s2sim(*shlex.split(line)[1:])[0] == 130
     assert seen == [

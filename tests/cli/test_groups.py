@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from s2sim import run_collective
 from s2sim.errors import S2SimWarning
+from s2sim.traffic.collective_run import run_collective
 
 BASE = ("collective", "all_reduce", "--topology", "dgx-h100", "--size", "64MiB")
 
@@ -106,6 +106,6 @@ def test_python_takes_groups():
     result = run_collective(
         "all_reduce", "dgx-h100", workers=32, size_bytes=2**20, groups="tp=8", overrides=("nic.count=1",)
     )
-    assert result.beside.groups == 8
-    assert result.beside.contention > 1
-    assert np.isclose(result.time_s, result.beside.alone_s * result.beside.contention)
+    assert result.concurrent.groups == 8
+    assert result.concurrent.contention > 1
+    assert np.isclose(result.time_s, result.concurrent.alone_s * result.concurrent.contention)

@@ -96,7 +96,7 @@ def test_an_interruption_is_told_in_one_line(s2sim, monkeypatch, tiny):
     def interrupt(**_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.compare.run.run", interrupt)
+    monkeypatch.setattr("s2sim.experiment.run.run", interrupt)
     assert s2sim(*tiny) == (130, "", "s2sim: interrupted\n")
 
 
@@ -104,7 +104,7 @@ def test_running_out_of_memory_is_told_in_one_line(fails, monkeypatch, tiny):
     def exhaust(**_):
         raise MemoryError
 
-    monkeypatch.setattr("s2sim.study.compare.run.run", exhaust)
+    monkeypatch.setattr("s2sim.experiment.run.run", exhaust)
     assert "out of memory" in fails(*tiny)
 
 
@@ -114,7 +114,7 @@ def test_own_warnings_are_one_line_and_others_stay_as_they_are(s2sim, monkeypatc
         warnings.warn("something else", RuntimeWarning, stacklevel=2)
         return []
 
-    monkeypatch.setattr("s2sim.topology.files.parts.list_parts", warn)
+    monkeypatch.setattr("s2sim.topology.read_file.list_parts", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         _, _, err = s2sim("list", "gpus")
@@ -132,7 +132,7 @@ def test_mistakes_of_the_program_itself_are_not_hidden(s2sim, monkeypatch, tiny)
     def fail(**_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("s2sim.study.compare.run.run", fail)
+    monkeypatch.setattr("s2sim.experiment.run.run", fail)
     with pytest.raises(ZeroDivisionError):
         s2sim(*tiny)
 
@@ -213,7 +213,7 @@ def test_control_characters_of_a_warning_reach_no_terminal(s2sim, monkeypatch):
         warnings.warn(UNPRINTABLE, S2SimWarning, stacklevel=2)
         return []
 
-    monkeypatch.setattr("s2sim.topology.files.parts.list_parts", warn)
+    monkeypatch.setattr("s2sim.topology.read_file.list_parts", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert s2sim("list", "gpus")[2] == "s2sim: warning: \\x1b[31m\\r \\x07\\u202e\n"

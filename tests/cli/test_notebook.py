@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.data import data_directory
+from s2sim.files import data_directory
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from s2sim.profiles.opened import profile_names
-from s2sim.profiles.read import load_profile
+from s2sim.profiles.read import load_profile, profile_names
 
 
 def test_a_profile_is_shown_with_units_and_origins(s2sim):

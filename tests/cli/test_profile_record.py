@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from s2sim.profiles.opened import open_profile
-from s2sim.profiles.read import load_profile
+from s2sim.profiles.read import load_profile, open_profile
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")
 

@@ -83,7 +83,7 @@ def test_every_option_reaches_the_spec(s2sim, monkeypatch):
         seen.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.regimes.run.run_regimes", run_regimes)
+    monkeypatch.setattr("s2sim.regimes.run.run_regimes", run_regimes)
     options = {
         "topology": ("--topology", "leaf-spine", "leaf-spine"),
         "workers": ("--workers", "32", 32),
@@ -110,7 +110,7 @@ def test_every_option_reaches_the_spec(s2sim, monkeypatch):
 
 
 def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
-    from s2sim.study.regimes.spec import RegimeSpec
+    from s2sim.regimes.map import RegimeSpec
 
     seen = []
 
@@ -118,7 +118,7 @@ def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
         seen.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.regimes.run.run_regimes", run_regimes)
+    monkeypatch.setattr("s2sim.regimes.run.run_regimes", run_regimes)
     s2sim()
     s2sim("--prefetch")
     assert seen[0] == RegimeSpec("fat-tree", 16)
@@ -126,8 +126,8 @@ def test_defaults_are_those_of_the_spec(s2sim, monkeypatch):
 
 
 def test_an_interruption_keeps_what_is_finished(s2sim, monkeypatch, tmp_path):
-    from s2sim.study.regimes import map as regime_map
-    from s2sim.study.regimes import run as regimes
+    from s2sim.regimes import map as regime_map
+    from s2sim.regimes import run as regimes
 
     places = set()
 

@@ -124,7 +124,7 @@ def test_without_reducers_and_trace_a_dozen_are_compared_on_the_language_model(m
         seen.append(spec)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.compare.run.run", run)
+    monkeypatch.setattr("s2sim.experiment.run.run", run)
     assert s2sim("run", "--topology", "fat-tree", "--workers", "64")[0] == 130
     assert seen[0].trace == "lstm-lm"
     assert seen[0].workers == (64,)
@@ -328,7 +328,7 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.study.break_even.scan.find_crossings", interrupt)
+    monkeypatch.setattr("s2sim.experiment.break_even.find_crossings", interrupt)
     code, out, err = s2sim(*tiny)
     assert (code, err) == (130, "s2sim: interrupted\n")
     assert "union" in out

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from s2sim.study.testbed.predict import collective_s
-from s2sim.study.testbed.reducers import exchange_s
-from s2sim.testbed.measured_folder import add_setting, add_timed
+from s2sim.testbed.measured import add_setting, add_timed
+from s2sim.validation.testbed_fit import collective_s, exchange_s
 
 
 @pytest.fixture

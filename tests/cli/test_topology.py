@@ -5,14 +5,14 @@ import json
 import pytest
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster
+from s2sim.topology.read_file import load_shape
 
 
 def test_json_is_the_description(s2sim):
     code, out, _ = s2sim("topology", "show", "fat-tree", "--workers", "16", "--json", "-")
     assert code == 0
-    assert json.loads(out) == describe(build_cluster(load_shape("fat-tree"), 16))
+    assert json.loads(out) == describe_cluster(build_cluster(load_shape("fat-tree"), 16))
 
 
 def test_every_number_is_shown_with_kind_and_source(s2sim):

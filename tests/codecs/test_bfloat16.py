@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from s2sim.codecs.bfloat16 import BFLOAT16, from_bfloat16, narrow, to_bfloat16, widen
+from s2sim.codecs.floats import BFLOAT16, from_bfloat16, narrow, to_bfloat16, widen
 from s2sim.errors import CodecError
 
 # What is larger rounds to 2^128, which bfloat16 has not.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.bit_packing import pack_integers, packed_bytes, unpack_integers
+from s2sim.codecs.bits import pack_integers, packed_bytes, unpack_integers
 from s2sim.errors import CodecError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.codecs.registry import CODECS, make_codec
+from s2sim.codecs.payload import CODECS, make_codec
 from s2sim.errors import OptionError, UnknownNameError
 from s2sim.testing.codecs import check_codec, combined, example_vector
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.elias import decode_signed, elias_words, encode_signed
+from s2sim.codecs.integer_codes import decode_signed, elias_words, encode_signed
 from s2sim.errors import CodecError
 
 

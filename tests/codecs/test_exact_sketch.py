@@ -8,19 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.exact_sketch import ExactSketch
-from s2sim.codecs.fixed_point import (
-    HEADROOM,
-    error_bound,
-    exponents_for,
-    maxima_from_parts,
-    overflowed,
-    range_parts,
-)
 from s2sim.codecs.peel_table import PeelTable
 from s2sim.codecs.peeling import peel_order
+from s2sim.codecs.quantize import HEADROOM, error_bound, exponents_for, maxima_from_usage, overflowed, range_usage
 from s2sim.errors import CodecError, OptionError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.load import load_trace
+from s2sim.gradients.synthetic import load_trace
 
 
 def heavy(generator, shape):
@@ -188,7 +181,7 @@ def test_units_carried_over_serve_until_a_sum_may_not_fit():
     for growth in (1.0, 2.0, 1.0, 300.0):
         for _, values in ranks:
             values[groups == 1] *= growth
-        parts = sum(range_parts(sketch.maxima(*rank), exponents, "int32") for rank in ranks)
+        parts = sum(range_usage(sketch.maxima(*rank), exponents, "int32") for rank in ranks)
         marked = overflowed(parts)
         assert marked.tolist() == [False, growth == 300, False, False]
         _, exact = exact_sum(ranks)
@@ -196,7 +189,7 @@ def test_units_carried_over_serve_until_a_sum_may_not_fit():
         assert not len(decoded.left)
         fits = ~marked[groups]
         assert relative_error(decoded.values[fits], exact[fits]) <= 1e-6
-        following = exponents_for(maxima_from_parts(parts, exponents), "int32", HEADROOM)
+        following = exponents_for(maxima_from_usage(parts, exponents), "int32", HEADROOM)
         # A part of the range is coarse: the units are those of an exchange of maxima, or half as fine.
         cold = agreed(sketch, ranks, HEADROOM)
         assert (cold - following)[~marked].min() >= 0

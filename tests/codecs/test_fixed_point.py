@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs import fixed_point as fp
+from s2sim.codecs import quantize as fp
 from s2sim.errors import CodecError
 
 INTEGERS = ["int32", "int64"]
@@ -44,7 +44,7 @@ def test_a_sum_in_the_last_part_of_the_range_gets_twice_the_unit(dtype):
     values = np.array([[np.nextafter(np.float32(2), np.float32(0))]])
     maxima = fp.group_maxima(values, one_group(values), 1)
     exponents = fp.exponents_for(maxima, dtype)
-    assert not fp.overflowed(fp.range_parts(maxima, exponents, dtype)).any()
+    assert not fp.overflowed(fp.range_usage(maxima, exponents, dtype)).any()
     assert fp.from_fixed(fp.to_fixed(values, exponents, dtype), exponents) == pytest.approx(values, abs=2.0**-23, rel=0)
 
 
@@ -103,7 +103,7 @@ def test_extreme_magnitudes(dtype):
 def test_a_unit_that_is_too_small_is_noticed_by_all_ranks(dtype, maxima, earlier):
     """A sum that might not fit is always marked; one with room to spare never is."""
     exponents = fp.exponents_for(np.array([earlier]), dtype, headroom=fp.HEADROOM)
-    own = [fp.range_parts(np.array([value], np.float64), exponents, dtype) for value in maxima]
+    own = [fp.range_usage(np.array([value], np.float64), exponents, dtype) for value in maxima]
     assert all(part.dtype == dtype for part in own)
     marked = bool(fp.overflowed(sum(own))[0])
     limit = np.ldexp(1.0, np.iinfo(dtype).bits - 1 - int(exponents[0]))
@@ -112,16 +112,16 @@ def test_a_unit_that_is_too_small_is_noticed_by_all_ranks(dtype, maxima, earlier
         assert marked
     if total < limit * (1 - (len(maxima) + 1) / fp.RANGE_PARTS):
         assert not marked
-        bound = fp.maxima_from_parts(sum(own), exponents)[0]
+        bound = fp.maxima_from_usage(sum(own), exponents)[0]
         assert total <= bound <= total + len(maxima) * limit / fp.RANGE_PARTS
 
 
 def test_headroom_lets_sums_grow():
     exponents = fp.exponents_for(np.array([0.99]), "int32", headroom=2)
-    grown = fp.range_parts(np.array([3.9]), exponents, "int32")
+    grown = fp.range_usage(np.array([3.9]), exponents, "int32")
     assert not fp.overflowed(grown)[0]
-    assert fp.overflowed(fp.range_parts(np.array([4.1]), exponents, "int32"))[0]
-    assert fp.range_parts(np.array([1e30]), exponents, "int32").tolist() == [fp.RANGE_PARTS]
+    assert fp.overflowed(fp.range_usage(np.array([4.1]), exponents, "int32"))[0]
+    assert fp.range_usage(np.array([1e30]), exponents, "int32").tolist() == [fp.RANGE_PARTS]
 
 
 def test_values_beyond_the_range_end_at_its_end():

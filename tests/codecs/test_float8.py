@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.float8 import LARGEST, FloatEight, fill, from_float8, scale_to_fill, to_float8
+from s2sim.codecs.floats import LARGEST_FLOAT8, Float8Codec, encode_scaled, from_float8, full_range_scale, to_float8
 from s2sim.errors import CodecError, OptionError
 
 FORMS = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15)}
@@ -17,7 +17,7 @@ def finite_values(form):
     """Return all values that are not negative by their codes, as the standard defines them, until the largest."""
     _, mantissa_bits, bias = FORMS[form]
     values = []
-    while not values or values[-1] < LARGEST[form]:
+    while not values or values[-1] < LARGEST_FLOAT8[form]:
         exponent, mantissa = divmod(len(values), 2**mantissa_bits)
         if exponent == 0:
             values.append(mantissa / 2**mantissa_bits * 2.0 ** (1 - bias))
@@ -50,7 +50,7 @@ def test_to_nearest_and_of_two_as_near_to_the_even_one(form):
     values = finite_values(form)
     middles = [(low + high) / 2 for low, high in pairwise(values)]
     drawn = np.random.default_rng(0).lognormal(0, 4, 500)
-    tried = np.array([*middles, *drawn[drawn < LARGEST[form]]], np.float32)
+    tried = np.array([*middles, *drawn[drawn < LARGEST_FLOAT8[form]]], np.float32)
     tried = np.concatenate([tried, np.nextafter(tried, np.float32(0))])
     assert to_float8(tried, form).tolist() == [nearest(float(value), values) for value in tried]
 
@@ -58,12 +58,12 @@ def test_to_nearest_and_of_two_as_near_to_the_even_one(form):
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False), st.sampled_from(sorted(FORMS)))
 def test_a_tensor_fills_the_range(largest, form):
     vector = np.array([largest, largest / 2, 0], np.float32)
-    codec = FloatEight(form)
+    codec = Float8Codec(form)
     payload = codec.encode(vector)
     assert payload.body_bytes == 3 + 4
     found = codec.decode(payload)
     # A half of the last place, and what is below the least value.
-    scale = float(scale_to_fill(vector, form))
+    scale = float(full_range_scale(vector, form))
     allowed = np.abs(vector.astype(np.float64)) * 2.0 ** -(1 + FORMS[form][1]) * 1.001 + scale * 2.0**-16 + 2e-45
     assert (np.abs(found.astype(np.float64) - vector) <= allowed).all()
 
@@ -78,11 +78,11 @@ def test_what_does_not_fit_is_refused(value):
 def test_a_quotient_that_is_rounded_up_stays_in_range():
     for largest in np.random.default_rng(0).lognormal(0, 20, 300).astype(np.float32):
         vector = np.array([largest], np.float32)
-        assert fill(vector, scale_to_fill(vector, "e5m2"), "e5m2") == 123
+        assert encode_scaled(vector, full_range_scale(vector, "e5m2"), "e5m2") == 123
 
 
 def test_altered_payloads_are_refused():
-    codec = FloatEight()
+    codec = Float8Codec()
     payload = codec.encode(np.ones(3, np.float32))
     scale, codes = payload.expect(codec, "scale", "codes")
     for changed in (
@@ -93,4 +93,4 @@ def test_altered_payloads_are_refused():
         with pytest.raises(CodecError, match="an fp8 payload holds"):
             codec.decode(type(payload).of(codec, 3, **changed))
     with pytest.raises(OptionError, match="form=e3m4"):
-        FloatEight("e3m4")
+        Float8Codec("e3m4")

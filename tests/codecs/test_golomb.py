@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.bit_stream import read_words, write_words
-from s2sim.codecs.golomb import bits_per_position, decode_positions, encode_positions, rice_bits
+from s2sim.codecs.bits import read_words, write_words
+from s2sim.codecs.integer_codes import bits_per_position, decode_positions, encode_positions, rice_bits
 from s2sim.errors import CodecError
 
 

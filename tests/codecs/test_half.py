@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.codecs.half import from_half, to_half
+from s2sim.codecs.floats import from_half, to_half
 from s2sim.errors import CodecError
 
 

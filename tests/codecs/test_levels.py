@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.levels import bucket_norms, from_levels, largest_magnitude, to_levels
-from s2sim.codecs.powers_of_two import from_powers, to_powers
+from s2sim.codecs.floats import from_powers, to_powers
+from s2sim.codecs.quantize import bucket_norms, from_levels, largest_magnitude, to_levels
 from s2sim.errors import CodecError
 
 DRAWS = 4000

@@ -9,9 +9,8 @@ import pytest
 from s2sim.codecs import payload as wire
 from s2sim.codecs.bitmap import Bitmap
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.payload import FRAME_BYTES, Payload
-from s2sim.codecs.registry import CODECS, make_codec
-from s2sim.codecs.top_k import TopK
+from s2sim.codecs.payload import CODECS, FRAME_BYTES, Payload, make_codec
+from s2sim.codecs.top_k import TopKCodec
 from s2sim.errors import CodecError
 
 CODEC = CountSketch(rows=2, seed=7)
@@ -127,7 +126,7 @@ def test_forged_sizes_are_refused():
             Payload.from_bytes(resealed(bytes(data)), CODEC)
 
 
-@pytest.mark.parametrize("codec", [CountSketch(rows=2), CountSketch(rows=3, seed=7), Bitmap(), TopK()])
+@pytest.mark.parametrize("codec", [CountSketch(rows=2), CountSketch(rows=3, seed=7), Bitmap(), TopKCodec()])
 def test_another_codec_or_other_options_are_refused(codec):
     with pytest.raises(CodecError, match=r"count-sketch:rows=2,seed=7"):
         Payload.from_bytes(encoded(), codec)

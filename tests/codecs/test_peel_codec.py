@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from s2sim.codecs.payload import FRAME_BYTES, Payload
-from s2sim.codecs.peel_codec import PeeledSketch
+from s2sim.codecs.peeled_sketch import PeeledSketchCodec
 from s2sim.errors import CodecError, OptionError
 from s2sim.testing.codecs import check_codec, combined, example_vector
 
@@ -16,9 +16,9 @@ TYPES = ["int32", "int64", "float32"]
 @pytest.mark.parametrize(
     "codec",
     [
-        *(PeeledSketch(dtype=dtype) for dtype in TYPES),
-        PeeledSketch(keys=6000, bound=50.0),
-        PeeledSketch(cells=1.5, seed=9),
+        *(PeeledSketchCodec(dtype=dtype) for dtype in TYPES),
+        PeeledSketchCodec(keys=6000, bound=50.0),
+        PeeledSketchCodec(cells=1.5, seed=9),
     ],
 )
 def test_conforms(codec):
@@ -30,7 +30,7 @@ def test_conforms(codec):
 def test_a_vector_comes_back(dtype, n):
     for seed in range(20 if n < 5000 else 1):
         array = example_vector(n, density=0.4, seed=seed)
-        codec = PeeledSketch(max(600, n // 2), dtype=dtype, seed=seed)
+        codec = PeeledSketchCodec(max(600, n // 2), dtype=dtype, seed=seed)
         decoded = codec.decode(codec.encode(array))
         assert np.linalg.norm(decoded - array) <= 1e-6 * np.linalg.norm(array)
         assert np.array_equal(decoded != 0, array != 0)
@@ -40,7 +40,7 @@ def test_a_vector_comes_back(dtype, n):
 def test_merged_payloads_decode_to_the_sum_in_any_order(dtype):
     ranks = [example_vector(20_000, seed=rank) for rank in range(8)]
     exact = np.sum(ranks, axis=0, dtype=np.float64)
-    codec = PeeledSketch(keys=int(np.count_nonzero(exact)), bound=40.0, dtype=dtype)
+    codec = PeeledSketchCodec(keys=int(np.count_nonzero(exact)), bound=40.0, dtype=dtype)
     payloads = [codec.encode(rank) for rank in ranks]
     decoded = codec.decode(combined(codec, payloads))
     assert np.linalg.norm(decoded - exact) <= 1e-6 * np.linalg.norm(exact)
@@ -48,13 +48,13 @@ def test_merged_payloads_decode_to_the_sum_in_any_order(dtype):
 
 
 def test_too_small_a_table_is_noticed():
-    codec = PeeledSketch(keys=500, bound=10.0)
+    codec = PeeledSketchCodec(keys=500, bound=10.0)
     with pytest.raises(CodecError, match="cannot be read"):
         codec.decode(codec.encode(example_vector(10_000, density=0.3)))
 
 
 def test_cells_without_their_bitmap_are_noticed():
-    codec = PeeledSketch()
+    codec = PeeledSketchCodec()
     payload = codec.encode(example_vector(1000))
     support = payload.arrays["support"].copy()
     support[np.flatnonzero(support)[0]] = 0
@@ -64,7 +64,7 @@ def test_cells_without_their_bitmap_are_noticed():
 
 def test_altered_and_truncated_payloads_are_refused():
     generator = np.random.default_rng(0)
-    codec = PeeledSketch()
+    codec = PeeledSketchCodec()
     data = codec.encode(example_vector(300)).to_bytes()
     for _ in range(2000):
         altered = bytearray(data)
@@ -81,7 +81,7 @@ def test_altered_and_truncated_payloads_are_refused():
 def test_forged_arrays_raise_nothing_else():
     """What a fitting checksum would let through: decoded to a vector, or refused with the one error callers expect."""
     generator = np.random.default_rng(1)
-    codec = PeeledSketch()
+    codec = PeeledSketchCodec()
     payload = codec.encode(example_vector(300))
     refused = 0
     for _ in range(2000):
@@ -108,7 +108,7 @@ def test_forged_arrays_raise_nothing_else():
 
 
 def test_size_is_cells_and_bitmap():
-    payload = PeeledSketch(10_000).encode(np.where(np.arange(100_000) % 10 == 0, 1, 0).astype(np.float32))
+    payload = PeeledSketchCodec(10_000).encode(np.where(np.arange(100_000) % 10 == 0, 1, 0).astype(np.float32))
     expected = 4 * 13_002 + 12_500
     assert payload.body_bytes == expected == len(payload.to_bytes()) - FRAME_BYTES
 
@@ -125,9 +125,9 @@ def test_bad_options_and_values_are_refused():
         {"seed": -1},
     ):
         with pytest.raises(OptionError):
-            PeeledSketch(**options)
+            PeeledSketchCodec(**options)
     with pytest.raises(CodecError, match="bound=1"):
-        PeeledSketch(bound=1.0).encode(np.array([2.0], np.float32))
+        PeeledSketchCodec(bound=1.0).encode(np.array([2.0], np.float32))
     with pytest.raises(CodecError, match="infinite"):
-        PeeledSketch().encode(np.array([np.inf], np.float32))
-    assert np.isinf(PeeledSketch(dtype="float32").encode(np.array([np.inf], np.float32)).arrays["cells"]).any()
+        PeeledSketchCodec().encode(np.array([np.inf], np.float32))
+    assert np.isinf(PeeledSketchCodec(dtype="float32").encode(np.array([np.inf], np.float32)).arrays["cells"]).any()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.peel_table import PeelTable
-from s2sim.codecs.peeling import add_values, enough_rounds, peel_order, read_values
+from s2sim.codecs.peeling import add_values, peel_order, read_values, rounds_needed
 
 
 def naive_rounds(columns):
@@ -160,7 +160,7 @@ def test_far_more_keys_than_cells_are_all_left():
 def test_rounds_are_enough_nearly_always_and_not_many_more(keys, cells_per_key):
     table = PeelTable.for_keys(keys, cells_per_key=cells_per_key)
     assert table.blocks == 1
-    enough = enough_rounds(keys, table.block_cells)
+    enough = rounds_needed(keys, table.block_cells)
     generator = np.random.default_rng(0)
     rounds = []
     for _ in range(40):
@@ -171,4 +171,4 @@ def test_rounds_are_enough_nearly_always_and_not_many_more(keys, cells_per_key):
 
 
 def test_a_table_that_is_too_full_has_a_limit_of_rounds():
-    assert enough_rounds(10_000, 11_000) == 64
+    assert rounds_needed(10_000, 11_000) == 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.sketch_error import rms_relative_error, tail_probability
+from s2sim.codecs.count_sketch import CountSketch, rms_relative_error, tail_probability
 
 
 def relative_errors(sketch_of_seed, keys, values, seeds):

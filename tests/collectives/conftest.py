@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 @pytest.fixture(scope="session")

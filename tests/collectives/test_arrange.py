@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import arranged, group_of_all, joined, schedule_of
 from s2sim.collectives.schedules.schedule import Stage
-from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 
 RANKS = 5

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import simpy
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.duration import rank_ends_ps, simulate_ps
-from s2sim.collectives.timing.groups import GroupsTimer
-from s2sim.collectives.timing.running import Running
+from s2sim.collectives.timing.bounds import rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.collective_run import CollectiveRun
+from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
+from s2sim.libraries.lowering_tables import choose_library
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 LATENCY_S = 1e-6
 RATE_BPS = 50e9
@@ -35,7 +35,7 @@ def each_by_itself_ps(cluster, members, schedules):
     env = simpy.Environment(initial_time=0)
     network = FluidNetwork(env, cluster.fabric)
     for own, schedule in zip(members, schedules, strict=True):
-        Running(network, schedule, cluster.within(own), lambda: None).start()
+        CollectiveRun(network, schedule, cluster.within(own), lambda: None).start()
     env.run()
     return env.now
 
@@ -62,7 +62,7 @@ def test_groups_share_interfaces(nodes, gpus, of_its_own):
     """G groups with a rank in each of M nodes: with one interface a node the bytes of all pass it, else it is alone."""
     cluster = nodes(8, gpus, gpus if of_its_own else 1)
     demand = all_reduce(8)
-    timer = GroupsTimer(cluster, strided(gpus, 8), "ring:channels=1")
+    timer = ConcurrentGroupsTimer(cluster, strided(gpus, 8), "ring:channels=1")
     on_one = 1 if of_its_own else gpus
     expected_s = 2 * 7 * (LATENCY_S + on_one * demand.buffer_bytes / 8 / RATE_BPS)
     assert timer.time(demand).duration_ps / 1e12 == pytest.approx(expected_s, rel=1e-9)
@@ -87,7 +87,7 @@ def test_as_if_each_group_ran_by_itself(shape, groups, algorithm):
     cluster = build_cluster(load_shape(shape), 32)
     members = strided(groups, 32 // groups)
     demand = all_reduce(32 // groups)
-    timer = GroupsTimer(cluster, members, algorithm)
+    timer = ConcurrentGroupsTimer(cluster, members, algorithm)
     timed = timer.time(demand)
     own = [Timer(cluster.within(ranks), timed.schedule.algorithm).time(demand).schedule for ranks in members]
     by_itself_ps = each_by_itself_ps(cluster, members, own)
@@ -104,7 +104,7 @@ def test_with_a_library_symmetric_groups_run_as_each_by_itself(tp, size):
     shape = load_shape("dgx-h100")
     cluster = build_cluster(shape, 32)
     members, demand = strided(tp, 32 // tp), all_reduce(32 // tp, size)
-    timer = GroupsTimer(cluster, members, profile=choose_library("nccl").on(shape).profile)
+    timer = ConcurrentGroupsTimer(cluster, members, profile=choose_library("nccl").on(shape).profile)
     timed = timer.time(demand)
     own = [timer.alone.time(demand).schedule] * tp
     assert timed.duration_ps == pytest.approx(each_by_itself_ps(cluster, members, own), abs=200)
@@ -115,7 +115,7 @@ def test_with_a_library_symmetric_groups_run_as_each_by_itself(tp, size):
 def test_switches_reduce_for_each_group(algorithm):
     cluster = build_cluster(load_shape("dgx-h100"), 32)
     members, demand = strided(2, 16), all_reduce(16)
-    timer = GroupsTimer(cluster, members, algorithm)
+    timer = ConcurrentGroupsTimer(cluster, members, algorithm)
     timed = timer.time(demand)
     assert timed.schedule.steps[0].round.pattern.messages == 2
     own = [Timer(cluster.within(ranks), algorithm).time(demand).schedule for ranks in members]
@@ -129,7 +129,7 @@ def test_switches_reduce_for_each_group(algorithm):
 def test_one_group_of_all_takes_what_it_takes_alone():
     cluster = build_cluster(load_shape("fat-tree"), 16)
     for algorithm in ("auto", "ring", "double-binary-tree", "hierarchical"):
-        found = GroupsTimer(cluster, np.arange(16)[None, :], algorithm).time(all_reduce(16))
+        found = ConcurrentGroupsTimer(cluster, np.arange(16)[None, :], algorithm).time(all_reduce(16))
         alone = Timer(cluster, algorithm).time(all_reduce(16))
         assert (found.duration_ps, found.schedule.algorithm, found.why) == (
             alone.duration_ps,
@@ -144,7 +144,7 @@ def test_groups_that_are_placed_unlike(algorithm, placement):
     """With three ranks a group on nodes of eight, some have two of them in the first node and some in the second."""
     cluster = build_cluster(load_shape("dgx-h100"), 24, placement=placement, seed=5)
     members = np.arange(24).reshape(2, 3, 4).transpose(0, 2, 1).reshape(8, 3)
-    timer, demand = GroupsTimer(cluster, members, algorithm), all_reduce(3)
+    timer, demand = ConcurrentGroupsTimer(cluster, members, algorithm), all_reduce(3)
     timed = timer.time(demand)
     assert timed.duration_ps == simulate_ps(timed.schedule, timer.cluster)
     assert timed.duration_ps / 1e12 >= timer.bound([demand]).seconds
@@ -159,7 +159,7 @@ def test_groups_that_are_placed_unlike(algorithm, placement):
 
 def test_messages_are_those_of_each_group_by_its_own_ranks():
     cluster = build_cluster(load_shape("leaf-spine"), 12)
-    timer = GroupsTimer(cluster, strided(3, 4), "ring:channels=1")
+    timer = ConcurrentGroupsTimer(cluster, strided(3, 4), "ring:channels=1")
     pattern = timer.time(all_reduce(4)).schedule.steps[0].round.pattern
     assert pattern.src.tolist() == list(range(12))
     assert pattern.dst.tolist() == [1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8]
@@ -168,7 +168,7 @@ def test_messages_are_those_of_each_group_by_its_own_ranks():
 
 def test_pieces_are_those_of_each_group():
     cluster = build_cluster(load_shape("leaf-spine"), 12)
-    schedule = GroupsTimer(cluster, strided(3, 4), "ring:channels=1").time(all_reduce(4, 8)).schedule
+    schedule = ConcurrentGroupsTimer(cluster, strided(3, 4), "ring:channels=1").time(all_reduce(4, 8)).schedule
     own = Timer(cluster.within((0, 3, 6, 9)), "ring:channels=1").time(all_reduce(4, 8)).schedule
     pieces, first = schedule.stage.pieces(0, 1), own.stage.pieces(0, 1)
     assert pieces.message.tolist() == list(range(12))
@@ -179,7 +179,7 @@ def test_pieces_are_those_of_each_group():
 def test_some_ranks_of_each_group_are_groups_too(nodes):
     """Of two ranks in each of four nodes the first ones meet; they have one interface for two groups."""
     cluster = nodes(4, 4, 2)
-    timer = GroupsTimer(cluster, strided(2, 8), "ring:channels=1")
+    timer = ConcurrentGroupsTimer(cluster, strided(2, 8), "ring:channels=1")
     some = timer.within((0, 2, 4, 6))
     assert some.workers == 4
     assert timer.members_of((0, 2, 4, 6)).tolist() == [0, 2, 4, 6, 8, 10, 12, 14]
@@ -192,20 +192,22 @@ def test_some_ranks_of_each_group_are_groups_too(nodes):
 
 def test_the_bound_counts_the_bytes_of_all_groups(nodes):
     cluster, demand = nodes(8, 4, 1), all_reduce(8)
-    alone = GroupsTimer(cluster, strided(4, 8)[:1]).bound([demand])
-    assert GroupsTimer(cluster, strided(4, 8)).bound([demand]).seconds == pytest.approx(4 * alone.seconds, rel=1e-6)
+    alone = ConcurrentGroupsTimer(cluster, strided(4, 8)[:1]).bound([demand])
+    assert ConcurrentGroupsTimer(cluster, strided(4, 8)).bound([demand]).seconds == pytest.approx(
+        4 * alone.seconds, rel=1e-6
+    )
 
 
 def test_servers_are_refused():
     cluster = build_cluster(load_shape("single-switch"), 12)
     with pytest.raises(OptionError, match="servers"):
-        GroupsTimer(cluster, strided(2, 4), "parameter-server:on=nodes")
+        ConcurrentGroupsTimer(cluster, strided(2, 4), "parameter-server:on=nodes")
 
 
 @pytest.mark.parametrize(("nics", "groups"), [(8, 1), (4, 2), (2, 4), (1, 8)])
 def test_of_groups_that_share_nothing_one_is_timed(nodes, nics, groups):
     """Those of a node that have one interface are timed together, and others are alike."""
-    timer = GroupsTimer(nodes(4, 8, nics), strided(8, 4), "ring:channels=1")
+    timer = ConcurrentGroupsTimer(nodes(4, 8, nics), strided(8, 4), "ring:channels=1")
     schedule = timer.time(all_reduce(4)).schedule
     assert schedule.steps[0].round.pattern.messages == 4 * groups
     assert schedule.places == 32
@@ -216,6 +218,6 @@ def test_sets_that_are_loaded_otherwise_are_timed_too(make_cluster):
     slow = '[[links]]\nname = "node3.nic0.out"\nrate = "5GB/s"'
     cluster = make_cluster(4, f'kind = "leaf-spine"\nhosts_per_leaf = 2\n{slow}', nic='rate = "50GB/s"')
     demand = all_reduce(2)
-    timer = GroupsTimer(cluster, np.array([[0, 1], [2, 3]]), "ring")
+    timer = ConcurrentGroupsTimer(cluster, np.array([[0, 1], [2, 3]]), "ring")
     assert timer.time(demand).duration_ps == Timer(cluster.within((2, 3)), "ring").time(demand).duration_ps
     assert timer.time(demand).duration_ps > 5 * timer.alone.time(demand).duration_ps

@@ -5,25 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.pairwise import Pairwise
+from s2sim.collectives.algorithms.all_to_all import Pairwise, SpreadOut
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.algorithms.spread import Spread
-from s2sim.collectives.libraries.launches import SIZES, Local, Request, one_launch
-from s2sim.collectives.libraries.lowering import lower
-from s2sim.collectives.libraries.tables import choose_library
-from s2sim.collectives.schedules.blocks import blocks_of, exchange
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import simulate_ps
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.timing.bounds import simulate_ps
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimError
+from s2sim.libraries.lowering import SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
+from s2sim.libraries.lowering_tables import choose_library
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
-ALGORITHMS = (Spread(), Spread(1), Spread(5), Pairwise(), Pairwise(release="sent"))
+ALGORITHMS = (SpreadOut(), SpreadOut(1), SpreadOut(5), Pairwise(), Pairwise(release="sent"))
 
 
 def random_sizes(ranks, seed, *, most=9):
@@ -35,14 +32,14 @@ def random_sizes(ranks, seed, *, most=9):
 def test_each_message_is_the_block_of_its_pair(clusters, algorithm):
     for ranks, cluster in clusters.items():
         sizes = random_sizes(ranks, seed=ranks)
-        for step in algorithm.schedule(exchange(sizes, 4), cluster).steps:
+        for step in algorithm.schedule(all_to_all_demand(sizes, 4), cluster).steps:
             pattern = step.round.pattern
             assert step.round.bytes.tolist() == (4 * sizes[pattern.src, pattern.dst]).tolist()
 
 
 @pytest.mark.parametrize("release", ["delivered", "sent"])
 def test_pairwise_rounds_last_as_long_as_their_largest_block(release, clusters):
-    demand = exchange(random_sizes(7, 3, most=10**6), 4)
+    demand = all_to_all_demand(random_sizes(7, 3, most=10**6), 4)
     schedule = Pairwise(release=release).schedule(demand, clusters[7])
     expected = closed_form_s(schedule, clusters[7])
     assert simulate_ps(schedule, clusters[7]) / PS == pytest.approx(expected, rel=1e-6)
@@ -56,7 +53,7 @@ def test_pairwise_rounds_last_as_long_as_their_largest_block(release, clusters):
 def test_partners_at_once_are_groups_in_the_order_of_nodes(ranks, partners):
     cluster = build_cluster(load_shape("fat-tree", ("node.gpus=4",)), ranks, placement="round-robin")
     demand = Demand("all_to_all", (ranks,) * ranks, 4)
-    schedule = Spread(partners).schedule(demand, cluster)
+    schedule = SpreadOut(partners).schedule(demand, cluster)
     assert schedule.rounds == -(-ranks // partners)
     met = np.zeros((ranks, ranks), int)
     for step in schedule.steps:
@@ -71,24 +68,24 @@ def test_partners_at_once_are_groups_in_the_order_of_nodes(ranks, partners):
 
 
 def test_unequal_blocks_are_run_by_sixteen_partners_unless_told_otherwise(clusters):
-    even, uneven = Demand("all_to_all", (33,) * 33, 4), exchange(random_sizes(33, 1), 4)
+    even, uneven = Demand("all_to_all", (33,) * 33, 4), all_to_all_demand(random_sizes(33, 1), 4)
     assert Timer(clusters[33]).time(even).schedule.algorithm == "spread"
     assert Timer(clusters[33]).time(uneven).schedule.algorithm == "spread:partners=16"
-    assert Timer(clusters[16]).time(exchange(random_sizes(16, 1), 4)).schedule.algorithm == "spread"
-    assert make_algorithm("spread:partners=16", "all_to_all") == Spread(16)
+    assert Timer(clusters[16]).time(all_to_all_demand(random_sizes(16, 1), 4)).schedule.algorithm == "spread"
+    assert make_algorithm("spread:partners=16", "all_to_all") == SpreadOut(16)
 
 
 @pytest.mark.slow
 def test_throttled_partners_cost_little(clusters):
     """Groups of 16 are near everything at once, and never ahead of the ports."""
-    demand = exchange(1000 + random_sizes(32, 2, most=500), 4)
+    demand = all_to_all_demand(1000 + random_sizes(32, 2, most=500), 4)
     throttled, at_once = (Timer(clusters[32], f"spread:partners={n}").time(demand).duration_ps for n in (16, 32))
     assert at_once < throttled < 1.1 * at_once
 
 
 def test_equal_blocks_given_one_by_one_are_as_fast_as_even_ones(clusters):
     even = Demand("all_to_all", (8000,) * 8, 4)
-    given_one_by_one = exchange(np.full((8, 8), 1000), 4)
+    given_one_by_one = all_to_all_demand(np.full((8, 8), 1000), 4)
     for algorithm in ("spread", "pairwise"):
         times = [Timer(clusters[8], algorithm).time(demand).duration_ps for demand in (even, given_one_by_one)]
         assert times[0] == times[1]
@@ -96,10 +93,12 @@ def test_equal_blocks_given_one_by_one_are_as_fast_as_even_ones(clusters):
 
 def test_launches_together_add_their_blocks():
     first, second = random_sizes(3, 1), random_sizes(3, 2)
-    both = one_launch([exchange(first, 4), exchange(second, 1)])
-    assert both == exchange(4 * first + second, 1)
+    both = merge_into_launch([all_to_all_demand(first, 4), all_to_all_demand(second, 1)])
+    assert both == all_to_all_demand(4 * first + second, 1)
     cut = Demand("all_to_all", (3, 6, 4), 2)
-    assert one_launch([exchange(first, 4), cut]) == exchange(4 * first + blocks_of(cut).sizes(), 1)
+    assert merge_into_launch([all_to_all_demand(first, 4), cut]) == all_to_all_demand(
+        4 * first + blocks_of(cut).sizes(), 1
+    )
     assert blocks_of(cut).sizes().tolist() == [[2, 2, 2], [4, 4, 4], [2, 2, 4]]
 
 
@@ -107,7 +106,7 @@ SIZES_OF = np.array([[1, 2, 3], [0, 0, 9], [4, 0, 0]])
 
 
 def asked(*, from_data):
-    return Request(exchange(SIZES_OF, 4), "exchange", "float32", from_data)
+    return CollectiveRequest(all_to_all_demand(SIZES_OF, 4), "exchange", "float32", from_data)
 
 
 @pytest.mark.parametrize(
@@ -117,25 +116,25 @@ def asked(*, from_data):
 def test_libraries_exchange_sizes_that_only_data_tells(library, syncs, staged):
     found = lower(asked(from_data=True), choose_library(library))
     *sizes, payload = found.steps
-    assert payload.demands == (exchange(SIZES_OF, 4),)
+    assert payload.demands == (all_to_all_demand(SIZES_OF, 4),)
     if syncs is None:
         assert not sizes
         return
     assert [step.demands for step in sizes] == [(Demand("all_to_all", (3, 3, 3), 8),)]
-    assert sizes[0].what == SIZES
-    assert found.holds_host
+    assert sizes[0].what == SIZE_EXCHANGE
+    assert found.blocks_host
     assert found.executes.startswith("all_to_all of sizes, then ")
     # The most that a rank hands in, 9 elements, goes to the host, and the most that one gets, 12, comes back.
-    out = Local(host_syncs=1, to_host_bytes=36) if staged else Local()
-    assert payload.before == Local(host_syncs=syncs) + out
-    assert found.after == (Local(to_gpu_bytes=48) if staged else Local())
+    out = LocalWork(host_syncs=1, to_host_bytes=36) if staged else LocalWork()
+    assert payload.before == LocalWork(host_syncs=syncs) + out
+    assert found.after == (LocalWork(to_gpu_bytes=48) if staged else LocalWork())
 
 
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
 def test_sizes_that_all_know_are_not_exchanged(library):
     found = lower(asked(from_data=False), choose_library(library))
-    assert [step.demands for step in found.steps] == [(exchange(SIZES_OF, 4),)]
-    alike = Request(exchange(np.full((3, 3), 5), 4), "exchange", "float32", size_from_data=False)
+    assert [step.demands for step in found.steps] == [(all_to_all_demand(SIZES_OF, 4),)]
+    alike = CollectiveRequest(all_to_all_demand(np.full((3, 3), 5), 4), "exchange", "float32", size_from_data=False)
     assert alike.row == "exchange"
     assert asked(from_data=False).row == "exchangev"
     assert lower(alike, choose_library(library)).demands == (alike.demand,)
@@ -158,11 +157,13 @@ def test_blocks_that_do_not_fit_are_refused(kind, elements, blocks, complaint):
 
 def test_refusals(clusters):
     with pytest.raises(OptionError, match="partners=0 must be at least 1"):
-        Spread(0)
+        SpreadOut(0)
     with pytest.raises(OptionError, match="changes nothing in send_recv"):
-        Spread(4).schedule(Demand("send_recv", (8,) * 8, 4), clusters[8])
+        SpreadOut(4).schedule(Demand("send_recv", (8,) * 8, 4), clusters[8])
     hops = Hops((), (Hop(1e-6, 1e9),), 8)
     with pytest.raises(ContendedError, match="4 partners at once has no closed form"):
-        Spread(4).closed_form_s(Demand("all_to_all", (8,) * 8, 4), hops)
+        SpreadOut(4).closed_form_s(Demand("all_to_all", (8,) * 8, 4), hops)
     # Where every pair had links of its own, the largest block but a rank's own would clock all.
-    assert Spread().closed_form_s(exchange(np.array([[99, 5], [7, 99]]), 4), hops) == pytest.approx(1e-6 + 28e-9)
+    assert SpreadOut().closed_form_s(all_to_all_demand(np.array([[99, 5], [7, 99]]), 4), hops) == pytest.approx(
+        1e-6 + 28e-9
+    )

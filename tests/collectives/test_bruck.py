@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.bruck import Bruck
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.halving_doubling import Bruck
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand, barrier
-from s2sim.collectives.schedules.hops import Hop, Hops
+from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError
 

@@ -11,22 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.libraries.profile import as_sent
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
-from s2sim.collectives.timing.by_message import RunningByMessage
-from s2sim.collectives.timing.duration import duration_ps, simulate_ps
-from s2sim.collectives.timing.foreseen import Foreseen
-from s2sim.collectives.timing.last_passage import last_passage
-from s2sim.collectives.timing.own_parts import own_parts
+from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
+from s2sim.collectives.timing.by_message import MessageLevelRun
+from s2sim.collectives.timing.critical_path import UncontendedRun, critical_path
+from s2sim.collectives.timing.library_profile import apply_overheads
+from s2sim.collectives.timing.message_level import messages_by_rank
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.ways import find_routes
+from s2sim.collectives.timing.routes import find_routes
 from s2sim.errors import OptionError, TopologyError
+from s2sim.libraries.lowering_tables import choose_library
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 from .goal_text import parse
 
@@ -51,7 +50,7 @@ def run(schedule, cluster, posts=None, **options):
     network = FluidNetwork(env, cluster.fabric)
     ends = np.full(schedule.places, -1)
     whole = []
-    running = RunningByMessage(
+    running = MessageLevelRun(
         network,
         schedule,
         cluster,
@@ -116,7 +115,7 @@ def test_a_library_s_launch_hops_and_clock():
     library = choose_library("nccl").on(load_shape("dgx-h100"))
     for text in ("ring", "double-binary-tree", "nvls-tree"):
         plain = make(text, "all_reduce", 16, 1_000_000, cluster)
-        schedule = as_sent(plain, cluster, library.profile.protocols(plain, cluster)[0])
+        schedule = apply_overheads(plain, cluster, library.profile.protocols(plain, cluster)[0])
         assert schedule.launch_ps > 0
         clocked_ps = simulate_ps(schedule, cluster)
         by_message_ps = simulate_ps(schedule, cluster, by_message=True)
@@ -216,7 +215,7 @@ def test_ranks_wait_for_what_goal_text_says(clusters, case, ranks, seed):
 
     env = simpy.Environment(initial_time=0)
     ends = [0] * ranks
-    RunningByMessage(
+    MessageLevelRun(
         Instant(env),
         schedule,
         clusters[ranks],
@@ -353,13 +352,13 @@ def test_what_meets_nothing_is_foreseen(clusters, case, ranks, elements, posts, 
         return np.random.default_rng([seed, step, time]).integers(0, 3_000_000, messages)
 
     options = {} if seed is None else {"late_ps": late_ps}
-    passage = last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+    passage = critical_path(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
     if passage is None:
         assert case[0] in ("halving-doubling", "bruck")
         return
     env = simpy.Environment(initial_time=0)
     ends, whole = [None] * schedule.places, []
-    foreseen = Foreseen(
+    foreseen = UncontendedRun(
         env,
         schedule,
         passage,
@@ -382,7 +381,7 @@ def test_what_meets_nothing_is_foreseen(clusters, case, ranks, elements, posts, 
 def test_what_may_meet_is_not_foreseen(clusters):
     def passage(text, kind, cluster):
         schedule = make(text, kind, cluster.workers, 1000, cluster)
-        return last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+        return critical_path(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
 
     # Two ranks that drift apart send to the same one, and pieces in flight share links.
     assert passage("pairwise", "all_to_all", clusters[8]) is None
@@ -394,14 +393,14 @@ def test_what_may_meet_is_not_foreseen(clusters):
 
 def test_groups_have_a_message_each_through_their_switches():
     pattern = Pattern(np.array([0, 3, 1, 4, 2, 5]), np.array([0, 3, 1, 4, 2, 5]), through_switch=True, groups=2)
-    parts = own_parts(pattern)
+    parts = messages_by_rank(pattern)
     assert parts.senders == parts.ends == [[0, 1, 2], [3, 4, 5]]
     assert parts.sends == parts.has == {rank: [rank // 3] for rank in range(6)}
 
 
 def test_ranks_that_post_one_by_one_draw_once(clusters):
     schedule = make("ring", "all_reduce", 5, 1000, clusters[5])
-    passage = last_passage(schedule, clusters[5], lambda pattern: find_routes(clusters[5], pattern))
+    passage = critical_path(schedule, clusters[5], lambda pattern: find_routes(clusters[5], pattern))
     asked = []
 
     def late_ps(step, time, messages):
@@ -409,7 +408,7 @@ def test_ranks_that_post_one_by_one_draw_once(clusters):
         return np.zeros(messages, np.int64)
 
     env = simpy.Environment(initial_time=0)
-    foreseen = Foreseen(env, schedule, passage, lambda: None, late_ps=late_ps)
+    foreseen = UncontendedRun(env, schedule, passage, lambda: None, late_ps=late_ps)
     for rank in range(5):
         foreseen.post([rank])
         env.run(until=env.now + 10_000_000)
@@ -444,8 +443,8 @@ def test_every_algorithm_that_is_foreseen_ends_as_its_messages_do(topology, over
             plain = make(text, kind, ranks, 10_000 * ranks, cluster)
         except (OptionError, TopologyError):
             continue
-        for schedule in [plain, *(as_sent(plain, cluster, each) for each in profile.protocols(plain, cluster))]:
-            passage = last_passage(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
+        for schedule in [plain, *(apply_overheads(plain, cluster, each) for each in profile.protocols(plain, cluster))]:
+            passage = critical_path(schedule, cluster, lambda pattern: find_routes(cluster, pattern))
             if passage is None or schedule.helpers:
                 continue
             ends = passage.ends_ps(posts + schedule.launch_ps, late_ps)

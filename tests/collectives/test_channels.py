@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.tree import tree_channels
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.trees import tree_channels
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 CUBE = (
     "[[0,1],[0,2],[0,3],[0,3],[0,4],[0,4],[1,2],[1,2],[1,3],[1,5],[1,5],[2,3],[2,3],[2,6],[3,7],"

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.schedules.chunk_moves import Chunks, Move, Pairs, carried, stage_of_moves
+from s2sim.collectives.schedules.exchange import ChunkMove, Chunks, MemberPairs, chunk_totals, stage_of_moves
 
-BOTH = Pairs(np.array([0, 1]), np.array([1, 0]))
+BOTH = MemberPairs(np.array([0, 1]), np.array([1, 0]))
 
 
 @given(
@@ -22,12 +22,12 @@ def test_carried_is_the_plain_sum(values, count, stride, skip, data):
     first = data.draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=5))
     rows = np.array([values, values[::-1]])
     ends = np.zeros(len(first), np.int64)
-    move = Move(Pairs(ends, ends), np.array(first), count, stride, skip)
+    move = ChunkMove(MemberPairs(ends, ends), np.array(first), count, stride, skip)
     expected = [
         [sum(row[(begin + skip + j * stride) % len(values)] for j in range(count)) for begin in first]
         for row in rows.tolist()
     ]
-    assert carried(rows, move).tolist() == expected
+    assert chunk_totals(rows, move).tolist() == expected
 
 
 def chunks(sizes):
@@ -36,7 +36,7 @@ def chunks(sizes):
 
 
 def test_moves_alike_are_one_step_only_where_chunks_count_alike():
-    moves = [Move(BOTH, np.array([0, 2]), 1, skip=skip) for skip in range(2)]
+    moves = [ChunkMove(BOTH, np.array([0, 2]), 1, skip=skip) for skip in range(2)]
     ranks = np.array([[0, 1]])
     even = stage_of_moves(ranks, chunks(np.array([3, 3, 3, 3])), moves)
     assert [step.times for step in even.steps] == [2]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.algorithms.direct import Direct
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.all_to_all import Direct
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12

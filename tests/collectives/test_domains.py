@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.channels import channels_on
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.channels import channel_count
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.timer import Timer
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 def rack(tmp_path, workers, *, gpus, domain_nodes):
@@ -58,5 +58,5 @@ def test_no_time_is_under_the_bound_of_domains(tmp_path, workers):
 
 def test_a_rack_has_no_more_channels_than_rings_that_run(tmp_path):
     cluster = rack(tmp_path, 144, gpus=4, domain_nodes=18)
-    assert channels_on(cluster, None) == 32
+    assert channel_count(cluster, None) == 32
     make_algorithm("ring", "all_reduce").schedule(Demand("all_reduce", (144,) * 144, 4), cluster)

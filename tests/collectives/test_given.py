@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.given import GivenRings, GivenTrees
-from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.registry import ExplicitRings, ExplicitTrees, make_algorithm
+from s2sim.collectives.algorithms.tree import trees_over_nodes
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.trees import trees_over_nodes
 from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RANKS = 12
 
@@ -23,12 +22,12 @@ def cluster():
     return build_cluster(load_shape("dgx-h100"), RANKS)
 
 
-@pytest.mark.parametrize("kind", GivenRings.kinds)
+@pytest.mark.parametrize("kind", ExplicitRings.kinds)
 def test_rings_in_any_order_compute_the_collective(cluster, kind):
     generator = np.random.default_rng(3)
     orders = tuple(tuple(generator.permutation(RANKS).tolist()) for _ in range(3))
     elements = (101,) * RANKS if kind != "barrier" else (0,) * RANKS
-    check_schedule(GivenRings(orders).schedule(Demand(kind, elements, 4), cluster))
+    check_schedule(ExplicitRings(orders).schedule(Demand(kind, elements, 4), cluster))
 
 
 @pytest.mark.parametrize("trees", [1, 2, 5])
@@ -41,18 +40,18 @@ def test_trees_of_any_shape_compute_the_all_reduce(cluster, trees):
         parent[order[0]] = -1
         parent[order[1:]] = [order[generator.integers(at)] for at in range(1, RANKS)]
         parents.append(tuple(parent.tolist()))
-    schedule = GivenTrees(tuple(parents), 3).schedule(Demand("all_reduce", (101,) * RANKS, 4), cluster)
+    schedule = ExplicitTrees(tuple(parents), 3).schedule(Demand("all_reduce", (101,) * RANKS, 4), cluster)
     check_schedule(schedule)
 
 
-@pytest.mark.parametrize("profile", [Software("nccl"), Software("nccl", only="LL")])
+@pytest.mark.parametrize("profile", [NcclProfile("nccl"), NcclProfile("nccl", only="LL")])
 def test_what_is_given_as_it_is_made_takes_as_long(cluster, profile):
     demand = Demand("all_reduce", (1 << 20,) * RANKS, 4)
     rank_order = tuple(range(RANKS))
     parents = tuple(tuple(each.tolist()) for each in trees_over_nodes(cluster.node_of_rank))
     for given, made in (
-        (GivenRings((rank_order,)), "ring:channels=1"),
-        (GivenTrees(parents, 4), "double-binary-tree:channels=1,chunks=4"),
+        (ExplicitRings((rank_order,)), "ring:channels=1"),
+        (ExplicitTrees(parents, 4), "double-binary-tree:channels=1,chunks=4"),
     ):
         times = [
             Timer(cluster, each, profile=profile).time(demand) for each in (given, make_algorithm(made, "all_reduce"))

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import promised, starting_values
+from s2sim.collectives.schedules.check import expected_positions, initial_buffers
 from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 from .goal_text import parse
 
@@ -124,9 +124,9 @@ def execute(schedule, values, rng):
 def test_any_order_that_the_text_allows_computes_the_collective(clusters, text, kind, ranks, elements, seed):
     schedule = make(text, kind, ranks, elements, clusters)
     rng = np.random.default_rng(seed)
-    values = starting_values(schedule.demand, rng)
+    values = initial_buffers(schedule.demand, rng)
     result = execute(schedule, values, rng)
-    wanted = promised(schedule.demand)
+    wanted = expected_positions(schedule.demand)
     np.testing.assert_array_equal(result[wanted], np.broadcast_to(values.sum(axis=0), wanted.shape)[wanted])
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import Groups, group_of_all, joined, schedule_of
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 @pytest.mark.parametrize("release", ["delivered", "sent"])

@@ -7,13 +7,12 @@ import pytest
 
 from s2sim.collectives.algorithms.halving_doubling import HalvingDoubling
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.groups import even_groups, schedule_of
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
 from s2sim.errors import ContendedError, OptionError
 
 RATE_BPS = 50 * 2**30

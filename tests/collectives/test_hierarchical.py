@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.hierarchical import Hierarchical
+from s2sim.collectives.algorithms.hierarchical import HierarchicalAllReduce
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
 from s2sim.errors import ContendedError, OptionError, S2SimError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
 NIC_BPS, NVLINK_BPS = 12.5e9, 240e9
@@ -40,9 +39,9 @@ def test_every_number_of_ranks(mode, placement, gpus):
         demand = Demand("all_reduce", (37,) * ranks, 4)
         if mode == "scatter" and ranks > gpus and ranks % gpus:
             with pytest.raises(OptionError, match=rf"found {ranks % gpus} to {gpus}: use mode=leader"):
-                Hierarchical(mode=mode).schedule(demand, cluster)
+                HierarchicalAllReduce(mode=mode).schedule(demand, cluster)
             continue
-        schedule = Hierarchical(mode=mode).schedule(demand, cluster)
+        schedule = HierarchicalAllReduce(mode=mode).schedule(demand, cluster)
         check_schedule(schedule)
         assert schedule.traffic()[0].sum() == 2 * (ranks - 1) * demand.buffer_bytes
 
@@ -60,7 +59,7 @@ def test_every_number_of_ranks(mode, placement, gpus):
 def test_any_parts(nodes, gpus, placement, mode, local, across, chunks, elements):
     cluster = nodes_of(gpus, nodes * gpus, placement)
     demand = Demand("all_reduce", (elements,) * cluster.workers, 4)
-    algorithm = Hierarchical(None if mode == "leader" else local, across, chunks, mode)
+    algorithm = HierarchicalAllReduce(None if mode == "leader" else local, across, chunks, mode)
     try:
         schedule = algorithm.schedule(demand, cluster)
     except S2SimError as error:
@@ -160,17 +159,17 @@ def test_a_hundred_thousand_ranks():
 
 def test_refusals():
     with pytest.raises(OptionError, match="mode=tree is not one of scatter, leader"):
-        Hierarchical(mode="tree")
+        HierarchicalAllReduce(mode="tree")
     with pytest.raises(OptionError, match="chunks=0 must be at least 1"):
-        Hierarchical(chunks=0)
+        HierarchicalAllReduce(chunks=0)
     with pytest.raises(OptionError, match="local=direct has no effect with mode=leader"):
-        Hierarchical(local="direct", mode="leader")
+        HierarchicalAllReduce(local="direct", mode="leader")
     with pytest.raises(S2SimError, match="did you mean 'ring'"):
-        Hierarchical(across="rnig")
+        HierarchicalAllReduce(across="rnig")
     with pytest.raises(OptionError, match="double-binary-tree does not run reduce_scatter"):
-        Hierarchical(local="double-binary-tree")
+        HierarchicalAllReduce(local="double-binary-tree")
     with pytest.raises(OptionError, match=r"across=torus cannot run over several groups at once; these can: .*ring"):
-        Hierarchical(across="torus")
+        HierarchicalAllReduce(across="torus")
 
 
 def test_a_pipeline_whose_parts_share_links():
@@ -179,4 +178,4 @@ def test_a_pipeline_whose_parts_share_links():
     demand = Demand("all_reduce", (1_000_000,) * 8, 4)
     timed = Timer(cluster, "hierarchical:chunks=3").time(demand)
     assert timed.duration_ps == simulate_ps(timed.schedule, cluster)
-    check_schedule(Hierarchical(chunks=3).schedule(Demand("all_reduce", (100,) * 8, 4), cluster))
+    check_schedule(HierarchicalAllReduce(chunks=3).schedule(Demand("all_reduce", (100,) * 8, 4), cluster))

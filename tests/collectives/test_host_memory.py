@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import TopologyError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster
+from s2sim.topology.read_file import load_shape
 
 SIZE = 1 << 24
 NO_PEERS = "peer_to_peer = 'no'\nmemory.rate = '24GB/s'"
@@ -79,7 +79,9 @@ def test_an_interface_at_the_other_socket_is_reached_over_the_link_between(tmp_p
 
 def test_memory_and_sockets_bound_the_halves_of_a_node(tmp_path):
     for pcie, halves_GBps in ((NO_PEERS, 12), (f"{NO_PEERS}\n{SOCKETS}", 5), (SOCKETS, 5), ("", 40)):
-        assert describe(box(tmp_path, 4, gpus=4, pcie=pcie))["bisection_Bps"] == pytest.approx(halves_GBps * 1e9)
+        assert describe_cluster(box(tmp_path, 4, gpus=4, pcie=pcie))["bisection_Bps"] == pytest.approx(
+            halves_GBps * 1e9
+        )
 
 
 def test_memory_of_both_sockets_is_passed_where_gpus_are_apart(tmp_path):

@@ -7,21 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants_file import load_constants
-from s2sim.collectives.libraries.host_constants import load_host_constants, read_host_constants
-from s2sim.collectives.libraries.host_software import HostSoftware
-from s2sim.collectives.libraries.profile import PLAIN
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.bounds import lower_bound
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.bounds import lower_bound, simulate_ps
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.timer import Timer
-from s2sim.data import data_directory
 from s2sim.errors import S2SimError, TopologyError
+from s2sim.files import data_directory
+from s2sim.libraries.constants import load_constants
+from s2sim.libraries.gloo import HostLibraryProfile, load_host_constants, read_host_constants
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.quantity import KINDS
+from s2sim.topology.quantity import KINDS
+from s2sim.topology.read_file import load_shape
 
 WAY_US = 1.0
 
@@ -46,7 +44,7 @@ def timed(cluster, kind, size_bytes, library="mpi", algorithm="auto"):
     ranks = cluster.workers
     shared = kind in ("all_reduce", "broadcast", "reduce", "send_recv")
     elements = size_bytes // 4 if shared else size_bytes // 4 // ranks
-    return Timer(cluster, algorithm, profile=HostSoftware(library)).time(Demand(kind, (elements,) * ranks, 4))
+    return Timer(cluster, algorithm, profile=HostLibraryProfile(library)).time(Demand(kind, (elements,) * ranks, 4))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_gloo_passes_pieces_of_at_most_a_segment_two_at_a_time(size_bytes, piece
 
 def test_gloo_passes_unequal_parts_on_whole(hosts):
     gathered = Demand("all_gather", (1000, 1000, 3000, 1000), 4)
-    timer = Timer(hosts(4, "tcp"), profile=HostSoftware("gloo"))
+    timer = Timer(hosts(4, "tcp"), profile=HostLibraryProfile("gloo"))
     assert timer.time(gathered).schedule.algorithm == "ring"
     assert timer.time(Demand("all_gather", (1000,) * 4, 4)).schedule.algorithm.startswith("ring:chunks=2")
 
@@ -138,7 +136,7 @@ def test_processors_of_nodes_with_their_own_are_not_counted(hosts):
 
 
 def test_constants_of_ones_own_take_the_place_of_shipped_ones(one_machine):
-    profile = HostSoftware("gloo", (("processor.message", "2ms"),))
+    profile = HostLibraryProfile("gloo", (("processor.message", "2ms"),))
     slow = Timer(one_machine(8, 2), profile=profile).time(Demand("all_reduce", (2,) * 8, 4))
     assert slow.duration_ps > 2 * 7 * 2e9
     with pytest.raises(TopologyError, match=r"no constant processor\.massage \(did you mean 'processor\.message'"):
@@ -167,7 +165,7 @@ def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(library, size_byte
     found = timed(cluster, kind, size_bytes, library)
     demand = found.schedule.demand
     assert found.duration_ps == simulate_ps(found.schedule, cluster)
-    assert found.duration_ps > Timer(cluster, found.schedule.algorithm, profile=PLAIN).time(demand).duration_ps
+    assert found.duration_ps > Timer(cluster, found.schedule.algorithm, profile=NO_OVERHEADS).time(demand).duration_ps
     assert lower_bound([demand], cluster.cuts()).seconds < found.duration_ps / 1e12
 
 
@@ -224,12 +222,12 @@ def test_rccl_is_nccl_but_for_what_its_file_says():
 @pytest.mark.parametrize(
     ("text", "profile"),
     [
-        ("mpi:timing=measured", HostSoftware("mpi")),
-        ("mpi:timing=measured,buffers=device", HostSoftware("mpi")),
-        ("gloo:timing=measured", HostSoftware("gloo")),
-        ("rccl:timing=measured,launch=node", Software("rccl", one_process=True)),
-        ("mpi", PLAIN),
-        ("rccl", PLAIN),
+        ("mpi:timing=measured", HostLibraryProfile("mpi")),
+        ("mpi:timing=measured,buffers=device", HostLibraryProfile("mpi")),
+        ("gloo:timing=measured", HostLibraryProfile("gloo")),
+        ("rccl:timing=measured,launch=node", NcclProfile("rccl", one_process=True)),
+        ("mpi", NO_OVERHEADS),
+        ("rccl", NO_OVERHEADS),
     ],
 )
 def test_libraries_are_asked_for_their_time(text, profile):

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.in_network import InNetwork
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import link_bytes
+from s2sim.collectives.timing.timer import closed_form_s, link_bytes
 from s2sim.errors import TopologyError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
 RATE_BPS = 50 * 2**30

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.in_step import passage_in_step
-from s2sim.collectives.timing.last_passage import last_passage
+from s2sim.collectives.timing.critical_path import critical_path
 from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.simulation.skewed_communicator import lockstep_path
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RANKS = 16
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
@@ -26,7 +26,7 @@ def test_ends_lie_between_those_of_the_first_and_of_the_last_rank(topology, libr
     rng = np.random.default_rng(7)
     for elements in (RANKS, 10**4 * RANKS):
         timed = timer.time(Demand(kind, (elements,) * RANKS, 4))
-        passage = passage_in_step(timed, RANKS)
+        passage = lockstep_path(timed, RANKS)
         assert passage is not None
         launch_ps, alone_ps = timed.schedule.launch_ps, timed.duration_ps
         assert passage.ends_ps(np.full(RANKS, launch_ps)).max() == alone_ps
@@ -35,7 +35,7 @@ def test_ends_lie_between_those_of_the_first_and_of_the_last_rank(topology, libr
             ends_ps = passage.ends_ps(posted_ps + launch_ps)
             assert (ends_ps >= posted_ps + launch_ps).all()
             assert posted_ps.min() + alone_ps <= ends_ps.max() <= posted_ps.max() + alone_ps
-            exact = last_passage(timed.schedule, timer.cluster, timed.times.routes)
+            exact = critical_path(timed.schedule, timer.cluster, timed.times.routes)
             if exact is not None:
                 exact_ps = exact.ends_ps(posted_ps + launch_ps)
                 assert (ends_ps >= exact_ps).all()

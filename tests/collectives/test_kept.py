@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.libraries.hops import each_hop
-from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.timer import Timer
-from s2sim.collectives.timing.ways import Ways
+from s2sim.libraries.message_latency import message_overheads
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
 
 KINDS = ("all_reduce", "all_gather", "broadcast", "all_to_all")
@@ -33,11 +33,11 @@ def demands(workers):
 )
 def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, workers, field, rates_Bps):
     clusters = [build_cluster(with_rate(load_shape(topology), field, rate), workers) for rate in rates_Bps]
-    ways = Ways(clusters[0])
+    ways = RouteTable(clusters[0])
     for cluster in clusters:
-        together = Timer(cluster, ways=ways, profile=Software("nccl"))
+        together = Timer(cluster, route_table=ways, profile=NcclProfile("nccl"))
         for demand in demands(workers):
-            alone = Timer(cluster, profile=Software("nccl")).time(demand)
+            alone = Timer(cluster, profile=NcclProfile("nccl")).time(demand)
             kept = together.time(demand)
             assert (kept.duration_ps, kept.schedule.text) == (alone.duration_ps, alone.schedule.text)
             for own, other in zip(kept.schedule.steps, alone.schedule.steps, strict=True):
@@ -47,15 +47,13 @@ def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, wor
 
 def test_nothing_is_found_twice(monkeypatch):
     found = []
-    monkeypatch.setattr(
-        "s2sim.collectives.libraries.software.each_hop", lambda *a, **k: found.append(1) or each_hop(*a, **k)
-    )
+    monkeypatch.setattr("s2sim.libraries.nccl.each_hop", lambda *a, **k: found.append(1) or message_overheads(*a, **k))
     shape = load_shape("dgx-a100")
     ways, counts = None, []
     for rate_Bps in (1e9, 25e9, 100e9):
         cluster = build_cluster(with_rate(shape, "nic.rate", rate_Bps), 32)
-        ways = ways or Ways(cluster)
-        timer = Timer(cluster, ways=ways, profile=Software("nccl"))
+        ways = ways or RouteTable(cluster)
+        timer = Timer(cluster, route_table=ways, profile=NcclProfile("nccl"))
         for elements in (1 << 18, 3 << 18):
             timer.time(Demand("all_gather", (elements,) * 32, 4))
         counts.append(len(found))

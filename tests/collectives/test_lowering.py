@@ -9,34 +9,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.libraries.launches import SIZES, Local, Request, one_launch
-from s2sim.collectives.libraries.lowering import EXECUTIONS, lower
-from s2sim.collectives.libraries.tables import LIBRARIES, choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
+from s2sim.libraries.lowering import EXECUTIONS, SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
+from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
 
 
 def reduce_of(elements, op, dtype, ranks=4):
     itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-    return Request(Demand("all_reduce", (elements,) * ranks, itemsize), op, dtype, size_from_data=False)
+    return CollectiveRequest(Demand("all_reduce", (elements,) * ranks, itemsize), op, dtype, size_from_data=False)
 
 
 def gather_of(elements, *, from_data=False, dtype="float32"):
-    return Request(Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data)
+    return CollectiveRequest(
+        Demand("all_gather", elements, np.dtype(dtype).itemsize), "gather", dtype, size_from_data=from_data
+    )
 
 
 def rooted(kind, op, dtype, *, from_data=False):
-    return Request(Demand(kind, (10,) * 4, np.dtype(dtype).itemsize, 2), op, dtype, size_from_data=from_data)
+    return CollectiveRequest(Demand(kind, (10,) * 4, np.dtype(dtype).itemsize, 2), op, dtype, size_from_data=from_data)
 
 
 def scatter_of(elements, op, dtype):
-    return Request(Demand("reduce_scatter", elements, np.dtype(dtype).itemsize), op, dtype, size_from_data=False)
+    return CollectiveRequest(
+        Demand("reduce_scatter", elements, np.dtype(dtype).itemsize), op, dtype, size_from_data=False
+    )
 
 
 def peers_of(*, from_data=False):
     """Rank 0 sends 5 elements to 1 and 3 to 2, rank 3 sends 7 to 0."""
     blocks = ((0, 5, 3, 0), (0, 0, 0, 0), (0, 0, 0, 0), (7, 0, 0, 0))
-    return Request(Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data)
+    return CollectiveRequest(
+        Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data
+    )
 
 
 PEERS = ("all_to_all", (8, 0, 0, 7), 4)
@@ -53,118 +58,124 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
 @pytest.mark.parametrize(
     ("library", "asked", "launches", "before", "after"),
     [
-        ("ideal", BITS, [[("all_reduce", (10,) * 4, 1)]], [Local()], Local()),
-        ("ideal", UNEQUAL, [[("all_gather", (5, 0, 9, 2), 4)]], [Local()], Local()),
+        ("ideal", BITS, [[("all_reduce", (10,) * 4, 1)]], [LocalWork()], LocalWork()),
+        ("ideal", UNEQUAL, [[("all_gather", (5, 0, 9, 2), 4)]], [LocalWork()], LocalWork()),
         # 80 bits: 10 bytes are read and 80 written, and back.
-        ("nccl", BITS, [[("all_reduce", (80,) * 4, 1)]], [Local(90, 1)], Local(90, 1)),
+        ("nccl", BITS, [[("all_reduce", (80,) * 4, 1)]], [LocalWork(90, 1)], LocalWork(90, 1)),
         # Four bitmaps of 10 bytes are read, one is written.
-        ("nccl:or=gather", BITS, [[("all_gather", (10,) * 4, 1)]], [Local()], Local(50, 1)),
+        ("nccl:or=gather", BITS, [[("all_gather", (10,) * 4, 1)]], [LocalWork()], LocalWork(50, 1)),
         # Stretches of 3 bytes: 10 do not divide by 4. Four stretches are read, one is written.
         (
             "nccl:or=owners",
             BITS,
             [[("all_to_all", (12,) * 4, 1)], [("all_gather", (3,) * 4, 1)]],
-            [Local(), Local(15, 1)],
-            Local(),
+            [LocalWork(), LocalWork(15, 1)],
+            LocalWork(),
         ),
         # 9 elements are copied into the padded buffer, all 16 out of the result.
         (
             "nccl",
             UNEQUAL,
             [[SIZE_EXCHANGE], [("all_gather", (9,) * 4, 4)]],
-            [Local(), Local(2 * 36, 1, host_syncs=1)],
-            Local(2 * 64, 1),
+            [LocalWork(), LocalWork(2 * 36, 1, host_syncs=1)],
+            LocalWork(2 * 64, 1),
         ),
-        ("nccl", PLANNED, [[("all_gather", (9,) * 4, 4)]], [Local(2 * 36, 1)], Local(2 * 64, 1)),
+        ("nccl", PLANNED, [[("all_gather", (9,) * 4, 4)]], [LocalWork(2 * 36, 1)], LocalWork(2 * 64, 1)),
         (
             "nccl:gather=broadcast",
             UNEQUAL,
             [[SIZE_EXCHANGE], [("broadcast", (size,) * 4, 4) for size in (5, 0, 9, 2)]],
-            [Local(), Local(host_syncs=1)],
-            Local(),
+            [LocalWork(), LocalWork(host_syncs=1)],
+            LocalWork(),
         ),
-        ("nccl", gather_of((7,) * 4), [[("all_gather", (7,) * 4, 4)]], [Local()], Local()),
+        ("nccl", gather_of((7,) * 4), [[("all_gather", (7,) * 4, 4)]], [LocalWork()], LocalWork()),
         # Equal, but nobody knows that before sizes have been exchanged.
         (
             "nccl",
             gather_of((7,) * 4, from_data=True),
             [[SIZE_EXCHANGE], [("all_gather", (7,) * 4, 4)]],
-            [Local(), Local(56, 1, host_syncs=1)],
-            Local(2 * 112, 1),
+            [LocalWork(), LocalWork(56, 1, host_syncs=1)],
+            LocalWork(2 * 112, 1),
         ),
-        ("nccl", reduce_of(10, "sum", "float16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
-        ("nccl", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], [Local()], Local()),
+        ("nccl", reduce_of(10, "sum", "float16"), [[("all_reduce", (10,) * 4, 2)]], [LocalWork()], LocalWork()),
+        ("nccl", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], [LocalWork()], LocalWork()),
         ("gloo", reduce_of(10, "sum", "bfloat16"), [[("all_reduce", (10,) * 4, 2)]], None, None),
-        ("nccl", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], [Local()], Local()),
+        ("nccl", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], [LocalWork()], LocalWork()),
         # Read 20 bytes, write 40, and back.
-        ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),
-        ("mpi:buffers=device", BITS, [[("all_reduce", (10,) * 4, 1)]], [Local()], Local()),
-        ("nccl", rooted("reduce", "sum", "float32"), [[("reduce", (10,) * 4, 4)]], [Local()], Local()),
-        ("nccl", rooted("reduce", "sum", "int16"), [[("reduce", (10,) * 4, 4)]], [Local(60, 1)], Local(60, 1)),
-        ("nccl", rooted("reduce", "or", "uint8"), [[("reduce", (80,) * 4, 1)]], [Local(90, 1)], Local(90, 1)),
-        ("nccl", rooted("broadcast", "copy", "bool"), [[("broadcast", (10,) * 4, 1)]], [Local()], Local()),
+        ("nccl", reduce_of(10, "sum", "int16"), [[("all_reduce", (10,) * 4, 4)]], [LocalWork(60, 1)], LocalWork(60, 1)),
+        ("mpi:buffers=device", BITS, [[("all_reduce", (10,) * 4, 1)]], [LocalWork()], LocalWork()),
+        ("nccl", rooted("reduce", "sum", "float32"), [[("reduce", (10,) * 4, 4)]], [LocalWork()], LocalWork()),
+        ("nccl", rooted("reduce", "sum", "int16"), [[("reduce", (10,) * 4, 4)]], [LocalWork(60, 1)], LocalWork(60, 1)),
+        ("nccl", rooted("reduce", "or", "uint8"), [[("reduce", (80,) * 4, 1)]], [LocalWork(90, 1)], LocalWork(90, 1)),
+        ("nccl", rooted("broadcast", "copy", "bool"), [[("broadcast", (10,) * 4, 1)]], [LocalWork()], LocalWork()),
         (
             "nccl",
             rooted("broadcast", "copy", "float32", from_data=True),
             [[("broadcast", (1,) * 4, 8)], [("broadcast", (10,) * 4, 4)]],
-            [Local(), Local(host_syncs=1)],
-            Local(),
+            [LocalWork(), LocalWork(host_syncs=1)],
+            LocalWork(),
         ),
-        ("nccl", scatter_of(PARTS, "sum", "float32"), [[("reduce_scatter", PARTS, 4)]], [Local()], Local()),
+        ("nccl", scatter_of(PARTS, "sum", "float32"), [[("reduce_scatter", PARTS, 4)]], [LocalWork()], LocalWork()),
         # All 12 bits' bytes are unpacked, a rank's own 3 packed again.
         (
             "nccl",
             scatter_of(PARTS, "or", "uint8"),
             [[("reduce_scatter", (24,) * 4, 1)]],
-            [Local(12 + 96, 1)],
-            Local(3 + 24, 1),
+            [LocalWork(12 + 96, 1)],
+            LocalWork(3 + 24, 1),
         ),
         (
             "nccl",
             scatter_of(UNEQUAL_PARTS, "sum", "float32"),
             [[("reduce", (size,) * 4, 4) for size in UNEQUAL_PARTS]],
-            [Local()],
-            Local(),
+            [LocalWork()],
+            LocalWork(),
         ),
         (
             "ideal",
             scatter_of(UNEQUAL_PARTS, "or", "uint8"),
             [[("reduce_scatter", UNEQUAL_PARTS, 1)]],
-            [Local()],
-            Local(),
+            [LocalWork()],
+            LocalWork(),
         ),
-        ("nccl", peers_of(), [[PEERS]], [Local()], Local()),
-        ("nccl", peers_of(from_data=True), [[PEER_SIZES], [PEERS]], [Local(), Local(host_syncs=1)], Local()),
-        ("mpi:buffers=device", peers_of(from_data=True), [[PEERS]], [Local()], Local()),
+        ("nccl", peers_of(), [[PEERS]], [LocalWork()], LocalWork()),
+        (
+            "nccl",
+            peers_of(from_data=True),
+            [[PEER_SIZES], [PEERS]],
+            [LocalWork(), LocalWork(host_syncs=1)],
+            LocalWork(),
+        ),
+        ("mpi:buffers=device", peers_of(from_data=True), [[PEERS]], [LocalWork()], LocalWork()),
         # Through host memory: rank 0 copies most out, and gets most.
         (
             "gloo",
             peers_of(),
             [[PEERS]],
-            [Local(host_syncs=1, to_host_bytes=32)],
-            Local(to_gpu_bytes=28),
+            [LocalWork(host_syncs=1, to_host_bytes=32)],
+            LocalWork(to_gpu_bytes=28),
         ),
         # A copy of all 10 elements is all-reduced, and the largest part copied out of it.
         (
             "gloo",
             scatter_of(UNEQUAL_PARTS, "sum", "float32"),
             [[("all_reduce", (10,) * 4, 4)]],
-            [Local(2 * 40, 1, host_syncs=1, to_host_bytes=40)],
-            Local(2 * 12, 1, to_gpu_bytes=40),
+            [LocalWork(2 * 40, 1, host_syncs=1, to_host_bytes=40)],
+            LocalWork(2 * 12, 1, to_gpu_bytes=40),
         ),
         (
             "mpi",
             scatter_of(UNEQUAL_PARTS, "sum", "float32"),
             [[("reduce_scatter", UNEQUAL_PARTS, 4)]],
-            [Local(host_syncs=1, to_host_bytes=40)],
-            Local(to_gpu_bytes=12),
+            [LocalWork(host_syncs=1, to_host_bytes=40)],
+            LocalWork(to_gpu_bytes=12),
         ),
         (
             "mpi:buffers=device",
             reduce_of(10, "sum", "float16"),
             [[("all_reduce", (10,) * 4, 4)]],
-            [Local(60, 1)],
-            Local(60, 1),
+            [LocalWork(60, 1)],
+            LocalWork(60, 1),
         ),
         (
             "mpi:half=user-op,buffers=device",
@@ -173,28 +184,34 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
             None,
             None,
         ),
-        ("mpi:buffers=device", UNEQUAL, [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]], [Local()] * 2, Local()),
+        (
+            "mpi:buffers=device",
+            UNEQUAL,
+            [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]],
+            [LocalWork()] * 2,
+            LocalWork(),
+        ),
         # Through host memory: its own contribution out, the whole result back.
         (
             "mpi",
             UNEQUAL,
             [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]],
-            [Local(), Local(host_syncs=1, to_host_bytes=36)],
-            Local(to_gpu_bytes=64),
+            [LocalWork(), LocalWork(host_syncs=1, to_host_bytes=36)],
+            LocalWork(to_gpu_bytes=64),
         ),
         (
             "mpi",
             reduce_of(10, "sum", "float16"),
             [[("all_reduce", (10,) * 4, 4)]],
-            [Local(60, 1, host_syncs=1, to_host_bytes=40)],
-            Local(60, 1, to_gpu_bytes=40),
+            [LocalWork(60, 1, host_syncs=1, to_host_bytes=40)],
+            LocalWork(60, 1, to_gpu_bytes=40),
         ),
         (
             "gloo",
             BITS,
             [[("all_reduce", (10,) * 4, 1)]],
-            [Local(host_syncs=1, to_host_bytes=10)],
-            Local(to_gpu_bytes=10),
+            [LocalWork(host_syncs=1, to_host_bytes=10)],
+            LocalWork(to_gpu_bytes=10),
         ),
         # The same 32 bits, of another name.
         ("gloo", reduce_of(10, "sum", "uint32"), [[("all_reduce", (10,) * 4, 4)]], None, None),
@@ -215,10 +232,10 @@ def test_launches_and_work_of_each_way(library, asked, launches, before, after):
 
 
 def test_only_an_exchange_of_sizes_holds_the_host():
-    assert lower(UNEQUAL, choose_library("nccl")).holds_host
-    assert lower(UNEQUAL, choose_library("nccl")).steps[0].what == SIZES
+    assert lower(UNEQUAL, choose_library("nccl")).blocks_host
+    assert lower(UNEQUAL, choose_library("nccl")).steps[0].what == SIZE_EXCHANGE
     for text, asked in (("ideal", UNEQUAL), ("nccl", PLANNED), ("nccl:or=owners", BITS), ("gloo", BITS)):
-        assert not lower(asked, choose_library(text)).holds_host
+        assert not lower(asked, choose_library(text)).blocks_host
 
 
 @pytest.mark.parametrize("text", ["nccl", "nccl:or=gather", "nccl:or=owners", "nccl:gather=broadcast", "gloo", "mpi"])
@@ -228,7 +245,7 @@ def test_every_way_carries_at_least_what_is_asked(text, sizes, data):
     library = choose_library(text)
     ranks = len(sizes)
     gathered = lower(gather_of(tuple(sizes), from_data=data), library)
-    payload = [demand for step in gathered.steps if step.what != SIZES for demand in step.demands]
+    payload = [demand for step in gathered.steps if step.what != SIZE_EXCHANGE for demand in step.demands]
     if payload[0].kind == "broadcast":
         assert [(demand.root, demand.buffer_elements) for demand in payload] == list(enumerate(sizes))
     else:
@@ -247,7 +264,7 @@ def test_one_rank_sends_nothing_and_works_nothing(text):
     for asked in (reduce_of(10, "or", "uint8", ranks=1), gather_of((3,), from_data=True)):
         found = lower(asked, choose_library(text))
         assert found.demands == (asked.demand,)
-        assert (found.steps[0].before, found.after) == (Local(), Local())
+        assert (found.steps[0].before, found.after) == (LocalWork(), LocalWork())
 
 
 def test_what_no_line_covers_is_refused():
@@ -275,10 +292,10 @@ def test_tables_are_consistent():
 def test_sends_to_the_next_rank_are_told_where_the_receiver_must_know(library, sizes_first):
     for from_data in (False, True):
         demand = Demand("send_recv", (10,) * 4, 4)
-        found = lower(Request(demand, "pass", "float32", size_from_data=from_data), choose_library(library))
+        found = lower(CollectiveRequest(demand, "pass", "float32", size_from_data=from_data), choose_library(library))
         assert found.kinds == ("send_recv",) * (2 if from_data and sizes_first else 1)
         assert found.demands[-1] == demand
-        assert found.holds_host == (from_data and sizes_first)
+        assert found.blocks_host == (from_data and sizes_first)
 
 
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
@@ -286,7 +303,7 @@ def test_roots_stay_where_they_are(library):
     for asked in (rooted("reduce", "sum", "float32"), rooted("broadcast", "copy", "uint8", from_data=True)):
         lowered = lower(asked, choose_library(library))
         assert {demand.root for demand in lowered.demands} == {2}
-        assert one_launch([lowered.demands[-1]] * 2).root == 2
+        assert merge_into_launch([lowered.demands[-1]] * 2).root == 2
 
 
 def test_two_lines_never_cover_the_same():
@@ -327,6 +344,8 @@ def test_wrong_option_strings_are_told(text, error, part):
 
 def test_together_adds_bytes():
     one = Demand("all_gather", (3, 4), 4)
-    assert one_launch([one]) is one
-    assert one_launch([one, Demand("all_gather", (1, 0), 1)]) == Demand("all_gather", (13, 16), 1)
-    assert one_launch([Demand("broadcast", (3, 3), 4, root) for root in (0, 1)]) == Demand("broadcast", (24, 24), 1)
+    assert merge_into_launch([one]) is one
+    assert merge_into_launch([one, Demand("all_gather", (1, 0), 1)]) == Demand("all_gather", (13, 16), 1)
+    assert merge_into_launch([Demand("broadcast", (3, 3), 4, root) for root in (0, 1)]) == Demand(
+        "broadcast", (24, 24), 1
+    )

@@ -9,10 +9,10 @@ import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.topology.routes import Routes
+from s2sim.collectives.timing.timer import closed_form_s
+from s2sim.topology.graph import Routes
 
 LATENCY_S, RATE_BPS = 2e-6, 1e10
 

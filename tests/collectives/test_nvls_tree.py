@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.nvls_tree import NvlsTree
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.in_network import NvlsTree
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import duration_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
 from s2sim.errors import OptionError, TopologyError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 D = 1 << 28
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.libraries.own_choice import OwnChoice, estimates_us
-from s2sim.study.collective.sizes import make_demand
+from s2sim.collectives.schedules.demand import make_demand
+from s2sim.libraries.nccl_tuner import TunerModel, estimates_us
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 MIB = 2**20
 
@@ -25,7 +25,7 @@ def test_estimates_are_those_of_the_formulas():
 
 
 def test_large_messages_go_around_a_ring_and_small_ones_of_many_nodes_do_not():
-    library = OwnChoice("nccl")
+    library = TunerModel("nccl")
     chosen = [library.choose(make_demand("all_reduce", size, 32), cluster(32)) for size in (256, 4096, 64 * MIB)]
     assert chosen == [None, None, "ring"]
     assert library.choose(make_demand("all_reduce", 64 * MIB, 8), cluster(8)) == "ring"

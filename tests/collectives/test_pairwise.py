@@ -7,15 +7,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.pairwise import Pairwise
+from s2sim.collectives.algorithms.all_to_all import Pairwise
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.parameter_server import ParameterServer
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
 RATE_BPS = 50 * 2**30

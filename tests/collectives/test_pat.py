@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.pat import Pat
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
+from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants_file import load_constants
-from s2sim.collectives.libraries.peers import most_peers
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.schedules.blocks import exchange
+from s2sim.collectives.schedules.blocks import all_to_all_demand
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.constants import load_constants
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.libraries.nccl_rules import most_peers
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 US = 10**6
 
@@ -25,9 +25,17 @@ US = 10**6
         (Demand("send_recv", (8,) * 4, 4), [0, 0, 1, 1], (1, 1)),
         (Demand("send_recv", (8,) * 4, 4), [0, 1, 2, 3], (0, 1)),
         # A root that gathers from three, one of them beside it.
-        (exchange(np.array([[0, 0, 0, 0], [5, 0, 0, 0], [5, 0, 0, 0], [5, 0, 0, 0]]), 1), [0, 0, 1, 1], (1, 2)),
-        (exchange(np.array([[0, 5, 5, 5], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]), 1), [0, 0, 1, 1], (1, 2)),
-        (exchange(np.diag([9, 9, 9]), 1), [0, 1, 2], (0, 0)),
+        (
+            all_to_all_demand(np.array([[0, 0, 0, 0], [5, 0, 0, 0], [5, 0, 0, 0], [5, 0, 0, 0]]), 1),
+            [0, 0, 1, 1],
+            (1, 2),
+        ),
+        (
+            all_to_all_demand(np.array([[0, 5, 5, 5], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]), 1),
+            [0, 0, 1, 1],
+            (1, 2),
+        ),
+        (all_to_all_demand(np.diag([9, 9, 9]), 1), [0, 1, 2], (0, 0)),
     ],
 )
 def test_peers_are_those_with_whom_something_is_exchanged(demand, nodes, expected):
@@ -38,7 +46,7 @@ def test_an_all_to_all_pays_for_each_peer():
     """Two nodes of eight: seven beside, eight elsewhere; a gather of all to all the same ranks pays for none."""
     constants = load_constants("nccl")
     cluster = build_cluster(load_shape("dgx-h100"), 16)
-    profile = Software("nccl", chosen="LL")
+    profile = NcclProfile("nccl", chosen="LL")
     all_to_all, all_gather = (
         profile.launch_ps(Timer(cluster).time(Demand(kind, (16,) * 16, 4)).schedule, cluster)
         for kind in ("all_to_all", "all_gather")
@@ -54,7 +62,7 @@ def test_sockets_of_an_interface_carry_so_much_and_no_more(rate, expected_Bps):
     cluster = build_cluster(
         load_shape("dgx-a100", [f"nic.rate={rate}", "nic.transport=tcp", "node.gpus=1", "nic.count=1"]), 2
     )
-    found = Timer(cluster, profile=Software("nccl")).time(Demand("send_recv", (1 << 28,) * 2, 4))
+    found = Timer(cluster, profile=NcclProfile("nccl")).time(Demand("send_recv", (1 << 28,) * 2, 4))
     share = network.share * dict(constants.paths)["switch"].share
     carried = (expected_Bps or network.stream_Bps) * share
     assert found.duration_ps / 1e12 == pytest.approx((1 << 30) / carried, rel=1e-3)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.recursive_doubling import RecursiveDoubling
+from s2sim.collectives.algorithms.halving_doubling import RecursiveDoubling
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand, barrier
+from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.groups import even_groups, schedule_of
-from s2sim.collectives.schedules.hops import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import ContendedError, OptionError
 

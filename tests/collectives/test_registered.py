@@ -10,18 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.schedules.blocks import exchange, exchanged_bytes
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.blocks import all_to_all_demand, exchanged_bytes
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import ROOTED, Demand, barrier
-from s2sim.collectives.terms.of_schedule import terms_of
-from s2sim.collectives.timing.bounds import lower_bound
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import at_least_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.terms import schedule_terms
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
 MOST_RANKS = 20
@@ -81,7 +79,9 @@ def demands(draw, kinds):
     most = draw(st.sampled_from([3, 200, 100_000]))
     if kind == "all_to_all" and draw(st.booleans()):
         generator = np.random.default_rng(draw(st.integers(0, 10**6)))
-        return exchange(generator.integers(0, most, (ranks, ranks)) * (generator.random((ranks, ranks)) < 0.7), 4)
+        return all_to_all_demand(
+            generator.integers(0, most, (ranks, ranks)) * (generator.random((ranks, ranks)) < 0.7), 4
+        )
     if Demand(kind, (0,), 4).shared:
         root = draw(st.integers(0, ranks - 1)) if kind in ROOTED else 0
         return Demand(kind, (draw(st.integers(0, most)),) * ranks, 4, root)
@@ -158,11 +158,11 @@ def test_values_bytes_times_and_bounds(text, data):
     timed = Timer(cluster, text).time(demand)
     assert timed.schedule.algorithm == schedule.algorithm
     assert timed.duration_ps == simulate_ps(schedule, cluster)
-    terms = terms_of(timed, cluster)
+    terms = schedule_terms(timed, cluster)
     assert all(term.ps >= 0 for term in terms)
     assert sum(term.ps for term in terms) == timed.duration_ps
     times = RoundTimes(cluster, schedule.release)
-    assert at_least_ps(schedule, times) <= timed.duration_ps + schedule.rounds
+    assert duration_floor_ps(schedule, times) <= timed.duration_ps + schedule.rounds
     assert timed.duration_ps / PS >= lower_bound([demand], cluster.cuts(), assisted=schedule.assisted).seconds
     try:
         expected_s = closed_form_s(schedule, cluster)

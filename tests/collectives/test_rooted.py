@@ -7,19 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.binary_tree import BinaryTree
-from s2sim.collectives.algorithms.binomial import Binomial
 from s2sim.collectives.algorithms.chain import Chain
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.algorithms.tree import BinaryTree, Binomial
+from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.groups import even_groups, schedule_of
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12

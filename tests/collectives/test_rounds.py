@@ -11,12 +11,12 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, sent_by_pattern
-from s2sim.collectives.timing.ways import Way, Ways
-from s2sim.network.together import deliver_together_ps
+from s2sim.collectives.timing.routes import RouteSet, RouteTable
+from s2sim.collectives.timing.timer import Timer, bytes_by_pattern
+from s2sim.network.fluid import solve_batch_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.routes import Routes
+from s2sim.topology.graph import Routes
+from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
 from s2sim.units import PS_PER_S
 
@@ -50,7 +50,7 @@ def at_rate(cluster, rate_Bps):
 def test_a_round_takes_what_all_its_messages_solved_afresh_take(drawn, rate_Bps, release):
     """Also at another rate with the same routes."""
     cluster, sent = drawn
-    ways = Ways(cluster)
+    ways = RouteTable(cluster)
     for at in (cluster, at_rate(cluster, rate_Bps)):
         times = RoundTimes(at, release, ways)
         left_ps, delivered_ps = RoundTimes(at, release).message_ps(sent)
@@ -69,13 +69,13 @@ def test_links_that_cannot_bind_change_no_delivery(drawn, rate_Bps, routing):
         cluster = build_cluster(shape, cluster.workers, placement=cluster.placement, seed=cluster.seed)
     at = at_rate(cluster, rate_Bps)
     capacity = at.fabric.rate_Bps / PS_PER_S
-    way = Ways(at).of(sent.pattern)
+    way = RouteTable(at).of(sent.pattern)
     if not sent.pattern.messages:
         return
     rest = way.routes.crossing_only(way.binding(capacity))
     at_once = np.zeros(sent.pattern.messages, np.int64)
-    every = deliver_together_ps(way.routes, at_once, sent.bytes, capacity)
-    np.testing.assert_allclose(deliver_together_ps(rest, at_once, sent.bytes, capacity), every, rtol=1e-9, atol=1)
+    every = solve_batch_ps(way.routes, at_once, sent.bytes, capacity)
+    np.testing.assert_allclose(solve_batch_ps(rest, at_once, sent.bytes, capacity), every, rtol=1e-9, atol=1)
 
 
 def test_messages_share_links_by_way_of_others_however_many(monkeypatch):
@@ -85,12 +85,12 @@ def test_messages_share_links_by_way_of_others_however_many(monkeypatch):
     # In a stretch of 30 ranks, rank r sends to r + 1 and r + 2, but none out of it.
     pairs = [(rank, rank + step) for rank in src for step in (1, 2) if rank // 30 == (rank + step) // 30 < 3]
     pattern = Pattern(*np.array([pair for pair in pairs if max(pair) < 90]).T)
-    way = Ways(cluster).of(pattern)
+    way = RouteTable(cluster).of(pattern)
     for first in (0, 29, len(pattern.src) - 1):
         chosen = np.zeros(len(pattern.src), np.bool_)
         chosen[first] = True
         found = way.sharing_with(chosen)
-        monkeypatch.setattr("s2sim.collectives.timing.ways._PASSES", 10**6)
+        monkeypatch.setattr("s2sim.collectives.timing.routes._PASSES", 10**6)
         np.testing.assert_array_equal(way.sharing_with(chosen), found)
         monkeypatch.undo()
         np.testing.assert_array_equal(found, pattern.src // 30 == pattern.src[first] // 30)
@@ -102,7 +102,7 @@ def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
     cluster = build_cluster(load_shape("leaf-spine"), 16)
     src, dst = (side.reshape(-1) for side in np.indices((16, 16)))
     pattern = Pattern(src[src // 4 != dst // 4], dst[src // 4 != dst // 4])
-    way = Ways(cluster).of(pattern)
+    way = RouteTable(cluster).of(pattern)
     kept = way.routes.crossing_only(way.binding(cluster.fabric.rate_Bps / PS_PER_S))
     names = {cluster.fabric.link_names[link].split(".")[1] for link in np.unique(kept.links)}
     assert names == {"nic0"}
@@ -128,13 +128,13 @@ def test_a_link_that_a_message_crosses_twice_counts_twice(links, weights, capaci
     place = np.concatenate(links)
     routes = Routes(np.cumsum([0, *lengths]), place, np.concatenate(weights).astype(float), np.zeros(len(links), int))
     zeros = np.zeros(2, np.int64)
-    way = Way(routes, routes, np.zeros(0), np.arange(2), place, np.bincount(place, routes.weights), zeros)
+    way = RouteSet(routes, routes, np.zeros(0), np.arange(2), place, np.bincount(place, routes.weights), zeros)
     rest = routes.crossing_only(way.binding(np.array(capacity)))
     assert np.unique(rest.links).tolist() == kept
     sizes = np.full(len(links), 1e6)
     at_once = np.zeros(len(links), np.int64)
-    every = deliver_together_ps(routes, at_once, sizes, np.array(capacity))
-    np.testing.assert_array_equal(deliver_together_ps(rest, at_once, sizes, np.array(capacity)), every)
+    every = solve_batch_ps(routes, at_once, sizes, np.array(capacity))
+    np.testing.assert_array_equal(solve_batch_ps(rest, at_once, sizes, np.array(capacity)), every)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -148,7 +148,7 @@ def test_routes_do_not_depend_on_rates(topology):
 
 def test_a_round_is_known_by_its_content():
     cluster = build_cluster(load_shape("leaf-spine"), 32, placement="random")
-    times = RoundTimes(cluster, ways=(ways := Ways(cluster)))
+    times = RoundTimes(cluster, route_table=(ways := RouteTable(cluster)))
     ranks = np.arange(32)
     rng = np.random.default_rng(1)
     sizes = [rng.integers(1, 10**6, 32).astype(float) for _ in range(2)]
@@ -192,7 +192,7 @@ def test_messages_of_some_pairs_are_those_of_all_that_are_asked_for(algorithm, m
 
     def sent(only=None):
         found = np.zeros((24, 24))
-        for pattern, sizes_bytes in sent_by_pattern(timed.schedule, only):
+        for pattern, sizes_bytes in bytes_by_pattern(timed.schedule, only):
             np.add.at(found, (pattern.src, pattern.dst), sizes_bytes)
         return found
 
@@ -200,7 +200,7 @@ def test_messages_of_some_pairs_are_those_of_all_that_are_asked_for(algorithm, m
     chosen = np.where(wanted(*np.indices((24, 24))), every, 0)
     assert every.sum() == pytest.approx(sum(range(24, 48)) * 4 * 23 / 24)
     np.testing.assert_array_equal(sent(wanted), chosen)
-    monkeypatch.setattr("s2sim.collectives.timing.timer._MESSAGES_GATHERED", 30)
+    monkeypatch.setattr("s2sim.collectives.timing.timer._MESSAGES_PER_BATCH", 30)
     np.testing.assert_array_equal(sent(wanted), chosen)
     np.testing.assert_array_equal(sent(), every)
 
@@ -209,17 +209,19 @@ def test_patterns_that_take_turns_are_told_once():
     cluster = build_cluster(load_shape("leaf-spine"), 16)
     timed = Timer(cluster, "ring:chunks=4,release=sent").time(Demand("all_reduce", (2**20,) * 16, 4))
     assert len({id(step.round.pattern) for step in timed.schedule.steps}) == 4
-    ((_, sizes_bytes),) = sent_by_pattern(timed.schedule)
+    ((_, sizes_bytes),) = bytes_by_pattern(timed.schedule)
     assert sizes_bytes == pytest.approx(np.full(16, 2 * 15 / 16 * 2**22))
 
 
 def test_a_part_of_a_pattern_has_its_routes():
     cluster = build_cluster(load_shape("leaf-spine"), 32, placement="random")
     whole, chosen = Pattern(np.arange(31), np.arange(1, 32)), np.array([3, 4, 17])
-    ways = Ways(cluster)
+    ways = RouteTable(cluster)
     ways.of(whole)
     part, plain = whole.part(chosen), Pattern(whole.src[chosen], whole.dst[chosen])
     assert len({whole.key, part.key, whole.part(chosen[:2]).key}) == 3
     for name in ("offsets", "links", "weights", "latency_ps"):
-        np.testing.assert_array_equal(getattr(ways.routes(part), name), getattr(Ways(cluster).routes(plain), name))
+        np.testing.assert_array_equal(
+            getattr(ways.routes(part), name), getattr(RouteTable(cluster).routes(plain), name)
+        )
     assert ways.searches == 1

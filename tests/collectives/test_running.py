@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.collective_run import CollectiveRun, IdleNetwork
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.running import Passing, Running
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 WORKERS = 8
 ALGORITHMS = [("ring", "all_reduce"), ("double-binary-tree:chunks=5", "all_reduce"), ("ring", "all_gather")]
@@ -28,8 +28,8 @@ def run(cluster, collectives, transfers, *, fast):
 
     def begin(name, start_ps, schedule):
         yield env.timeout(start_ps)
-        passing = Passing(network, RoundTimes(cluster)) if fast else None
-        Running(network, schedule, cluster, lambda: ends.update({name: env.now}), passing=passing).start()
+        passing = IdleNetwork(network, RoundTimes(cluster)) if fast else None
+        CollectiveRun(network, schedule, cluster, lambda: ends.update({name: env.now}), passing=passing).start()
 
     def transfer(name, start_ps, src, dst, size):
         yield env.timeout(start_ps)

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.schedules.checker import check_schedule, run_on_values
+from s2sim.collectives.algorithms.tree import DoubleBinaryTree, trees_over_nodes
+from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.trees import trees_over_nodes
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import link_bytes
 from s2sim.errors import OptionError, S2SimError
-from s2sim.reducers.scripts.script import Call
-from s2sim.reducers.scripts.traffic import ring_bytes
+from s2sim.reducers.script import Call, ring_bytes
 from s2sim.testing.collectives import check_algorithm
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.constants_file import load_constants, read_constants
-from s2sim.collectives.libraries.fill import in_flight_bytes
-from s2sim.collectives.libraries.profile import Profile
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.libraries.tables import choose_library
-from s2sim.collectives.schedules.clock import pipeline_clock, ring_clock
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.overheads import Overheads
+from s2sim.collectives.schedules.overheads import Overheads, pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import Pattern
-from s2sim.collectives.terms.of_schedule import terms_of
-from s2sim.collectives.timing.bounds import lower_bound
-from s2sim.collectives.timing.duration import simulate_ps
+from s2sim.collectives.timing.bounds import lower_bound, simulate_ps
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import Timer
-from s2sim.data import data_directory
 from s2sim.errors import OptionError, S2SimError, TopologyError
+from s2sim.files import data_directory
+from s2sim.libraries.constants import load_constants, read_constants
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.libraries.nccl_rules import nvls_in_flight_bytes
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 US = 10**6
-NCCL = Software("nccl")
+NCCL = NcclProfile("nccl")
 SILENT = Path(__file__).parents[1] / "silent.toml"
 LL, _, SIMPLE = sorted(load_constants("nccl").protocols, key=lambda each: each.share)
 
@@ -109,7 +107,7 @@ def test_trees_between_switches_fill_a_stage_for_each_leg():
     ],
 )
 def test_smaller_buffers_have_less_in_flight(size_bytes, over_nodes, expected):
-    assert in_flight_bytes(size_bytes, 128, over_nodes=over_nodes) == expected
+    assert nvls_in_flight_bytes(size_bytes, 128, over_nodes=over_nodes) == expected
 
 
 def test_without_peer_to_peer_a_gpu_that_sends_and_receives_is_slower(tmp_path):
@@ -143,7 +141,7 @@ def test_lines_of_128_bytes_need_a_way_past_no_processor(topology, workers, over
     assert names == ["LL", *(["LL128"] if direct else []), "Simple"]
 
 
-class OwnMessages(Profile):
+class OwnMessages(LibraryProfile):
     """The wire, with rings and pipelines that wait for their own messages alone, as libraries' do."""
 
     def overheads(self, sent, schedule, cluster):
@@ -152,7 +150,7 @@ class OwnMessages(Profile):
             return None
         every = pattern if whole is None else whole.round.pattern
         way_ps = cluster.routes(every.src, every.dst).latency_ps
-        clock = ring_clock(every, way_ps) if whole is None else pipeline_clock(whole, way_ps)
+        clock = ring_round_latency(every, way_ps) if whole is None else pipeline_round_latency(whole, way_ps)
         messages = pattern.messages
         return Overheads(np.zeros(messages, np.int64), np.ones(messages), np.full(messages, np.inf), clock)
 
@@ -171,7 +169,7 @@ def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(topology, workers,
 
 def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     found, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 22, "double-binary-tree:chunks=4")
-    chosen = Software("nccl", chosen=found.schedule.protocol)
+    chosen = NcclProfile("nccl", chosen=found.schedule.protocol)
     for step in found.schedule.steps:
         pattern = step.round.pattern
         alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree")
@@ -191,18 +189,18 @@ def test_one_process_launches_on_one_gpu_after_the_other_ahead_of_them():
         host_ps = 8 * (constants.launch_gpu_ps + channels * constants.launch_channel_ps)
         alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes)
         together, cluster, _ = timed(
-            "dgx-h100", 8, "all_gather", size_bytes, profile=Software("nccl", one_process=True)
+            "dgx-h100", 8, "all_gather", size_bytes, profile=NcclProfile("nccl", one_process=True)
         )
         assert together.duration_ps == max(alone.duration_ps, host_ps)
         assert together.schedule.host_bound == (alone.duration_ps < host_ps) == (size_bytes <= 1 << 20)
         assert simulate_ps(together.schedule, cluster) == together.duration_ps
-        terms = terms_of(together, cluster)
+        terms = schedule_terms(together, cluster)
         assert sum(term.ps for term in terms) == together.duration_ps
         assert any(term.constants == (("launch.gpu", 1),) for term in terms) == together.schedule.host_bound
 
 
 def test_a_library_is_asked_for_it_and_refuses_topologies_whose_latencies_may_be_its_own():
-    assert choose_library("nccl:timing=measured,launch=node").profile == Software("nccl", one_process=True)
+    assert choose_library("nccl:timing=measured,launch=node").profile == NcclProfile("nccl", one_process=True)
     assert choose_library("nccl:timing=measured").option_string == "nccl:timing=measured"
     with pytest.raises(OptionError, match="changes nothing with timing=wire"):
         choose_library("nccl:timing=wire,launch=node")
@@ -215,7 +213,7 @@ def test_a_library_is_asked_for_it_and_refuses_topologies_whose_latencies_may_be
 )
 def test_a_round_of_rings_is_clocked_by_the_slowest_mean(latencies, clock):
     two_channels = Pattern(np.array([0, 1, 2, 2, 0, 1]), np.array([1, 2, 0, 0, 1, 2]))
-    assert ring_clock(two_channels, np.array(latencies)).ps == clock
+    assert ring_round_latency(two_channels, np.array(latencies)).ps == clock
 
 
 def test_a_pipeline_meets_each_latency_of_its_way_once():
@@ -260,18 +258,18 @@ def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
         for path in ("host-bridge", "switch")
     )
     crossing = Pattern(np.array([0]), np.array([8]))
-    plain = Software("nccl", chosen="Simple")
+    plain = NcclProfile("nccl", chosen="Simple")
     share = dict(load_constants("nccl").paths)["host-bridge"].share
     assert plain.each_message(crossing, bridged).limit_Bps == pytest.approx([24e9 * share])
     assert np.isinf(plain.each_message(crossing, switched).limit_Bps).all()
-    small = Software("nccl", chosen="LL").each_message(crossing, switched).limit_Bps
+    small = NcclProfile("nccl", chosen="LL").each_message(crossing, switched).limit_Bps
     assert small == [next(each for each in load_constants("nccl").protocols if each.name == "LL").network_limit_Bps]
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():
     for src, dst in (([0, 1], [1, 2]), ([0, 1, 2], [1, 1, 0]), ([0, 0, 1], [1, 2, 0])):
-        assert ring_clock(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
-    assert ring_clock(Pattern(np.arange(2), np.arange(2), through_switch=True), np.ones(1, np.int64)) is None
+        assert ring_round_latency(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
+    assert ring_round_latency(Pattern(np.arange(2), np.arange(2), through_switch=True), np.ones(1, np.int64)) is None
 
 
 @pytest.mark.parametrize(
@@ -310,7 +308,7 @@ def test_what_one_rank_sends_at_once_has_one_limit(tmp_path):
             f"[node]\ngpus = 4\n[nvlink]\n{kind}\n[nic]\nrate = '10Gbps'\ntransport = 'tcp'\n"
             "[fabric]\nkind = 'single-switch'\n"
         )
-        times.append(timed(str(path), 4, "all_reduce", 1 << 28, "ring", Software("nccl", only="LL"))[0].duration_ps)
+        times.append(timed(str(path), 4, "all_reduce", 1 << 28, "ring", NcclProfile("nccl", only="LL"))[0].duration_ps)
     data_Bps = LL.limit_Bps * LL.share * dict(load_constants("nccl").shares)["nvlink"]
     assert times[0] / 1e12 == pytest.approx(2 * 3 / 4 * (1 << 28) / data_Bps, rel=0.02)
     assert times[1] == pytest.approx(times[0], rel=0.001)

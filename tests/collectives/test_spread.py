@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.spread import Spread
-from s2sim.collectives.schedules.blocks import exchange
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.algorithms.all_to_all import SpreadOut
+from s2sim.collectives.schedules.blocks import all_to_all_demand
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import simulate_ps
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.timing.bounds import simulate_ps
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 PS = 1e12
@@ -26,7 +25,7 @@ PS = 1e12
 @given(size=st.integers(0, 10**6), ranks=st.integers(1, 33))
 def test_a_shift_takes_one_message(clusters, size, ranks):
     demand = Demand("send_recv", (*(size for _ in range(ranks - 1)), size // 2), 4)
-    schedule = Spread().schedule(demand, clusters[ranks])
+    schedule = SpreadOut().schedule(demand, clusters[ranks])
     assert closed_form_s(schedule, clusters[ranks]) == pytest.approx(
         simulate_ps(schedule, clusters[ranks]) / PS, rel=1e-6, abs=1 / PS
     )
@@ -42,7 +41,7 @@ def test_an_exchange_shares_every_port(ranks, make_cluster, switch_fabric):
             closed_form_s(timed.schedule, cluster)
 
 
-@pytest.mark.parametrize("kind", Spread.kinds)
+@pytest.mark.parametrize("kind", SpreadOut.kinds)
 def test_it_is_what_libraries_run(kind, clusters):
     timed = Timer(clusters[8]).time(Demand(kind, (8,) * 8, 4))
     assert timed.schedule.algorithm == "spread"
@@ -52,20 +51,20 @@ def test_refusals():
     ranks = 1500
     cluster = build_cluster(load_shape("single-switch"), ranks)
     with pytest.raises(OptionError, match=r"2,248,500 messages at once.*GB of memory.*take pairwise"):
-        Spread().schedule(Demand("all_to_all", (ranks,) * ranks, 4), cluster)
+        SpreadOut().schedule(Demand("all_to_all", (ranks,) * ranks, 4), cluster)
     # Each sends one message here.
-    assert Spread().schedule(Demand("send_recv", (8,) * ranks, 4), cluster).rounds == 1
+    assert SpreadOut().schedule(Demand("send_recv", (8,) * ranks, 4), cluster).rounds == 1
     mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
     with pytest.raises(ContendedError, match="one latency and one rate"):
-        Spread().closed_form_s(Demand("send_recv", (8, 9), 4), mixed)
-    assert Spread().closed_form_s(Demand("send_recv", (10, 10), 4), mixed) == pytest.approx(2e-6 + 40 / 1e10)
+        SpreadOut().closed_form_s(Demand("send_recv", (8, 9), 4), mixed)
+    assert SpreadOut().closed_form_s(Demand("send_recv", (10, 10), 4), mixed) == pytest.approx(2e-6 + 40 / 1e10)
 
 
 @given(seed=st.integers(0, 1000), ranks=st.integers(1, 33), share=st.sampled_from([0.0, 0.1, 0.9]))
 def test_empty_blocks_are_not_sent(clusters, seed, ranks, share):
     generator = np.random.default_rng(seed)
     sizes = generator.integers(1, 100, (ranks, ranks)) * (generator.random((ranks, ranks)) < share)
-    schedule = Spread().schedule(exchange(sizes, 4), clusters[ranks])
+    schedule = SpreadOut().schedule(all_to_all_demand(sizes, 4), clusters[ranks])
     check_schedule(schedule)
     np.fill_diagonal(sizes, 0)
     assert sum(step.round.pattern.messages for step in schedule.steps) == np.count_nonzero(sizes)
@@ -78,6 +77,6 @@ def test_few_partners_are_never_too_many_messages_at_once():
     blocks = np.zeros((ranks, ranks), np.int64)
     blocks[np.arange(ranks), (np.arange(ranks) + 1) % ranks] = 1000
     cluster = build_cluster(load_shape("single-switch"), ranks)
-    timed = Timer(cluster).time(exchange(blocks, 4))
+    timed = Timer(cluster).time(all_to_all_demand(blocks, 4))
     assert timed.schedule.algorithm == "spread"
     assert timed.schedule.steps[0].round.pattern.messages == ranks

@@ -11,27 +11,26 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, helpers_of, make_algorithm
-from s2sim.collectives.libraries import constants_file, software
-from s2sim.collectives.libraries.constants_file import read_constants
-from s2sim.collectives.libraries.profile import PLAIN, Profile, as_sent
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.libraries.tables import LIBRARIES, choose_library
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, make_demand
 from s2sim.collectives.schedules.overheads import Overheads
-from s2sim.collectives.terms.of_schedule import terms_of
-from s2sim.collectives.terms.term import Terms, in_words
-from s2sim.collectives.timing.duration import duration_ps, step_ends_ps
+from s2sim.collectives.timing.bounds import duration_ps, step_ends_ps
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timed, Timer
-from s2sim.data import data_directory
+from s2sim.collectives.timing.terms import Terms, describe_constant, schedule_terms
+from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
-from s2sim.study.collective.sizes import make_demand
+from s2sim.files import data_directory
+from s2sim.libraries import constants as constants_file
+from s2sim.libraries import nccl as software
+from s2sim.libraries.constants import read_constants
+from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.shipped import shipped_topologies
+from s2sim.topology.fields import shipped_topologies
+from s2sim.topology.read_file import load_shape
 
-NCCL = Software("nccl")
-BY_NODE = Software("nccl", one_process=True)
+NCCL = NcclProfile("nccl")
+BY_NODE = NcclProfile("nccl", one_process=True)
 PLACES = [
     ("single-switch", (), 8),
     ("fat-tree", (), 24),
@@ -78,7 +77,7 @@ def runs(topology, overrides, workers, names, profile, sizes):
     ("profile", "topology", "overrides", "workers"),
     # Without constants of a library the sweep in test_registered.py adds terms up too.
     [
-        *(pytest.param(PLAIN, *place, marks=pytest.mark.slow) for place in PLACES),
+        *(pytest.param(NO_OVERHEADS, *place, marks=pytest.mark.slow) for place in PLACES),
         *(
             pytest.param(NCCL, *place, marks=[pytest.mark.slow] if place != PLACES[4] else [])
             for place in PLACES
@@ -90,7 +89,7 @@ def runs(topology, overrides, workers, names, profile, sizes):
 def test_terms_of_every_algorithm_add_up_to_its_time(profile, topology, overrides, workers):
     found = 0
     for timed, cluster in runs(topology, overrides, workers, ALGORITHMS.names(), profile, (4096, 3 << 20)):
-        terms = terms_of(timed, cluster)
+        terms = schedule_terms(timed, cluster)
         found += 1
         assert sum(term.ps for term in terms) == timed.duration_ps, timed.schedule.text
         assert all(term.ps >= 0 for term in terms), timed.schedule.text
@@ -102,9 +101,9 @@ def test_terms_of_every_algorithm_add_up_to_its_time(profile, topology, override
 def test_terms_of_steps_that_overlap_follow_what_was_waited_for(topology, overrides, workers):
     """Some of these are timed by a simulation of all of their messages alone."""
     simulated = 0
-    for profile in (PLAIN, NCCL):
+    for profile in (NO_OVERHEADS, NCCL):
         for timed, cluster in runs(topology, overrides, workers, OPTIONS, profile, (1 << 20,)):
-            assert sum(term.ps for term in terms_of(timed, cluster)) == timed.duration_ps, timed.schedule.text
+            assert sum(term.ps for term in schedule_terms(timed, cluster)) == timed.duration_ps, timed.schedule.text
             simulated += step_ends_ps(timed.schedule, cluster, timed.times) is None
     assert simulated
 
@@ -122,7 +121,7 @@ def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
         for kind, size_bytes in product(("all_reduce", "all_to_all", "broadcast"), (8, 1 << 22)):
             with suppress(S2SimError):
                 timed = timer.time(make_demand(kind, size_bytes, workers))
-                assert sum(term.ps for term in terms_of(timed, cluster)) == timed.duration_ps, timed.schedule.text
+                assert sum(term.ps for term in schedule_terms(timed, cluster)) == timed.duration_ps, timed.schedule.text
                 found += 1
     assert found
 
@@ -130,9 +129,9 @@ def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
 def timed_with(algorithm, kind, size_bytes, cluster, protocol):
     """Return an algorithm as one protocol sends it."""
     schedule = make_algorithm(algorithm, kind).schedule(make_demand(kind, size_bytes, cluster.workers), cluster)
-    sent = as_sent(schedule, cluster, Software("nccl", one_process=True, chosen=protocol))
+    sent = apply_overheads(schedule, cluster, NcclProfile("nccl", one_process=True, chosen=protocol))
     times = RoundTimes(cluster, sent.release)
-    return Timed(sent, duration_ps(sent, cluster, times), "", times)
+    return TimedSchedule(sent, duration_ps(sent, cluster, times), "", times)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_other_constants_are_arithmetic_on_terms(workers, algorithm, kind, size_
     """Every constant of a term in turn, by some per cent: the terms say what simulating again gives."""
     cluster = build_cluster(load_shape("dgx-h100"), workers)
     before = timed_with(algorithm, kind, size_bytes, cluster, protocol)
-    terms = terms_of(before, cluster)
+    terms = schedule_terms(before, cluster)
     names = dict.fromkeys(name for term in terms for name, _ in term.constants)
     assert len(names) >= 4
     for name in names:
@@ -184,14 +183,14 @@ def test_hops_of_a_ring_are_counted_on_the_mean_around_it():
     """Two nodes of eight: of fifteen rounds' hops, 14 of 16 are over NVLink and two over the network."""
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     timed = Timer(cluster, "ring", profile=NCCL).time(Demand("all_gather", (1,) * 16, 4))
-    counts = {(term.kind, term.of): term.count for term in terms_of(timed, cluster)}
+    counts = {(term.kind, term.of): term.count for term in schedule_terms(timed, cluster)}
     assert counts["launch", "collective"] == 1
     assert counts["hop", "LL over nvlink"] == pytest.approx(15 * 14 / 16)
     assert counts["hop", "network ib-verbs"] == pytest.approx(15 * 2 / 16)
 
 
 def test_a_profile_that_does_not_tell_has_its_latency_in_one_term():
-    class Silent(Profile):
+    class Silent(LibraryProfile):
         def overheads(self, sent, _schedule, _cluster):
             ones = np.ones(sent.pattern.messages)
             return Overheads(np.full(sent.pattern.messages, 7_000_000), 2 * ones, np.inf * ones)
@@ -201,7 +200,7 @@ def test_a_profile_that_does_not_tell_has_its_latency_in_one_term():
 
     cluster = build_cluster(load_shape("single-switch"), 4)
     timed = Timer(cluster, "ring", profile=Silent()).time(make_demand("all_reduce", 4096, 4))
-    terms = terms_of(timed, cluster)
+    terms = schedule_terms(timed, cluster)
     assert sum(term.ps for term in terms) == timed.duration_ps
     told = {(term.kind, term.of): term.ps for term in terms}
     assert told["launch", "library"] == 20_000_000
@@ -232,4 +231,4 @@ def test_what_rounding_leaves_goes_to_bytes():
     ],
 )
 def test_constants_have_words(constant, text):
-    assert in_words(constant) == text
+    assert describe_constant(constant) == text

@@ -8,20 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.double_binary_tree import DoubleBinaryTree
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.libraries.profile import as_sent
-from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.algorithms.tree import DoubleBinaryTree
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.bounds import lower_bound
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import at_least_ps, duration_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_floor_ps, duration_ps, lower_bound, simulate_ps
+from s2sim.collectives.timing.library_profile import apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError
+from s2sim.libraries.lowering_tables import choose_library
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 SIZE = 104_857_600
@@ -125,7 +123,7 @@ def test_fast_paths_equal_the_plain_path_to_the_picosecond(workers, gpus, elemen
     times = RoundTimes(cluster, schedule.release)
     fast = duration_ps(schedule, cluster, times)
     assert fast == simulate_ps(schedule, cluster)
-    assert at_least_ps(schedule, times) <= fast + schedule.rounds
+    assert duration_floor_ps(schedule, times) <= fast + schedule.rounds
 
 
 @pytest.mark.slow
@@ -143,10 +141,10 @@ def test_a_tree_is_bounded_without_its_steps_as_well_as_with_them(workers, chunk
     times = RoundTimes(cluster, schedule.release)
     profile = choose_library(library).profile
     for each in profile.protocols(schedule, cluster):
-        sent = as_sent(schedule, cluster, each)
+        sent = apply_overheads(schedule, cluster, each)
         by_steps_ps = sent.launch_ps + sum(step.times * times.at_least_ps(step.round) for step in sent.steps)
-        assert at_least_ps(sent, times) <= by_steps_ps
-        assert at_least_ps(sent, times) >= by_steps_ps * (1 - 1e-3) - schedule.rounds
+        assert duration_floor_ps(sent, times) <= by_steps_ps
+        assert duration_floor_ps(sent, times) >= by_steps_ps * (1 - 1e-3) - schedule.rounds
 
 
 NO_LATENCY = ["nvlink.latency=0s", "pcie.latency=0s", "nic.latency=0s", "fabric.link.latency=0s"]

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.algorithms.torus import Torus
-from s2sim.collectives.schedules.checker import check_schedule
+from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.hops import Hop, Hops
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import simulate_ps
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.timing.bounds import simulate_ps
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 PS = 1e12
 RATE_BPS = 50 * 2**30

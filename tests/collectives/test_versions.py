@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.libraries.constants_file import load_constants, read_constants
-from s2sim.collectives.libraries.software import Software
-from s2sim.collectives.libraries.version import read_version
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
-from s2sim.data import data_directory
 from s2sim.errors import TopologyError
+from s2sim.files import data_directory
+from s2sim.libraries.constants import load_constants, read_constants, read_version
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 def timed(profile, workers=8, kind="all_reduce", size_bytes=1 << 16, topology="dgx-h100", algorithm="auto"):
@@ -32,7 +31,7 @@ def protocols(profile, **asked):
     [((2, 4, 8), ["LL", "Simple"]), ((2, 5), ["LL", "LL128", "Simple"]), ((), ["LL", "LL128", "Simple"])],
 )
 def test_lines_of_128_bytes_came_with_a_version(version, expected):
-    assert protocols(Software("nccl", version=version), algorithm="ring") == expected
+    assert protocols(NcclProfile("nccl", version=version), algorithm="ring") == expected
 
 
 @pytest.mark.parametrize(
@@ -49,13 +48,13 @@ def test_lines_of_128_bytes_came_with_a_version(version, expected):
 )
 def test_a_version_has_the_algorithms_that_came_before_it(version, workers, expected):
     cluster = build_cluster(load_shape("dgx-h100"), workers)
-    found = Software("nccl", version=version).candidates(Demand("all_reduce", (1 << 20,) * workers, 4), cluster)
+    found = NcclProfile("nccl", version=version).candidates(Demand("all_reduce", (1 << 20,) * workers, 4), cluster)
     assert {each.partition(":")[0] for each in found} == expected
 
 
 @pytest.mark.parametrize("protocol", ["LL", "LL128", "Simple"])
 def test_a_protocol_that_was_asked_for_is_the_only_one(protocol):
-    profile = Software("nccl", only=protocol)
+    profile = NcclProfile("nccl", only=protocol)
     assert protocols(profile, algorithm="ring") == [protocol]
     assert timed(profile, workers=16, size_bytes=64).schedule.protocol == protocol
     # Switches reduce plain data alone.
@@ -73,14 +72,14 @@ def test_a_protocol_that_was_asked_for_is_the_only_one(protocol):
     ],
 )
 def test_small_messages_between_two_ranks_have_a_protocol_of_their_own(version, message_bytes, expected):
-    profile = Software("nccl", version=version)
+    profile = NcclProfile("nccl", version=version)
     found = timed(profile, kind="send_recv", size_bytes=8 * message_bytes)
     assert found.schedule.protocol == expected
 
 
 def test_more_channels_through_switches_have_more_in_flight():
     """Three stages of 64 KiB for each of 8 heads: 8 channels more hold three times 4 MiB more."""
-    few, more = (timed(Software("nccl", min_channels=count), size_bytes=1 << 28).duration_ps for count in (16, 24))
+    few, more = (timed(NcclProfile("nccl", min_channels=count), size_bytes=1 << 28).duration_ps for count in (16, 24))
     rate = 370.8e9 * load_constants("nccl").generation_of("h100").switched.share
     assert (more - few) / 1e12 == pytest.approx(3 * 9 / 8 * (8 * 8 << 16) / rate, rel=1e-3)
 

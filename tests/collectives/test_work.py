@@ -4,11 +4,10 @@ import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.timer import Timer
-from s2sim.collectives.timing.work import check_work
+from s2sim.collectives.timing.timer import Timer, check_timing_cost
 from s2sim.errors import OptionError
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RANKS = 300_000
 
@@ -35,9 +34,9 @@ def test_schedules_of_too_many_unlike_rounds_are_refused(algorithm, kind, refuse
         with pytest.raises(
             OptionError, match=r"on 300000 ranks sends some .* messages .*: take fewer workers or another algorithm"
         ):
-            check_work(schedule, len(cluster.fabric))
+            check_timing_cost(schedule, len(cluster.fabric))
     else:
-        check_work(schedule, len(cluster.fabric))
+        check_timing_cost(schedule, len(cluster.fabric))
 
 
 @pytest.mark.slow

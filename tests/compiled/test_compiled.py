@@ -9,13 +9,12 @@ import pytest
 
 from s2sim.codecs.bitmap import CHUNK_ELEMENTS
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.payload import Payload
-from s2sim.codecs.registry import make_codec
+from s2sim.codecs.payload import Payload, make_codec
 from s2sim.gradients.gradient import to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.testing.codecs import check_codec, example_vector
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 pytest.importorskip("numba")
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.traces.manifest import Origin
-from s2sim.gradients.traces.write import write_trace
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.write_trace import write_trace
 
 ORIGIN = Origin(data="random numbers", licence="none", source="this test", command="none", training="none")
 

@@ -14,9 +14,8 @@ from safetensors.numpy import save_file
 
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.traces.array_files import read_arrays
-from s2sim.gradients.traces.import_arrays import import_trace
-from s2sim.gradients.traces.read import open_trace
+from s2sim.gradients.import_trace import import_trace, read_arrays
+from s2sim.gradients.read_trace import open_trace
 
 
 def _layers(rank, dtype=np.float32):
@@ -264,7 +263,7 @@ def test_pytorch_is_asked_for_only_where_it_is_needed(tmp_path, monkeypatch):
 
 
 def test_a_small_archive_that_expands_to_much_is_refused_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr("s2sim.gradients.traces.archive._ROOM_BYTES", 10**5)
+    monkeypatch.setattr("s2sim.gradients.read_trace._ROOM_BYTES", 10**5)
     np.savez_compressed(tmp_path / "bomb.npz", w=np.zeros((1000, 500), np.float32))
     np.savez_compressed(tmp_path / "honest.npz", w=np.arange(10**5, dtype=np.float32))
     with pytest.raises(TraceError, match=r"bomb.npz expands to 2 MB: save it without compression"):

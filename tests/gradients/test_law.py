@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TraceError
-from s2sim.gradients.extrapolation.law import fit_law, fit_layer, forecast
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.load import load_trace
-from s2sim.gradients.statistics import holders, occupancy
+from s2sim.gradients.law import fit_law, fit_layer, forecast
+from s2sim.gradients.statistics import count_holders, occupancy
+from s2sim.gradients.synthetic import load_trace
 
 
 @dataclass
@@ -91,7 +91,7 @@ def test_occupancy_counts_holders():
         for row in range(50):
             naive[sum(row in held for held in rows)] += 1
     assert table.tolist() == naive.tolist()
-    assert holders([source.gradient(0, 0)])[0].max() == 1
+    assert count_holders([source.gradient(0, 0)])[0].max() == 1
 
 
 def test_one_rank_tells_nothing():

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from s2sim.errors import TraceError
-from s2sim.gradients.extrapolation.law import fit_law
-from s2sim.gradients.extrapolation.law_ranks import MoreRanks, SomeRanks
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.load import load_trace
-from s2sim.gradients.statistics import holders, trace_statistics
+from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
+from s2sim.gradients.statistics import count_holders, trace_statistics
+from s2sim.gradients.synthetic import load_trace
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ class Signal:
 
 
 def more_of(source, ranks, seed=0):
-    return MoreRanks("signal", None, source, fit_law(source), ranks, seed)
+    return ExtrapolatedRanks("signal", None, source, fit_law(source), ranks, seed)
 
 
 @pytest.mark.parametrize(("mean", "noise"), [(1.0, 0.0), (1.0, 0.5), (0.3, 1.0), (0.0, 1.0)])
@@ -93,7 +92,7 @@ def test_a_row_that_one_rank_holds_is_taken_with_either_sign():
 
 def test_a_row_that_no_rank_holds_takes_the_values_of_a_rare_one(more):
     recorded = [more.gradient(0, rank) for rank in range(64)]
-    (counts, *_) = holders(recorded)
+    (counts, *_) = count_holders(recorded)
     rare = {
         np.abs(values).tobytes()
         for gradient in recorded
@@ -141,6 +140,6 @@ def test_a_trace_with_too_few_ranks_for_a_law_is_refused(written):
 
 
 def test_some_ranks_of_a_source_are_changed_alike(source):
-    few = SomeRanks(source, 2, lambda gradient: gradient.map(lambda values: 2 * values))
+    few = RankSubset(source, 2, lambda gradient: gradient.map(lambda values: 2 * values))
     assert (few.world_size, few.steps) == (2, source.steps)
     np.testing.assert_array_equal(few.gradient(1, 1).layers[3], 2 * source.gradient(1, 1).layers[3])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import S2SimError, UnknownNameError
-from s2sim.gradients.extrapolation.models import list_models, load_model
+from s2sim.gradients.models import list_models, load_model
 
 TABLE = """
 description = "two layers"

@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, TraceError
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.gradients.extrapolation.scaling import (
-    double_rows,
-    double_width,
-    keep_rows,
-    parse_parameters,
-    scale_to,
-    scale_to_model,
-)
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.load import load_trace
+from s2sim.gradients.models import load_model
+from s2sim.gradients.scaling import double_rows, double_width, keep_rows, parse_parameters, scale_to, scale_to_model
+from s2sim.gradients.synthetic import load_trace
 
 
 def dense_of(layer):

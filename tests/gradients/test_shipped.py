@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from s2sim.data import data_directory
-from s2sim.gradients.traces.read import open_trace
-from s2sim.gradients.traces.shipped import shipped_traces
+from s2sim.files import data_directory
+from s2sim.gradients.read_trace import open_trace, shipped_traces
 
 NAMES = ["cnn", "lstm-lm", "lstm-lm-steps", "ncf"]
 EXTENT = {"cnn": (8, 1), "lstm-lm": (64, 1), "lstm-lm-steps": (4, 20), "ncf": (64, 1)}

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, TraceError, UnknownNameError
-from s2sim.gradients.load import load_trace
-from s2sim.gradients.traces.synthetic import SyntheticOptions, SyntheticTrace
+from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace, load_trace
 
 
 @given(

@@ -21,10 +21,10 @@ from safetensors.numpy import load, save
 
 from s2sim.errors import S2SimError, TraceError, UnknownNameError
 from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.manifest import gradient_file_name
+from s2sim.gradients.read_trace import open_trace
 from s2sim.gradients.statistics import kurtosis, top_percent_energy, union_ranks
-from s2sim.gradients.traces.manifest import gradient_file_name
-from s2sim.gradients.traces.read import open_trace
-from s2sim.gradients.traces.write import _to_half, write_trace
+from s2sim.gradients.write_trace import _to_half, write_trace
 
 from .conftest import ORIGIN, Source
 
@@ -389,5 +389,5 @@ def test_errors_have_one_root():
 
 def test_importing_the_trace_module_stays_light():
     heavy = "torch", "pydantic", "safetensors"
-    code = f"import sys, s2sim.gradients.load; print(*[m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, s2sim.gradients.synthetic; print(*[m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from s2sim.network.durations import whole_ps
-from s2sim.network.flights import TIE
+from s2sim.network.max_min import TIE
+from s2sim.network.network import round_up_ps
 
 _TIE = 1e-12
 
@@ -55,7 +55,7 @@ def deliver_ps(routes, start_ps, sizes_bytes, capacity):
     left, entered, delivered, now = {}, {}, np.zeros(len(coming), np.int64), 0
     while coming or left:
         rates = rates_of(routes, left, capacity) if left else {}
-        ends = {flow: now + int(whole_ps(np.array([left[flow] / rates[flow]]))[0]) for flow in left}
+        ends = {flow: now + int(round_up_ps(np.array([left[flow] / rates[flow]]))[0]) for flow in left}
         moments = list(coming.values())
         if ends:
             first = min(ends.values())

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError
-from s2sim.network.changing import ChangingNetwork
+from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.named_links import find_links
+from s2sim.topology.links import find_links
+from s2sim.topology.read_file import load_shape
 
 from .oracle import fair_rates
 
@@ -27,7 +27,7 @@ class Sending:
 
     def __init__(self, cluster, transfers, changes=()):
         self.env = simpy.Environment(initial_time=0)
-        self.network = ChangingNetwork(self.env, cluster)
+        self.network = TimeVaryingNetwork(self.env, cluster)
         self.cluster = cluster
         src, dst = (np.array([transfer[side] for transfer in transfers]) for side in (1, 2))
         self.numbers = self.network.add_routes(cluster.routes(src, dst))

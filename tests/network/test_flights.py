@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from s2sim.network.flights import leave, mark, take_in
-from s2sim.network.tables import as_lists, make_table
-from s2sim.topology.routes import Routes
+from s2sim.network.flow_table import as_lists, make_flow_table
+from s2sim.network.max_min import add_flows, deactivate_flow, mark_link
+from s2sim.topology.graph import Routes
 
 from .oracle import rates_of
 
@@ -54,8 +54,8 @@ def routes_of(paths, weights):
 
 
 def solve(paths, weights, capacity):
-    table = as_lists(make_table(routes_of(paths, weights), np.ones(len(paths)), capacity))
-    take_in(table, list(range(len(paths))), 0)
+    table = as_lists(make_flow_table(routes_of(paths, weights), np.ones(len(paths)), capacity))
+    add_flows(table, list(range(len(paths))), 0)
     return np.array(table.rate)
 
 
@@ -81,17 +81,17 @@ def test_is_feasible_and_every_flow_has_a_bottleneck_where_it_is_largest(network
 def test_stays_fair_while_flows_come_and_go_and_links_change(network, data):
     paths, weights, capacity = network
     routes = routes_of(paths, weights)
-    table = as_lists(make_table(routes, np.ones(len(paths)), capacity))
+    table = as_lists(make_flow_table(routes, np.ones(len(paths)), capacity))
     flying = set()
     for _ in range(data.draw(st.integers(1, 12))):
         changed = data.draw(st.sets(st.integers(0, len(paths) - 1), max_size=4))
         for flow in sorted(changed & flying):
-            leave(table, flow)
+            deactivate_flow(table, flow)
         if data.draw(st.booleans()):
             link = data.draw(st.integers(0, len(capacity) - 1))
             table.capacity[link] = capacity[link] * data.draw(st.sampled_from([0.1, 0.5, 1.0]))
-            mark(table, link)
-        take_in(table, sorted(changed - flying), 0)
+            mark_link(table, link)
+        add_flows(table, sorted(changed - flying), 0)
         flying ^= changed
         if flying:
             expected = rates_of(routes, flying, np.array(table.capacity))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from s2sim.errors import S2SimError
 from s2sim.network.fluid import FluidNetwork
-from s2sim.topology.routes import Routes
+from s2sim.topology.graph import Routes
 
 from .oracle import fair_rates
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.network.packet.messages import count_packet_hops, fill_ps
-from s2sim.network.packet.network import PacketNetwork
-from s2sim.network.transfers import deliver_ps, idle_ps
+from s2sim.network.network import deliver_ps, uncontended_ps
+from s2sim.network.packet import PacketNetwork
+from s2sim.network.packet_queues import count_packet_hops, pipeline_fill_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.routes import Routes
+from s2sim.topology.graph import Routes
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 12.5e9
 
@@ -83,7 +83,7 @@ def test_a_packet_takes_every_link_and_latency_in_turn():
 
 def test_the_fill_is_one_packet_on_every_link_but_the_narrowest():
     fabric = line((1e9, 500), (2e9, 0), (5e8, 7))
-    assert fill_ps(fabric, along(fabric, (0, 3)), np.array([10_000.0]), 1000)[0] == 1_000_000 + 500_000
+    assert pipeline_fill_ps(fabric, along(fabric, (0, 3)), np.array([10_000.0]), 1000)[0] == 1_000_000 + 500_000
 
 
 @given(
@@ -96,7 +96,7 @@ def test_alone_it_is_the_fluid_time_and_the_fill(hops, size_bytes, packet_bytes)
     routes = along(fabric, (0, len(hops)))
     sizes = np.array([size_bytes], float)
     found = packets(fabric, routes, [0], sizes, packet_bytes=packet_bytes)
-    expected = idle_ps(fabric, routes, sizes) + fill_ps(fabric, routes, sizes, packet_bytes)
+    expected = uncontended_ps(fabric, routes, sizes) + pipeline_fill_ps(fabric, routes, sizes, packet_bytes)
     assert abs(found - expected).max() <= len(hops)
 
 
@@ -106,7 +106,7 @@ def test_alone_and_sprayed_it_is_the_fluid_time_and_the_fill(tmp_path, hosts, up
     cluster = tree(tmp_path, "spray", hosts, uplinks, 2 * hosts)
     routes = cluster.routes(np.array([0]), np.array([2 * hosts - 1]))
     sizes = np.array([size_bytes], float)
-    expected = idle_ps(cluster.fabric, routes, sizes) + fill_ps(cluster.fabric, routes, sizes)
+    expected = uncontended_ps(cluster.fabric, routes, sizes) + pipeline_fill_ps(cluster.fabric, routes, sizes)
     assert abs(packets(cluster.fabric, routes, [0], sizes) - expected).max() <= 4
 
 
@@ -209,7 +209,7 @@ def gaps(cluster, routes, start_ps, sizes_bytes, packets_a_message):
     packet_bytes = int(sizes_bytes.min() // packets_a_message)
     fluid = deliver_ps(cluster.fabric, routes, start_ps, sizes_bytes) - start_ps
     found = packets(cluster.fabric, routes, start_ps, sizes_bytes, packet_bytes=packet_bytes) - start_ps
-    fill = fill_ps(cluster.fabric, routes, sizes_bytes, packet_bytes)
+    fill = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, packet_bytes)
     return np.abs((found - fill) / fluid - 1)
 
 

@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, UnknownNameError
 from s2sim.network.fluid import FluidNetwork
-from s2sim.network.models import make_network
-from s2sim.network.packet.messages import count_packet_hops, fill_ps, take_turns
-from s2sim.network.packet.network import PacketNetwork
-from s2sim.network.packet.queues import Lane, find_window, next_lane
+from s2sim.network.network import make_network
+from s2sim.network.packet import PacketNetwork
+from s2sim.network.packet_queues import Lane, count_packet_hops, find_window, next_lane, pipeline_fill_ps, round_robin
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 60))
 def test_turns_are_in_proportion_and_those_that_queues_take(parts, count):
     weights = np.array(parts) / sum(parts)
-    turns = take_turns(weights, count)
+    turns = round_robin(weights, count)
     dealt = np.bincount(turns, minlength=len(parts))
     assert (np.abs(dealt - count * weights) < len(parts)).all()
     lanes = [Lane(None, None, weight, 1, 0) for weight in weights.tolist()]
@@ -43,8 +42,8 @@ def test_hops_and_fill_of_nothing_and_of_many():
     routes = cluster.routes(ranks, ranks + 8)
     none = routes.take(np.zeros(0, np.int64))
     assert count_packet_hops(none, np.zeros(0), 4096) == 0
-    assert fill_ps(cluster.fabric, none, np.zeros(0)).tolist() == []
-    assert fill_ps(cluster.fabric, routes, np.zeros(8)).tolist() == [0] * 8
+    assert pipeline_fill_ps(cluster.fabric, none, np.zeros(0)).tolist() == []
+    assert pipeline_fill_ps(cluster.fabric, routes, np.zeros(8)).tolist() == [0] * 8
     lengths = np.diff(routes.offsets)
     assert count_packet_hops(routes, np.full(8, 8193.0), 4096) == 3 * lengths.sum()
 

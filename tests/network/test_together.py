@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.network import in_flight, together
-from s2sim.network.compiling import Effort
-from s2sim.network.fluid import FluidNetwork
-from s2sim.network.together import deliver_together_ps
-from s2sim.network.transfers import deliver_ps
+from s2sim.network import active_flows as in_flight
+from s2sim.network import fluid as together
+from s2sim.network.flow_table import SolverEffort
+from s2sim.network.fluid import FluidNetwork, solve_batch_ps
+from s2sim.network.network import deliver_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
 from . import oracle
@@ -39,7 +39,7 @@ def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routin
     routes = cluster.routes(src[apart], dst[apart])
     starts = gap_ps * np.arange(len(routes.latency_ps))
     asked = routes, starts, sizes[apart]
-    found = deliver_together_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
+    found = solve_batch_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
     np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
     naive = oracle.deliver_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
     np.testing.assert_allclose(found, naive, rtol=1e-9, atol=1)
@@ -57,10 +57,10 @@ def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing, mome
     starts, sizes = generator.integers(0, moments, 400) * (10**8 // moments), generator.exponential(1e6, 400)
     asked = routes, starts, sizes
     found = []
-    for effort in (Effort(), Effort(looks=10**9)):
-        monkeypatch.setattr(together, "EFFORT", effort)
-        monkeypatch.setattr(in_flight, "EFFORT", effort)
-        found.append(deliver_together_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S))
+    for effort in (SolverEffort(), SolverEffort(visits=10**9)):
+        monkeypatch.setattr(together, "SOLVER_EFFORT", effort)
+        monkeypatch.setattr(in_flight, "SOLVER_EFFORT", effort)
+        found.append(solve_batch_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S))
         # The simulated network compiles when some flows are in flight already, and makes room for more.
         found.append(deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
     for each in found[1:]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import S2SimError
-from s2sim.profiles.kineto import json_stream
-from s2sim.profiles.kineto.json_stream import read_events
+from s2sim.profiles import json_stream
+from s2sim.profiles.json_stream import read_events
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -100,7 +100,7 @@ def test_what_is_no_file_is_one_line(tmp_path):
 
 
 def test_a_value_that_never_ends_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_stream, "_MOST_VALUE_CHARACTERS", 1000)
+    monkeypatch.setattr(json_stream, "_MAX_VALUE_CHARACTERS", 1000)
     monkeypatch.setattr(json_stream, "_WINDOW_CHARACTERS", 100)
     path = tmp_path / "trace.json"
     path.write_text('{"traceEvents": ["' + "x" * 10_000)

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.profiles.kineto.layer_names import named_as
-from s2sim.profiles.kineto.read import import_trace
-from s2sim.profiles.profile import Profile, Ready
+from s2sim.gradients.models import load_model
+from s2sim.profiles.kineto import import_profile, name_by_model
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
 
 US = 10**6
 
@@ -23,7 +22,7 @@ def imported(tmp_path):
         path = tmp_path / "trace.json"
         header = {"deviceProperties": options.pop("devices", [])}
         path.write_text(json.dumps({"schemaVersion": 1, **header, "traceEvents": events, "traceName": "by hand"}))
-        return import_trace(path, name="mine", **options)
+        return import_profile(path, name="mine", **options)
 
     return run
 
@@ -52,16 +51,16 @@ def launched(event, start, duration, number, category="kernel", name="ampere_sge
 
 def test_times_are_medians_of_the_steps_but_the_first(imported, profiler_step):
     found = imported(steps_of(profiler_step, 500, 20, 0, 40), model="a small one", batch=4, sample="sentence")
-    assert found.profile == Profile(
+    assert found.profile == ComputeProfile(
         name="mine",
         model="a small one",
         gpu="CPU",
         batch=4,
         sample="sentence",
         tensors=(
-            Ready("0.Addmm", (7,), sparse=False, forward_ps=140 * US, backward_ps=80 * US),
-            Ready("1.T", (7, 3), sparse=False, forward_ps=10 * US, backward_ps=80 * US),
-            Ready("2.Embedding", (90, 3), sparse=True, forward_ps=50 * US, backward_ps=130 * US),
+            TensorTiming("0.Addmm", (7,), sparse=False, forward_ps=140 * US, backward_ps=80 * US),
+            TensorTiming("1.T", (7, 3), sparse=False, forward_ps=10 * US, backward_ps=80 * US),
+            TensorTiming("2.Embedding", (90, 3), sparse=True, forward_ps=50 * US, backward_ps=130 * US),
         ),
         optimizer_ps=80 * US,
         memory_bound=0.0,
@@ -150,11 +149,11 @@ def test_gradients_are_called_by_modules_where_the_trace_has_them(imported, prof
 def test_a_layer_table_lends_its_names():
     model = load_model("vgg-16")
     layers = model.layers[::-1]
-    profile = Profile(
-        "p", "m", "g", 1, "s", tuple(Ready(str(i), layer.shape, True, i, 2 * i) for i, layer in enumerate(layers)),
+    profile = ComputeProfile(
+        "p", "m", "g", 1, "s", tuple(TensorTiming(str(i), layer.shape, True, i, 2 * i) for i, layer in enumerate(layers)),
         0, 0.0, "measured", "t",
     )  # fmt: skip
-    named = named_as(profile, model)
+    named = name_by_model(profile, model)
     assert [(tensor.name, tensor.sparse) for tensor in named.tensors] == [(layer.name, False) for layer in layers]
     assert named.backward_ps == profile.backward_ps
     assert named.model == "vgg-16"
@@ -170,7 +169,7 @@ def test_a_file_that_is_no_trace_is_refused_for_what_it_holds_not_for_its_name(t
     path = tmp_path / "profile.toml"
     path.write_text('model = "my own"', encoding="utf-8")
     with pytest.raises(S2SimError, match="is not a trace of PyTorch's profiler"):
-        import_trace(path, name="mine")
+        import_profile(path, name="mine")
 
 
 def test_what_no_profile_can_be_made_of_is_refused(refused, profiler_step):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.profiles.computed import computed_profile
+from s2sim.gradients.models import load_model
+from s2sim.profiles.compute import computed_profile
 from s2sim.profiles.read import load_profile
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
 
 
 def per_s(profile):

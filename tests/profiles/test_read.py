@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from s2sim.errors import S2SimError, UnknownNameError
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.profiles.opened import open_profile, profile_names
-from s2sim.profiles.read import list_profiles, load_profile
+from s2sim.gradients.models import load_model
+from s2sim.profiles.read import list_profiles, load_profile, open_profile, profile_names
 
 TABLE = """
 description = "two layers"

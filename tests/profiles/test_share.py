@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.profiles.profile import Profile, Ready
+from s2sim.experiment.scenario.groups import ParallelGroups
+from s2sim.experiment.scenario.training import shard_on_cluster, sharding_notes
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
 from s2sim.profiles.read import load_profile
-from s2sim.profiles.share import Transformer, share_of_rank, transformer_of
-from s2sim.study.scenario.groups import Groups
-from s2sim.study.scenario.shares import share_notes, share_on
+from s2sim.profiles.sharding import TransformerShape, shard_profile, transformer_shape
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 HIDDEN = 64
 
@@ -25,17 +25,17 @@ def layer(number):
         "o": (HIDDEN, HIDDEN),
         "qkv": (192, HIDDEN),
     }
-    tensors = [Ready(f"h.{number}.{name}", shape, False, 180, 360) for name, shape in shapes.items()]
-    return [*tensors, Ready(f"h.{number}.norm.weight", (HIDDEN,), False, 100, 200)]
+    tensors = [TensorTiming(f"h.{number}.{name}", shape, False, 180, 360) for name, shape in shapes.items()]
+    return [*tensors, TensorTiming(f"h.{number}.norm.weight", (HIDDEN,), False, 100, 200)]
 
 
 def model(layers, sample="sequence of 1,000 tokens"):
     tensors = [each for number in reversed(range(layers)) for each in layer(number)]
-    return Profile("mine", "mine", "a100", 2, sample, tuple(tensors), 4_000, 0.1, "computed", "this test")
+    return ComputeProfile("mine", "mine", "a100", 2, sample, tuple(tensors), 4_000, 0.1, "computed", "this test")
 
 
 def share(profile, *, tp=1, pp=1, mini_batches=1, reduce_ps=0, send_ps=0):
-    return share_of_rank(
+    return shard_profile(
         profile,
         tp=tp,
         pp=pp,
@@ -112,15 +112,15 @@ def test_what_is_not_known_is_told():
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
-        ("llama-70b", Transformer(4096, 8192)),
-        ("gpt2", Transformer(1024, 768)),
-        ("bert-base", Transformer(512, 768)),
+        ("llama-70b", TransformerShape(4096, 8192)),
+        ("gpt2", TransformerShape(1024, 768)),
+        ("bert-base", TransformerShape(512, 768)),
         ("resnet-50", None),
         ("gnmt-8", None),
     ],
 )
 def test_transformers_are_known_by_their_layers(name, sizes):
-    assert transformer_of(load_profile(name)) == sizes
+    assert transformer_shape(load_profile(name)) == sizes
 
 
 @pytest.mark.parametrize(
@@ -139,15 +139,15 @@ def test_shares_that_cannot_be(name, asked, part):
 
 def test_a_decoder_of_70b_on_a_cluster():
     """Parameters of 64 ranks are those of the model, and tensor-parallel ranks of a node reduce over NVLink."""
-    profile, groups = load_profile("llama-70b", batch=1), Groups(tp=8, pp=8, dp=2)
+    profile, groups = load_profile("llama-70b", batch=1), ParallelGroups(tp=8, pp=8, dp=2)
     cluster = build_cluster(load_shape("dgx-h100"), groups.workers)
-    found = share_on(profile, groups, cluster, mini_batches=16, value_bytes=2)
+    found = shard_on_cluster(profile, groups, cluster, mini_batches=16, value_bytes=2)
     assert found.profile.parameters == pytest.approx(profile.parameters / 64, rel=0.03)
     passed_bytes = 4096 * 8192 * 2
     # Ten layers with four all-reduces each, 2 (t - 1) / t of the bytes over one GPU's NVLink.
     wire_s = 10 * 4 * 2 * 7 / 8 * passed_bytes / cluster.shape.nvlink.rate_Bps
     assert wire_s < found.tensor_parallel_ps / 1e12 < 1.1 * wire_s
     assert found.pipeline_ps / 1e12 == pytest.approx(passed_bytes / 8 / 48e9, rel=0.1)
-    notes = share_notes(found, groups)
+    notes = sharding_notes(found, groups)
     assert "one rank of 8 that share the first of 8 stages" in notes[0]
     assert any("waits" in note for note in notes)

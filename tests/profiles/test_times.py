@@ -5,18 +5,11 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import S2SimError, TopologyError
-from s2sim.gradients.extrapolation.models import (
-    LayerGroup,
-    LayerTable,
-    Model,
-    Published,
-    load_model,
-    model_names,
-)
-from s2sim.profiles.computed import computed_profile
+from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount, load_model, model_names
+from s2sim.profiles.compute import computed_profile
 from s2sim.profiles.read import load_profile
-from s2sim.topology.files.hardware import load_gpu
-from s2sim.topology.files.parts import list_parts
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import list_parts
 from s2sim.units import PS_PER_S
 
 V100 = load_gpu("v100")
@@ -24,7 +17,7 @@ V100 = load_gpu("v100")
 
 def model_of(*groups, sample="row"):
     parameters = sum(group.size for group in groups)
-    published = Published(parameters, 0.0, "user", "this test")
+    published = PublishedCount(parameters, 0.0, "user", "this test")
     return Model("mine", LayerTable("mine", "user", "this test", groups, published, sample))
 
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import S2SimError
-from s2sim.profiles.profile import Profile, Ready
-from s2sim.profiles.read import load_profile
-from s2sim.profiles.write import profile_text
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
+from s2sim.profiles.read import load_profile, profile_text
 
 WORDS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(lambda text: bool(text.strip()))
 TIMES_PS = st.integers(0, 10**15)
@@ -19,8 +18,10 @@ TIMES_PS = st.integers(0, 10**15)
 def profiles(draw):
     names = draw(st.lists(WORDS, min_size=1, max_size=4, unique=True))
     shapes = st.lists(st.integers(1, 10**6), min_size=1, max_size=4).map(tuple)
-    tensors = tuple(Ready(name, draw(shapes), draw(st.booleans()), draw(TIMES_PS), draw(TIMES_PS)) for name in names)
-    return Profile(
+    tensors = tuple(
+        TensorTiming(name, draw(shapes), draw(st.booleans()), draw(TIMES_PS), draw(TIMES_PS)) for name in names
+    )
+    return ComputeProfile(
         name="written",
         model=draw(WORDS.map(lambda text: f"my {text.replace('/', ' ')}!")),
         gpu=draw(WORDS),
@@ -43,7 +44,9 @@ def test_what_is_written_loads_again_equal(tmp_path_factory, profile):
 
 
 def test_times_of_what_is_no_gpu_stay_where_they_were_measured(tmp_path):
-    profile = Profile("mine", "my own", "CPU", 1, "s", (Ready("a", (1,), False, 3, 4),), 0, 0.0, "measured", "t")
+    profile = ComputeProfile(
+        "mine", "my own", "CPU", 1, "s", (TensorTiming("a", (1,), False, 3, 4),), 0, 0.0, "measured", "t"
+    )
     path = tmp_path / "mine.toml"
     path.write_text(profile_text(profile, description="d", batch_source="b", memory_bound_source="m"))
     assert load_profile(str(path)) == profile
@@ -52,6 +55,8 @@ def test_times_of_what_is_no_gpu_stay_where_they_were_measured(tmp_path):
 
 
 def test_a_model_that_a_reader_would_take_for_a_path_is_refused():
-    profile = Profile("p", "my/model", "g", 1, "s", (Ready("a", (1,), False, 0, 0),), 0, 0.0, "measured", "t")
+    profile = ComputeProfile(
+        "p", "my/model", "g", 1, "s", (TensorTiming("a", (1,), False, 0, 0),), 0, 0.0, "measured", "t"
+    )
     with pytest.raises(S2SimError, match="is a path"):
         profile_text(profile, description="d", batch_source="b", memory_bound_source="m")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from s2sim.codecs.bloom import BloomFilter
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.run import reduce_once
 
 RESNET20 = 269_722
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim import reduce_once, reduce_steps
+from s2sim.reducers.run import reduce_once, reduce_steps
 
 N, P = 100_000, 4
 

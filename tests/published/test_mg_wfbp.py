@@ -10,12 +10,11 @@ from itertools import combinations, pairwise
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.data import data_directory
-from s2sim.replay.iteration.disciplines.registry import make_discipline
-from s2sim.study.validate.iterations.exchange import discipline_of
-from s2sim.study.validate.iterations.folder import read_iterations
-from s2sim.study.validate.iterations.predict import IterationPredictor
-from s2sim.topology.files.links import load_links
+from s2sim.files import data_directory
+from s2sim.simulation.bucketing.policy import make_discipline
+from s2sim.topology.hardware_links import load_links
+from s2sim.validation.iteration_predict import IterationPredictor, row_discipline
+from s2sim.validation.iteration_result import read_iterations
 
 WORKERS = [8, *(pytest.param(workers, marks=pytest.mark.slow) for workers in (4, 16, 32))]
 # By so much two measurements of the same may differ: one of them is faster than one GPU alone.
@@ -57,13 +56,13 @@ def test_what_is_believed_of_32_workers_merges_all_of_bert(monkeypatch):
     """So nothing overlaps, which was measured too, though it is far from the best merge."""
     assert ratio("BERT-Base", 32, "mg-wfbp") == pytest.approx(1, rel=0.03)
     row = rows()["BERT-Base", 32, "mg-wfbp"]
-    monkeypatch.setattr("s2sim.study.validate.iterations.predict.discipline_of", lambda _: make_discipline("mg-wfbp"))
+    monkeypatch.setattr("s2sim.validation.iteration_predict.discipline_of", lambda _: make_discipline("mg-wfbp"))
     assert IterationPredictor(load_links()).predict(row).iteration_s < 0.85 * row.iteration_ms / 1000
 
 
 def test_programs_merge_by_the_table_that_they_have():
-    assert discipline_of(rows()["ResNet-50", 16, "mg-wfbp"]).text == "mg-wfbp:latency=908us"
-    assert discipline_of(rows()["ResNet-50", 16, "wfbp"]).text == "per-tensor"
+    assert row_discipline(rows()["ResNet-50", 16, "mg-wfbp"]).text == "mg-wfbp:latency=908us"
+    assert row_discipline(rows()["ResNet-50", 16, "wfbp"]).text == "per-tensor"
 
 
 @pytest.mark.parametrize("model", ["resnet-50", pytest.param("bert-base", marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.run import reduce_once
 
 P = 32
 # So that every rank has a whole number of pairs for every other.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.traffic import payload_bytes
+from s2sim.reducers.script import payload_bytes
 
 STEPS_PER_EPOCH = 50_000 // (16 * 128)
 """Of 16 workers with 128 images each."""

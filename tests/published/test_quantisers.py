@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from s2sim.codecs.elias import encode_signed
-from s2sim.codecs.levels import bucket_norms, to_levels
-from s2sim.reducers.once import reduce_once
+from s2sim.codecs.integer_codes import encode_signed
+from s2sim.codecs.quantize import bucket_norms, to_levels
+from s2sim.reducers.run import reduce_once
 
 N = 64_000
 

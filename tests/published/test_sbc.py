@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from s2sim.codecs.golomb import bits_per_position, encode_positions, rice_bits
-from s2sim.reducers.once import reduce_once
+from s2sim.codecs.integer_codes import bits_per_position, encode_positions, rice_bits
+from s2sim.reducers.run import reduce_once
 
 N = 1_000_000
 

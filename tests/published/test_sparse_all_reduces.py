@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from s2sim.codecs.top_k import elements_kept
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.run import reduce_once
 
 N, DENSITY, RANKS = 25_560_000, 0.01, 32
 SCALE = 100

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from s2sim.codecs.golomb import rice_bits
-from s2sim.reducers.once import reduce_once
+from s2sim.codecs.integer_codes import rice_bits
+from s2sim.reducers.run import reduce_once
 
 N = 400_000
 

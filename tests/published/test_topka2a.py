@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from s2sim.reducers.once import reduce_once
-from s2sim.reducers.systems.topka2a import MOST_DENSITY, least_density
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.systems.topka2a import MAX_DENSITY, least_density
 
 PUBLISHED = {4: 0.167, 8: 0.0714, 16: 0.0333, 32: 0.0161, 64: 0.0079, 128: 0.0039}
 """Density from which on TopKA2A sends less than an all-gather of pairs, by the number of ranks."""
@@ -33,6 +33,6 @@ def test_it_sends_less_than_gathered_pairs_from_that_density_on(ranks):
 def test_it_sends_less_than_dense_up_to_one_half(ranks):
     n = 1000 * ranks
     dense = bytes_sent("dense", ranks, n)
-    assert bytes_sent(f"topka2a:density={MOST_DENSITY - 0.01}", ranks, n) < dense
-    assert bytes_sent(f"topka2a:density={MOST_DENSITY}", ranks, n) == dense
-    assert bytes_sent(f"topka2a:density={MOST_DENSITY + 0.01}", ranks, n) > dense
+    assert bytes_sent(f"topka2a:density={MAX_DENSITY - 0.01}", ranks, n) < dense
+    assert bytes_sent(f"topka2a:density={MAX_DENSITY}", ranks, n) == dense
+    assert bytes_sent(f"topka2a:density={MAX_DENSITY + 0.01}", ranks, n) > dense

@@ -8,12 +8,13 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from s2sim.gradients.extrapolation.scaling import keep_rows
+from s2sim.experiment.steps import residual_trend
 from s2sim.gradients.gradient import stored
-from s2sim.gradients.load import load_trace
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.gradients.scaling import keep_rows
+from s2sim.gradients.synthetic import load_trace
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, reducer_names
-from s2sim.study.compare.steps import trend, with_feedback
+from s2sim.reducers.wrappers.compose import with_feedback
 
 RANKS, STEPS = 4, 20
 # Every so many rows of each layer: what settles does so on a part as well.
@@ -44,4 +45,4 @@ def test_residuals_are_bounded(name):
         residuals.append(norm([held for each in instances if (held := each.held_back()) is not None]) / usual)
     assert max(residuals) <= given, residuals
     # What waits for the end of a period grows until then.
-    assert instances[0].period > 1 or trend(residuals) != "diverges", residuals
+    assert instances[0].period > 1 or residual_trend(residuals) != "diverges", residuals

@@ -8,10 +8,10 @@ import pytest
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.elements.mixing_matrix import graph_weights, mixing_matrix
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.traffic import recording_bytes
+from s2sim.reducers.script import recording_bytes
+from s2sim.reducers.shared.gossip import graph_weights, mixing_matrix
 
 
 def compress(name, x, density):

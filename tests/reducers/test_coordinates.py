@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once, run_reducer
+from s2sim.testing.reducer_properties import example_gradients
 
 RANKS = 4
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
+from s2sim.reducers.run import reduce_once, run_reducer
 
 
 def top(vector, k):

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from s2sim import reduce_once, reduce_steps
-from s2sim.reducers.elements.sampled_threshold import select_sampled
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once, reduce_steps, run_reducer
+from s2sim.reducers.shared.selection import select_sampled
+from s2sim.testing.reducer_properties import example_gradients
 
 RANKS, SIZE = 4, 3000
 

@@ -5,12 +5,11 @@ import pytest
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.reducers.elements.flat import flat_vector
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once, run_reducer
+from s2sim.reducers.shared.gathered import flat_vector
+from s2sim.testing.reducer_properties import example_gradients
 
 N, K, RANKS = 120, 12, 4
 ARRAYS = [np.random.default_rng(rank).standard_normal(N, np.float32) for rank in range(RANKS)]

@@ -6,13 +6,12 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.measure import ended, mean_float64, worst_error
+from s2sim.reducers.measure import final_results, mean_float64, worst_error
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.row_sparse.messages import COUNT_BYTES, key_bytes
-from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.reducers.scripts.traffic import chunk_bounds, ring_bytes
+from s2sim.reducers.script import chunk_bounds, count_rounds, ring_bytes
+from s2sim.reducers.shared.row_sparse import COUNT_BYTES, key_bytes
+from s2sim.reducers.shared.sparse_split import RowOwners
 
 ROWS, WIDTH, RANKS, HELD = 500, 10, 4, 60
 
@@ -34,7 +33,7 @@ def test_each_rank_ends_with_what_it_owns(shards):
     ran = run_reducer(reducer, gradients)
     exact = to_dense(mean_float64(gradients).layers[0])
     cuts = chunk_bounds(WIDTH, RANKS)
-    order = Owners(ROWS, RANKS)
+    order = RowOwners(ROWS, RANKS)
     for rank, result in enumerate(ran.results):
         owned = np.zeros((ROWS, WIDTH), bool)
         if shards == "columns":
@@ -43,7 +42,7 @@ def test_each_rank_ends_with_what_it_owns(shards):
             owned[order.rows_in_order()[order.cuts[rank] : order.cuts[rank + 1]]] = True
         np.testing.assert_allclose(to_dense(result.mean.layers[0]), np.where(owned, exact, 0), atol=1e-6)
         np.testing.assert_array_equal(result.mean.layers[1], np.full(6, 1.5))
-    (whole,) = ended(ran.results, reducer.traits)
+    (whole,) = final_results(ran.results, reducer.traits)
     assert worst_error([whole], mean_float64(gradients), (0,)).whole.relative_l2 < 1e-6
 
 

@@ -6,7 +6,7 @@ from s2sim.reducers.error_bound import count_sketch_bound
 from s2sim.reducers.measure import error_of, mean_float64, norm, share_within
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def gaussian(ranks=2, keys=4000):

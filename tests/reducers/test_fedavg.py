@@ -5,10 +5,10 @@ import pytest
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.traffic import recording_bytes
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import recording_bytes
 
 N = 12
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from s2sim import reduce_steps
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.run import run_reducer
+from s2sim.reducers.run import reduce_steps, run_reducer
 from s2sim.reducers.systems.topk import TopK
 from s2sim.reducers.wrappers.momentum import MomentumCorrection
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 RANKS, SIZE, KEPT, STEPS = 3, 50, 5, 8
 TOP = "topk:density=0.1"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import stored, to_dense
-from s2sim.gradients.load import load_trace
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.gradients.synthetic import load_trace
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 
 RANKS, STEPS = 2, 20

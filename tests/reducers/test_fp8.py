@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from s2sim.codecs.float8 import LARGEST, from_float8, to_float8
-from s2sim.reducers.once import reduce_once
-from s2sim.reducers.scripts.traffic import chunk_bounds
+from s2sim.codecs.floats import LARGEST_FLOAT8, from_float8, to_float8
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import chunk_bounds
 
 
 def rounded(vector, form):
     """Return what a vector is after it has travelled."""
-    largest = np.float32(LARGEST[form])
+    largest = np.float32(LARGEST_FLOAT8[form])
     scale = max(np.abs(vector).max() / largest, np.float32(1e-45))
     return from_float8(to_float8(np.clip(vector / scale, -largest, largest), form), form) * scale
 
@@ -35,7 +35,7 @@ def draw(ranks, n=1000, seed=0):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 16])
-@pytest.mark.parametrize("form", LARGEST)
+@pytest.mark.parametrize("form", LARGEST_FLOAT8)
 def test_chunks_are_rounded_summed_and_rounded_again(ranks, form):
     vectors = draw(ranks, n=201)
     found = reduce_once(f"fp8:form={form}", vectors).values

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from s2sim.reducers.elements.flat import flat_vector
-from s2sim.reducers.elements.gathered import Aggregate, Gathered
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Traits
-from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.reducers.shared.gathered import Aggregate, Gathered, flat_vector
+from s2sim.testing.reducer_properties import example_gradients
+from s2sim.testing.reducers import check_reducer
 
 
 @dataclass(slots=True)

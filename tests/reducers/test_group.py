@@ -8,9 +8,9 @@ import pytest
 
 from s2sim.errors import CodecError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
+from s2sim.reducers.script import AwaitGradient, Post, Wait
 
 EMPTY = Gradient((), ())
 

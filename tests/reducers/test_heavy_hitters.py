@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once
 
 WIDE = 1 << 14
 """Columns for a hundred elements: that three of five estimates are wrong does not happen."""

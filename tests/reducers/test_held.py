@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.codecs.bfloat16 import as_held, widen
+from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.reducers.measure import mean_float64
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 RANKS = 4
 # By label: what carries values as training has them. All else keeps its type.
@@ -76,7 +76,7 @@ def test_messages_of_rows_and_pairs_shrink_by_half_of_their_values(text):
 @pytest.mark.parametrize("text", [*CARRIED, "gather-rows:layers=all"])
 def test_what_is_lost_is_the_rounding(text):
     gradients = example_gradients(RANKS)
-    rounded = [gradient.map(lambda array: widen(as_held(array, "bf16"))) for gradient in gradients]
+    rounded = [gradient.map(lambda array: widen(round_to_dtype(array, "bf16"))) for gradient in gradients]
     exact = values(mean_float64(gradients))
     error = np.linalg.norm(values(ran(text, "bf16", gradients).results[0].mean) - exact) / np.linalg.norm(exact)
     plain = np.linalg.norm(values(ran(text, "fp32", gradients).results[0].mean) - exact) / np.linalg.norm(exact)
@@ -88,7 +88,9 @@ def test_what_is_lost_is_the_rounding(text):
 
 
 def test_gathered_rows_lose_nothing_that_training_has():
-    gradients = [gradient.map(lambda array: widen(as_held(array, "bf16"))) for gradient in example_gradients(RANKS)]
+    gradients = [
+        gradient.map(lambda array: widen(round_to_dtype(array, "bf16"))) for gradient in example_gradients(RANKS)
+    ]
     own, exact = ran("gather-rows:layers=all", "bf16", gradients), ran("gather-rows:layers=all", "fp32", gradients)
     assert np.array_equal(values(own.results[0].mean), values(exact.results[0].mean))
 

@@ -9,16 +9,16 @@ import s2sim
 from s2sim.codecs.bitmap import bitmap_bytes
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
 from s2sim.reducers.measure import mean_float64, worst_error
-from s2sim.reducers.parts.nodes import nodes_of
-from s2sim.reducers.parts.shards import cut, join, only
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.row_sparse.messages import COUNT_BYTES, key_bytes
-from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.traffic import ring_bytes
-from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.reducers.script import ring_bytes
+from s2sim.reducers.shared.row_sparse import COUNT_BYTES, key_bytes
+from s2sim.reducers.shared.sparse_split import RowOwners
+from s2sim.reducers.shared.two_level_sum import cut_shards, group_by_node, join_shards, single_shard
+from s2sim.testing.reducer_properties import example_gradients
+from s2sim.testing.reducers import check_reducer
 
 EXACT = ("union", "owner-reduce", "gather-rows", "s2-exact:dtype=int64", "union:layers=all")
 PLACES = ((0, 0, 0, 0, 1, 1, 1, 1), (0, 0, 0, 1, 1, 1, 2), (0, 1, 2, 1, 0, 1), (5, 5), (0, 1, 2))
@@ -86,7 +86,7 @@ def test_losses_stay_with_those_who_hold_the_shard():
     for rank, instance in enumerate(instances):
         like = gradients[0]
         ones = Gradient(like.names, tuple(_full(layer) for layer in like.layers))
-        held = only({rank % 3: cut(ones, 3)[rank % 3]}, ones, 3)
+        held = single_shard({rank % 3: cut_shards(ones, 3)[rank % 3]}, ones, 3)
         for name, residual, own in zip(like.names, instance.residual.layers, held.layers, strict=True):
             lost = np.abs(to_dense(residual)) > 1e-6
             assert not (lost & (to_dense(own) == 0)).any(), f"rank {rank} keeps what others have lost of {name}"
@@ -106,7 +106,7 @@ def test_bytes_inside_and_between_nodes():
     tables = [RowSparse(each, generator.standard_normal((90, width), np.float32), (rows, width)) for each in held]
     gradients = [Gradient(("table",), (table,)) for table in tables]
     recording = run_reducer(hierarchical("union", node), gradients).recording
-    owners = Owners(rows, node)
+    owners = RowOwners(rows, node)
     sizes = np.diff(owners.cuts)
     shard_of = np.empty(rows, int)
     for shard, part in enumerate(owners.split(_full(tables[0]))):
@@ -250,17 +250,17 @@ def test_topologies_say_which_ranks_share_a_node(placement):
 def test_shards_are_put_together_again():
     gradient = example_gradients(1)[0]
     for shards in (1, 3, 8):
-        again = join(cut(gradient, shards), gradient)
+        again = join_shards(cut_shards(gradient, shards), gradient)
         for before, after in zip(gradient.layers, again.layers, strict=True):
             np.testing.assert_array_equal(to_dense(before), to_dense(after))
-        dense = [Gradient(part.names, tuple(map(to_dense, part.layers))) for part in cut(gradient, shards)]
-        for before, after in zip(gradient.layers, join(dense, gradient).layers, strict=True):
+        dense = [Gradient(part.names, tuple(map(to_dense, part.layers))) for part in cut_shards(gradient, shards)]
+        for before, after in zip(gradient.layers, join_shards(dense, gradient).layers, strict=True):
             np.testing.assert_array_equal(to_dense(before), to_dense(after))
 
 
 def test_small_nodes_hold_several_shards_a_rank():
-    nodes = nodes_of((0, 0, 0, 1, 1))
-    assert [list(nodes.held_by(place, 2)) for place in range(2)] == [[0, 2], [1]]
+    nodes = group_by_node((0, 0, 0, 1, 1))
+    assert [list(nodes.holder_of(place, 2)) for place in range(2)] == [[0, 2], [1]]
     assert [nodes.peers(shard) for shard in range(3)] == [(0, 3), (1, 4), (2, 3)]
 
 

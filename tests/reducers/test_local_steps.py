@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim import reduce_once, reduce_steps
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.rate_curve import rate_curves
+from s2sim.experiment.spec import RunSpec
 from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.join import join
-from s2sim.reducers.scripts.script import Post, Wait
+from s2sim.reducers.run import reduce_once, reduce_steps, run_reducer
+from s2sim.reducers.script import Post, Wait, join_recordings
 from s2sim.reducers.wrappers.compose import with_feedback
-from s2sim.study.break_even.rate_curve import rate_curves
-from s2sim.study.spec import RunSpec
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 RANKS, SIZE = 4, 64
 
@@ -103,7 +101,7 @@ def test_feedback_goes_inside():
 
 def test_joined_scripts_name_their_own_calls():
     one = run_reducer(make_reducer("union"), example_gradients(2)).recording
-    two = join([one, one])
+    two = join_recordings([one, one])
     count = len(one.calls)
     assert (two.steps, two.calls) == (2, one.calls * 2)
     posts = [step.call for step in two.scripts[0] if isinstance(step, Post)]

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once, reduce_steps
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Work
-from s2sim.reducers.scripts.traffic import recording_bytes
+from s2sim.reducers.run import reduce_once, reduce_steps
+from s2sim.reducers.script import Work, recording_bytes
 from s2sim.seeds import named_generator
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 BOTH = ("powersgd", "acp-sgd")
 

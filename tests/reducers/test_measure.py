@@ -9,7 +9,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers import measure
 from s2sim.reducers.measure import Error, consensus_distance, error_of, mean_float64, worst_error
 from s2sim.reducers.rank import Reduced
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def dense(layer):

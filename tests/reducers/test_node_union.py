@@ -9,12 +9,10 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.measure import mean_float64, worst_error
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.row_sparse.owners import Owners
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.reducers.scripts.script import AwaitGradient, Post
-from s2sim.reducers.scripts.traffic import chunk_bounds, ring_bytes
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.script import AwaitGradient, Post, chunk_bounds, count_rounds, ring_bytes
+from s2sim.reducers.shared.sparse_split import RowOwners
+from s2sim.testing.reducer_properties import example_gradients
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ def test_bytes_of_each_round():
     ranks, node, rows, width = 8, 4, 1000, 16
     generator = np.random.default_rng(1)
     held = [np.sort(generator.choice(rows, 90, replace=False)) for _ in range(ranks)]
-    owners = Owners(rows, node)
+    owners = RowOwners(rows, node)
     # The shard of every row, and its number in it.
     everything = owners.split(RowSparse(np.arange(rows), np.arange(rows, dtype=np.float32), (rows,)))
     shard_of, place = np.empty(rows, int), np.empty(rows, int)

@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
-from s2sim.reducers.elements.flat import flat_vector
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_reducer
+from s2sim.reducers.run import reduce_once, run_reducer
+from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.reducers.systems.omnireduce import expected_block_density
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def blocks_of(array, block):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.run import reduce_once
 from s2sim.reducers.systems.s2 import S2
 from s2sim.reducers.systems.topk import TopK
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback

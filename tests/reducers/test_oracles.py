@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import CodecError, OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import Work
 from s2sim.reducers.systems.topk import TopK
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def reduce(text, gradients):

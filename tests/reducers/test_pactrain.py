@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim import reduce_once
 from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once
 
 RANKS, SIZE = 4, 400
 

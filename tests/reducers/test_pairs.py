@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError, S2SimError
-from s2sim.reducers.elements.flat import flat_vector
-from s2sim.reducers.elements.pairs import Pairs, add_pairs, merge_pairs, read_pairs
-from s2sim.reducers.elements.selection import with_pairs_alone
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.shared.gathered import flat_vector
+from s2sim.reducers.shared.pairs import Pairs, add_pairs, merge_pairs, read_pairs
+from s2sim.reducers.shared.selection import keep_only_pairs
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def pairs_of(vector):
@@ -69,11 +69,11 @@ def test_pairs_are_put_back_where_a_gradient_stores_values():
     vector = flat_vector(gradient)
     kept = pairs_of(vector)
     some = Pairs(kept.indices[::3], kept.values[::3])
-    alone = with_pairs_alone(gradient, some)
+    alone = keep_only_pairs(gradient, some)
     assert np.array_equal(flat_vector(alone), add_pairs(np.zeros_like(vector), [some.message()]))
     # An element of a row that is not stored is left out.
     free = int(np.flatnonzero(vector == 0)[0])
-    assert not flat_vector(with_pairs_alone(gradient, Pairs(np.array([free]), np.ones(1, np.float32)))).any()
+    assert not flat_vector(keep_only_pairs(gradient, Pairs(np.array([free]), np.ones(1, np.float32)))).any()
 
 
 def naive_top_k(vector, k):

@@ -5,12 +5,12 @@ import pytest
 
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
 from s2sim.gradients.gradient import to_dense
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.parts.shards import pick
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.script import AwaitGradient, Post, Wait
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.script import AwaitGradient, Post, Wait
+from s2sim.reducers.shared.two_level_sum import select_layers
+from s2sim.testing.reducer_properties import example_gradients
 
 
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
@@ -23,7 +23,7 @@ def test_every_layer_is_what_its_own_reducer_makes_of_it():
     parts = [([names.index(name)], reducer) for name, reducer in alone.items()]
     parts.append(([names.index("frequencies"), names.index("bias")], "topk:density=0.3"))
     for indices, reducer in parts:
-        expected = run_reducer(make_reducer(reducer), [pick(gradient, indices) for gradient in gradients])
+        expected = run_reducer(make_reducer(reducer), [select_layers(gradient, indices) for gradient in gradients])
         for rank, result in enumerate(ran.results):
             for found, wanted in (
                 (result.mean, expected.results[rank].mean),

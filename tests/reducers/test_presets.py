@@ -4,13 +4,13 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, UnknownNameError
+from s2sim.experiment.rate_curve import rate_curves
+from s2sim.experiment.spec import RunSpec
 from s2sim.options import split_option_string
 from s2sim.reducers.registry import REDUCERS, make_reducer, option_string, reducer_names
 from s2sim.reducers.systems.presets import PRESETS
-from s2sim.study.break_even.rate_curve import rate_curves
-from s2sim.study.regimes.scenario import resolve_regimes
-from s2sim.study.regimes.spec import RegimeSpec
-from s2sim.study.spec import RunSpec
+from s2sim.regimes.map import RegimeSpec
+from s2sim.regimes.scenario import resolve_regimes
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 

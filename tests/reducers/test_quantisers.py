@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from s2sim.codecs.elias import encode_signed
-from s2sim.codecs.powers_of_two import to_powers
+from s2sim.codecs.floats import to_powers
+from s2sim.codecs.integer_codes import encode_signed
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.elements.flat import flat_vector
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.seeds import named_generator
 
 RANKS = 4

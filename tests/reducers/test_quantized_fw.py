@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once
 
 N = 50
 

@@ -2,9 +2,8 @@ import pytest
 
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import Rounds, count_rounds
-from s2sim.reducers.scripts.script import Call, HostSync, Post, Recording, Wait, Work
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.script import Call, HostSync, Post, Recording, Rounds, Wait, Work, count_rounds
+from s2sim.testing.reducer_properties import example_gradients
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.row_sparse import cost
-from s2sim.reducers.row_sparse.messages import key_bytes, pack_tables, sum_tables, unpack_tables
-from s2sim.reducers.row_sparse.owners import Owners
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import Work
+from s2sim.reducers.shared import sketch_cost as cost
+from s2sim.reducers.shared.row_sparse import key_bytes, pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.shared.sparse_split import RowOwners
 
 EXACT = ["union", "union:prefetch=true", "owner-reduce", "gather-rows"]
 
@@ -98,7 +98,7 @@ def test_owners_get_the_rows_they_own_and_send_their_sums():
     exchange, gather = recording.calls
     assert (exchange.kind, exchange.size_from_data) == ("all_to_all", True)
     assert (gather.kind, gather.size_from_data) == ("all_gather", True)
-    multiplier = Owners(count, ranks).multiplier
+    multiplier = RowOwners(count, ranks).multiplier
     owner = {row: row * multiplier % count * ranks // count for row in range(count)}
     row_bytes = 4 + 4 * width
     for source, rows in enumerate(held):
@@ -132,7 +132,7 @@ def test_bytes_of_ranks_that_share_nothing_and_everything():
 def test_owners_share_a_table_out_and_put_it_together_again(count, ranks, seed):
     generator = np.random.default_rng(seed)
     whole = random_table(generator, (count, 3), shared=0, own=generator.integers(0, count + 1))
-    owners = Owners(count, ranks)
+    owners = RowOwners(count, ranks)
     parts = owners.split(whole)
     assert [part.shape for part in parts] == [((i + 1) * count // ranks - i * count // ranks, 3) for i in range(ranks)]
     for part in parts:
@@ -157,7 +157,7 @@ def test_owners_share_a_table_out_and_put_it_together_again(count, ranks, seed):
 )
 def test_owners_hold_about_as_many_rows_each(rows):
     rows = rows[rows < 50_000]
-    parts = Owners(50_000, 16).split(RowSparse(rows, np.zeros((len(rows), 1), np.float32), (50_000, 1)))
+    parts = RowOwners(50_000, 16).split(RowSparse(rows, np.zeros((len(rows), 1), np.float32), (50_000, 1)))
     held = np.array([len(part.rows) for part in parts])
     assert held.max() < 1.2 * held.mean()
 
@@ -228,19 +228,19 @@ MARKED = table(range(100), np.ones(100), (1000,))
 
 def test_work_of_packing():
     # Numbers of 8 bytes and keys of 4, values read and written.
-    assert cost.pack([LISTED]) == Work("encode", 10 * (8 + 4) + 2 * 200, 1)
-    assert cost.write_keys([LISTED]) == Work("encode", 10 * (8 + 4), 1)
+    assert cost.pack_rows_cost([LISTED]) == Work("encode", 10 * (8 + 4) + 2 * 200, 1)
+    assert cost.write_keys_cost([LISTED]) == Work("encode", 10 * (8 + 4), 1)
     # 125 bytes of bitmap are cleared, 100 bits set.
-    assert cost.pack([LISTED, MARKED]) == Work("encode", 520 + 100 * (8 + 64) + 125 + 800, 3)
+    assert cost.pack_rows_cost([LISTED, MARKED]) == Work("encode", 520 + 100 * (8 + 64) + 125 + 800, 3)
 
 
 def test_work_of_splitting():
     # One kernel sorts pairs of 8 bytes; rows of 20 bytes are read from anywhere, 32 bytes at a time.
-    assert cost.sort_by_owner([LISTED], 4) == Work("encode", 10 * 16 + 10 * 12, 1)
-    assert cost.sort_by_owner([LISTED], 1) == Work("encode", 0, 0)
+    assert cost.sort_by_owner_cost([LISTED], 4) == Work("encode", 10 * 16 + 10 * 12, 1)
+    assert cost.sort_by_owner_cost([LISTED], 1) == Work("encode", 0, 0)
     many = table(range(5000), np.ones((5000, 16)), (10_000, 16))
     # A histogram, then two digits of 8 bits.
-    assert cost.sort_by_owner([many], 4) == Work("encode", 5000 * (4 + 2 * 16), 3)
+    assert cost.sort_by_owner_cost([many], 4) == Work("encode", 5000 * (4 + 2 * 16), 3)
 
 
 def test_work_of_adding_up():
@@ -248,5 +248,5 @@ def test_work_of_adding_up():
     marks = 2 * 40 + 20 * (8 + 64) + 1250
     select = 2 * 1250 + 10 * 8
     adds = 10 * 20 + 20 * (8 + 32 + 20 + 64)
-    assert cost.add_up(parts, [LISTED], "decode") == Work("decode", marks + select + adds, 6)
-    assert cost.join([LISTED]) == Work("decode", 10 * (4 + 8 + 40), 2)
+    assert cost.add_rows_cost(parts, [LISTED], "decode") == Work("decode", marks + select + adds, 6)
+    assert cost.join_rows_cost([LISTED]) == Work("decode", 10 * (4 + 8 + 40), 2)

@@ -6,15 +6,15 @@ from math import ceil, sqrt
 import numpy as np
 import pytest
 
+from s2sim.codecs.cardinality import HyperLogLog
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hyperloglog import HyperLogLog
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Post, Wait, Work
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import Post, Wait, Work
+from s2sim.testing.reducer_properties import example_gradients
 
 
 def gaussian_arrays(ranks, overlap, *, width, union_rows=12_000, rows=60_000, seed=0):

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from s2sim.codecs.peel_table import PeelTable
 from s2sim.errors import CodecError, OptionError, S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.gradients.load import load_trace
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.measure import mean_float64, worst_error
-from s2sim.reducers.once import reduce_once, reduce_steps
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.scripts.script import HostSync, Post, Wait, Work
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once, reduce_steps
+from s2sim.reducers.script import HostSync, Post, Wait, Work
+from s2sim.testing.reducer_properties import example_gradients
 
 AGAIN = "rows sent again"
 MAGNITUDES = "largest magnitudes"

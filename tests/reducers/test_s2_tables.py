@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from s2sim.errors import S2SimWarning
+from s2sim.experiment.record import record
+from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.load import load_trace
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.measure import mean_float64, worst_error
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.sketching.shares import shared_columns
-from s2sim.study.measuring.record import record
-from s2sim.study.scenario.asked import AskedReducer
+from s2sim.reducers.shared.sketch_settings import shared_columns
 
 
 def unlike_tables(ranks=4, *, loud=100.0, seed=0):
@@ -122,7 +122,7 @@ def test_one_table_exchanges_no_energies():
 
 def test_the_law_of_one_row_holds_of_all_tables_together():
     gradients = unlike_tables()
-    asked = AskedReducer("s2", make_reducer("s2:rows=1,columns=20000"))
+    asked = ReducerSpec("s2", make_reducer("s2:rows=1,columns=20000"))
     rows = [record([asked], gradients, seed=seed)[0][0] for seed in range(8)]
     law = rows[0].bound.relative_l2
     assert law == pytest.approx(sqrt(6400 / 10_000), rel=1e-3)

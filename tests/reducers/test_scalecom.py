@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.group.process_group import make_instances, run_group
-from s2sim.reducers.once import reduce_once
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once
 
 
 @given(st.integers(1, 5), st.integers(1, 60), st.floats(0.01, 1), st.integers(0, 9), st.integers(0, 2**32))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.traffic import chunk_bounds
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import chunk_bounds
 
 RANKS = 5
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import count_rounds
 from s2sim.reducers.systems.sparcml import expected_union
 
 ALGORITHMS = ("rec-dbl", "split", "dense-split")

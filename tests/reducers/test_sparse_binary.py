@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.golomb import encode_positions
+from s2sim.codecs.integer_codes import encode_positions
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.reducers.once import reduce_once, reduce_steps
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Work
+from s2sim.reducers.run import reduce_once, reduce_steps
+from s2sim.reducers.script import Work
 
 RANKS = 5
 

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from s2sim import reduce_once, reduce_steps
 from s2sim.errors import S2SimError
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import reduce_once, reduce_steps
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
-from s2sim.testing.reducer_laws.restore import check_restore
-from s2sim.testing.reducers import example_gradients
+from s2sim.testing.reducer_properties import check_restore, example_gradients
 
 TEXTS = ["dense", "topk:density=0.1,ef=true", "s2:cells=2,ef=true", "s2-exact", "s2-exact:warm=true", "fp16:ef=true"]
 

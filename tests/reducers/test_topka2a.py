@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.once import reduce_once
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
+from s2sim.reducers.run import reduce_once
+from s2sim.reducers.script import count_rounds
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 
 

@@ -7,20 +7,19 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import Bitmap
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.half import Half
+from s2sim.codecs.floats import HalfCodec
 from s2sim.codecs.payload import FRAME_BYTES
-from s2sim.codecs.peel_codec import PeeledSketch
-from s2sim.codecs.top_k import TopK
+from s2sim.codecs.peeled_sketch import PeeledSketchCodec
+from s2sim.codecs.top_k import TopKCodec
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
-from s2sim.reducers.group.combine import leaves_of, rebuild
+from s2sim.reducers.reduction import leaves_of, rebuild
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Call, Recording
-from s2sim.reducers.scripts.traffic import chunk_bounds, payload_bytes, recording_bytes, ring_bytes
+from s2sim.reducers.script import Call, Recording, chunk_bounds, payload_bytes, recording_bytes, ring_bytes
 from s2sim.seeds import named_generator
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 
 def all_reduce_by_steps(elements, ranks, itemsize):
@@ -184,12 +183,12 @@ SEED = int(named_generator(0, "count sketch", 0).integers(2**63))
 @pytest.mark.parametrize(
     ("reducer", "codec", "arrays"),
     [
-        ("topk:density=0.05", TopK(0.05), {"largest elements": ["indices", "values"]}),
-        ("fp16", Half(), {"gradient": ["values"]}),
+        ("topk:density=0.05", TopKCodec(0.05), {"largest elements": ["indices", "values"]}),
+        ("fp16", HalfCodec(), {"gradient": ["values"]}),
         ("union", Bitmap(), {"support": ["support"]}),
         ("s2:rows=3,columns=40", CountSketch(3, 40, SEED), {"cells": ["cells"], "support": ["support"]}),
-        ("s2-exact:margin=99", PeeledSketch(999, LARGEST), {"cells": ["cells"], "support": ["support"]}),
-        ("s2-exact:margin=99,dtype=int64", PeeledSketch(999, LARGEST, dtype="int64"), {"cells": ["cells"]}),
+        ("s2-exact:margin=99", PeeledSketchCodec(999, LARGEST), {"cells": ["cells"], "support": ["support"]}),
+        ("s2-exact:margin=99,dtype=int64", PeeledSketchCodec(999, LARGEST, dtype="int64"), {"cells": ["cells"]}),
     ],
 )
 def test_what_a_reducer_sends_are_the_arrays_of_its_codec(reducer, codec, arrays):

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from s2sim import reduce_once
 from s2sim.errors import OptionError
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.testing.reducers import example_gradients
+from s2sim.reducers.run import reduce_once, run_reducer
+from s2sim.reducers.script import count_rounds
+from s2sim.testing.reducer_properties import example_gradients
 
 
 @pytest.mark.parametrize("text", ["s2:cells=2", "s2-exact", "s2-exact:dtype=int64"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from s2sim.errors import OptionError
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.wrappers.compose import WRAPPERS
-from s2sim.reducers.wrappers.wrapper import Wrapper, from_outside
+from s2sim.reducers.wrappers.wrapper import Wrapper, unwrap_all
 
 
 def test_each_has_a_field_for_its_key_and_says_what_asks_for_it():
@@ -46,6 +46,6 @@ def test_whatever_composes_comes_back_and_nests_in_one_order(kind, others, rando
     written = option_string(made)
     assert make_reducer(written) == made
     assert sorted(written.partition(":")[2].split(",")) == sorted(["density=0.25", *options])
-    places = [WRAPPERS.index(type(each)) for each in from_outside(made) if isinstance(each, Wrapper)]
+    places = [WRAPPERS.index(type(each)) for each in unwrap_all(made) if isinstance(each, Wrapper)]
     assert places == sorted(places, reverse=True)
     assert len(places) == len(others) + bool(kind)

@@ -7,10 +7,10 @@ import pytest
 import simpy
 
 from s2sim.errors import OptionError, S2SimError, TopologyError, UnitError, UnknownNameError
-from s2sim.replay.faults.disturbance import Disturbance
-from s2sim.replay.faults.held_back import arrivals_ps
-from s2sim.replay.faults.permanent import damaged_cluster
-from s2sim.replay.faults.registry import FAULTS, make_fault, make_faults
+from s2sim.simulation.faults.disturbance import FaultyNetwork
+from s2sim.simulation.faults.fault import apply_permanent_faults
+from s2sim.simulation.faults.rank_faults import arrivals_ps
+from s2sim.simulation.faults.registry import FAULTS, make_fault, make_faults
 
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
 
@@ -59,25 +59,25 @@ def test_what_lasts_from_the_start_on_is_a_property_of_the_cluster(make_cluster)
     faults = make_faults([*texts, "fail-link:link=leaf0.up0,at=1ms", "slow-link:link=leaf0.up0,factor=0.1,until=1ms"])
     assert [fault.permanent for fault in faults] == [True, True, True, False, False]
     healthy = make_cluster(4, TREE)
-    cluster = damaged_cluster(healthy, faults)
+    cluster = apply_permanent_faults(healthy, faults)
     factors = dict(zip(healthy.fabric.link_names, cluster.fabric.rate_Bps / healthy.fabric.rate_Bps, strict=True))
     assert [factors[f"node{node}.nic0.{way}"] for node in (0, 1) for way in ("out", "in")] == [0.25, 0.5, 0.5, 1]
     assert factors["leaf0.up0"] == 1
     assert "leaf0.up1" not in [cluster.fabric.link_names[link] for link in cluster.routes([0], [3]).links]
-    assert damaged_cluster(healthy, make_faults(["jitter:latency=1us"])) is healthy
+    assert apply_permanent_faults(healthy, make_faults(["jitter:latency=1us"])) is healthy
 
 
 def test_links_and_ranks_that_do_not_exist_are_refused(make_cluster):
     cluster = make_cluster(4, TREE)
     for when in ("", ",at=1ms"):
         with pytest.raises(TopologyError, match=r"no link 'leaf0\.upp1' \(did you mean 'leaf0\.up1'"):
-            damaged_cluster(cluster, make_faults([f"fail-link:link=leaf0.upp1{when}"]))
+            apply_permanent_faults(cluster, make_faults([f"fail-link:link=leaf0.upp1{when}"]))
     with pytest.raises(OptionError, match="there are 4 ranks"):
-        damaged_cluster(cluster, make_faults(["slow-rank:rank=4,delay=1s"]))
+        apply_permanent_faults(cluster, make_faults(["slow-rank:rank=4,delay=1s"]))
     with pytest.raises(OptionError, match="slows GPU work, and a collective has none"):
         arrivals_ps(make_faults(["slow-rank:rank=1,factor=2"]), 4, "a collective")
     with pytest.raises(OptionError, match="all ranks are in one"):
-        Disturbance(simpy.Environment(), make_cluster(1, TREE), make_faults(["background:load=0.5"]), 0)
+        FaultyNetwork(simpy.Environment(), make_cluster(1, TREE), make_faults(["background:load=0.5"]), 0)
 
 
 def test_delays_of_a_rank_add():
@@ -86,7 +86,7 @@ def test_delays_of_a_rank_add():
 
 
 def disturb(cluster, *texts, seed=0):
-    return Disturbance(simpy.Environment(initial_time=0), cluster, make_faults(texts), seed)
+    return FaultyNetwork(simpy.Environment(initial_time=0), cluster, make_faults(texts), seed)
 
 
 def test_jitter_is_exponential_and_independent_of_the_order_of_events(make_cluster):
@@ -163,7 +163,7 @@ def test_background_is_seeded(make_cluster):
 
 
 def test_background_that_would_take_too_long_is_refused(make_cluster, monkeypatch):
-    monkeypatch.setattr("s2sim.network.background._MOST_MESSAGES", 300)
+    monkeypatch.setattr("s2sim.network.time_varying._MAX_MESSAGES", 300)
     disturbance = disturb(make_cluster(4, TREE), "background:load=0.5,size=1B")
     with pytest.raises(S2SimError, match="ask for larger ones"):
         disturbance.network.env.run(until=10**12)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.collectives.libraries.launches import Local
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.replay.gpu_time import local_ps, work_ps
-from s2sim.replay.plan import make_plan
-from s2sim.replay.run import replay
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.libraries.lowering import LocalWork
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.simulation.plan import local_work_ps, make_plan, work_ps
+from s2sim.simulation.run import replay
+from s2sim.topology.hardware import load_gpu
 
 RATE_BPS = 50 * 2**30
 WORKERS = 4
@@ -56,7 +55,7 @@ def run(recording, timer, gpu, library):
 
 
 def works_ps(gpu, *local):
-    return sum(local_ps(each, gpu, None) for each in local)
+    return sum(local_work_ps(each, gpu, None) for each in local)
 
 
 @pytest.mark.parametrize(
@@ -64,24 +63,24 @@ def works_ps(gpu, *local):
     [
         ("ideal", BITS, reduce_ps(400_000), ()),
         ("mpi:buffers=device", BITS, reduce_ps(400_000), ()),
-        ("nccl", BITS, reduce_ps(3_200_000), (Local(3_600_000, 1),) * 2),
-        ("nccl:or=gather", BITS, gather_ps(400_000), (Local(2_000_000, 1),)),
+        ("nccl", BITS, reduce_ps(3_200_000), (LocalWork(3_600_000, 1),) * 2),
+        ("nccl:or=gather", BITS, gather_ps(400_000), (LocalWork(2_000_000, 1),)),
         # Every rank sends three stretches at once over its only port, then they go around the ring.
-        ("nccl:or=owners", BITS, None, (Local(500_000, 1),)),
+        ("nccl:or=owners", BITS, None, (LocalWork(500_000, 1),)),
         ("nccl", HALVES, reduce_ps(2_000_000), ()),
-        ("mpi:buffers=device", HALVES, reduce_ps(4_000_000), (Local(6_000_000, 1),) * 2),
+        ("mpi:buffers=device", HALVES, reduce_ps(4_000_000), (LocalWork(6_000_000, 1),) * 2),
         ("mpi:half=user-op,buffers=device", HALVES, reduce_ps(2_000_000), ()),
         # The host waits twice: for its own size, and for all sizes.
         (
             "nccl",
             GATHER,
             gather_ps(8) + gather_ps(LONGEST),
-            (Local(2_000_000, 1, host_syncs=2), Local(2 * 1_500_010, 1)),
+            (LocalWork(2_000_000, 1, host_syncs=2), LocalWork(2 * 1_500_010, 1)),
         ),
-        ("nccl:gather=broadcast", GATHER, None, (Local(host_syncs=2),)),
+        ("nccl:gather=broadcast", GATHER, None, (LocalWork(host_syncs=2),)),
         # Rounds of a ring are clocked by the largest contribution, padded or not.
-        ("mpi:buffers=device", GATHER, gather_ps(8) + gather_ps(LONGEST), (Local(host_syncs=1),)),
-        ("ideal", GATHER, gather_ps(LONGEST), (Local(host_syncs=1),)),
+        ("mpi:buffers=device", GATHER, gather_ps(8) + gather_ps(LONGEST), (LocalWork(host_syncs=1),)),
+        ("ideal", GATHER, gather_ps(LONGEST), (LocalWork(host_syncs=1),)),
     ],
 )
 def test_a_call_takes_the_time_of_its_launches_and_of_the_work_between(library, call, network_ps, local, timer, gpu):
@@ -105,7 +104,7 @@ def test_grouped_broadcasts_cost_the_sum_of_what_is_gathered(timer, gpu):
 def test_owners_exchange_by_all_to_all(timer, gpu):
     found = run(alone(BITS), timer, gpu, "nccl:or=owners")
     assert [launch.timed.schedule.demand.kind for launch in found.launches] == ["all_to_all", "all_gather"]
-    assert found.launches[1].start_ps - found.launches[0].end_ps == works_ps(gpu, Local(500_000, 1))
+    assert found.launches[1].start_ps - found.launches[0].end_ps == works_ps(gpu, LocalWork(500_000, 1))
     assert found.launches[1].timed.duration_ps == pytest.approx(gather_ps(100_000), abs=6)
 
 
@@ -150,7 +149,7 @@ def test_gloo_has_two_in_flight(timer, gpu):
 
 def test_what_is_posted_at_once_is_one_launch_only_where_the_library_groups(timer, gpu):
     recording = Recording((VALUES, BITS), ((Post(0), Post(1), Wait((0, 1))),) * WORKERS)
-    turn = Local(3_600_000, 1)
+    turn = LocalWork(3_600_000, 1)
     grouped = run(recording, timer, gpu, "nccl")
     assert len(grouped.launches) == 1
     assert grouped.total_ps == pytest.approx(reduce_ps(7_200_000) + works_ps(gpu, turn, turn), abs=6)
@@ -160,7 +159,7 @@ def test_what_is_posted_at_once_is_one_launch_only_where_the_library_groups(time
     # Of other kinds they are no group, and queue.
     apart = run(recording, timer, gpu, "nccl:or=gather")
     assert apart.total_ps == pytest.approx(
-        reduce_ps(4_000_000) + gather_ps(400_000) + works_ps(gpu, Local(2_000_000, 1)), abs=12
+        reduce_ps(4_000_000) + gather_ps(400_000) + works_ps(gpu, LocalWork(2_000_000, 1)), abs=12
     )
 
 
@@ -176,7 +175,7 @@ def test_an_exchange_of_sizes_holds_the_program_until_the_host_knows_them(timer,
     assert found.completed[0].start_ps == gpu.host_sync_ps
     posted_early = Recording((GATHER, BITS), ((Post(0), Post(1), Wait((0, 1))),) * WORKERS)
     assert run(posted_early, timer, gpu, "nccl").completed[1].start_ps == held_until + works_ps(
-        gpu, Local(2_000_000, 1)
+        gpu, LocalWork(2_000_000, 1)
     )
     assert run(posted_early, timer, gpu, "ideal").completed[1].start_ps == gpu.host_sync_ps
 

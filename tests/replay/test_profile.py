@@ -9,30 +9,27 @@ import pytest
 import simpy
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.libraries.profile import PLAIN, Profile, as_sent
-from s2sim.collectives.libraries.tables import IDEAL, choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads, inside_node
-from s2sim.collectives.timing.bounds import lower_bound
-from s2sim.collectives.timing.closed_form import closed_form_s
-from s2sim.collectives.timing.duration import duration_ps, rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.bounds import duration_ps, lower_bound, rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.collective_run import CollectiveRun, IdleNetwork
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.running import Passing, Running
-from s2sim.collectives.timing.timer import Timer, link_bytes
-from s2sim.collectives.timing.ways import find_routes
+from s2sim.collectives.timing.routes import find_routes
+from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
 from s2sim.errors import ContendedError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.network.fluid import FluidNetwork
-from s2sim.network.models import make_network
+from s2sim.network.network import make_network
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.replay.faults.registry import make_faults
-from s2sim.replay.plan import make_plan
-from s2sim.replay.run import replay
-from s2sim.study.collective.outcome import result_of
-from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.simulation.plan import make_plan
+from s2sim.simulation.run import replay
+from s2sim.topology.hardware import load_gpu
+from s2sim.traffic.collective_run import collective_result, plan_collective
+from s2sim.traffic.collective_spec import CollectiveSpec
 
 US = 10**6
 NIC_BPS = 50 * 2**30
@@ -40,7 +37,7 @@ WORKERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Toy(Profile):
+class Toy(LibraryProfile):
     """1 us a message in a node, 3 us and twice the bytes between nodes, where a connection has a rate of its own."""
 
     limit_Bps: float = 10e9
@@ -98,19 +95,19 @@ def test_an_algorithm_that_is_asked_for_comes_before_the_choice_of_the_library(c
 
 def test_the_plain_profile_changes_nothing(cluster):
     schedule = make_algorithm("ring", "all_reduce").schedule(ALL_REDUCE, cluster)
-    assert as_sent(schedule, cluster, PLAIN) is schedule
-    assert as_sent(schedule, cluster, Profile()) is schedule
+    assert apply_overheads(schedule, cluster, NO_OVERHEADS) is schedule
+    assert apply_overheads(schedule, cluster, LibraryProfile()) is schedule
     # One that adds nothing gives the same rounds, whose patterns know of no overheads.
     timer = Timer(cluster, "ring")
     other = timer.with_profile(Idle())
     assert other.time(ALL_REDUCE).duration_ps == timer.time(ALL_REDUCE).duration_ps
-    assert other.with_profile(PLAIN) is timer
+    assert other.with_profile(NO_OVERHEADS) is timer
     assert timer.with_profile(Idle()) is other
 
 
 @dataclass(frozen=True, slots=True)
-class Idle(Profile):
-    """Something else than `Profile`, though it adds nothing."""
+class Idle(LibraryProfile):
+    """Something else than `LibraryProfile`, though it adds nothing."""
 
 
 @pytest.mark.parametrize(
@@ -145,8 +142,12 @@ def test_two_collectives_at_once_share_links_and_no_limits(cluster):
         ends = []
         timed = Timer(cluster, "ring", profile=profile).time(ALL_REDUCE)
         for _ in range(2):
-            Running(
-                network, timed.schedule, cluster, lambda: ends.append(env.now), passing=Passing(network, timed.times)
+            CollectiveRun(
+                network,
+                timed.schedule,
+                cluster,
+                lambda: ends.append(env.now),
+                passing=IdleNetwork(network, timed.times),
             ).start()
         env.run()
         return ends
@@ -169,7 +170,7 @@ def test_two_collectives_at_once_share_links_and_no_limits(cluster):
 )
 def test_fast_and_plain_paths_agree_and_a_profile_makes_nothing_faster(cluster, algorithm, kind, size):
     demand = Demand(kind, (size,) * WORKERS, 1)
-    plain, toy = (Timer(cluster, algorithm, profile=profile).time(demand) for profile in (PLAIN, Toy()))
+    plain, toy = (Timer(cluster, algorithm, profile=profile).time(demand) for profile in (NO_OVERHEADS, Toy()))
     assert toy.duration_ps == simulate_ps(toy.schedule, cluster)
     assert toy.duration_ps >= plain.duration_ps + 20 * US + 1 * US
     assert toy.schedule.algorithm == plain.schedule.algorithm
@@ -183,7 +184,7 @@ def test_fast_and_plain_paths_agree_and_a_profile_makes_nothing_faster(cluster, 
 
 def test_rounds_of_one_pattern_go_on_sharing_it(cluster):
     demand = Demand("all_gather", (10, 20, 30, 40), 4)
-    sent = as_sent(make_algorithm("ring", "all_gather").schedule(demand, cluster), cluster, Toy())
+    sent = apply_overheads(make_algorithm("ring", "all_gather").schedule(demand, cluster), cluster, Toy())
     assert len({step.round for step in sent.steps}) == 3
     assert len({step.round.pattern for step in sent.steps}) == 1
 
@@ -195,7 +196,7 @@ def test_overheads_that_would_break_a_lower_bound_are_refused(cluster):
             Overheads(*good[:index], bad, *good[index + 1 :])
 
     @dataclass(frozen=True, slots=True)
-    class Early(Profile):
+    class Early(LibraryProfile):
         def launch_ps(self, _schedule, _cluster):
             return -1
 
@@ -256,7 +257,7 @@ def test_a_whole_reducer_pays_for_the_profile_of_its_library(cluster):
 def test_every_launch_of_a_reducer_is_charged(cluster):
     recording = run_reducer(make_reducer("union"), gradients_of(100_000)).recording
     timer, library = Timer(cluster, "ring"), choose_library("nccl")
-    plans = [make_plan(recording, replace(library, profile=profile)) for profile in (PLAIN, Toy())]
+    plans = [make_plan(recording, replace(library, profile=profile)) for profile in (NO_OVERHEADS, Toy())]
     plain, toy = (replay(recording, timer, load_gpu("a100"), plan) for plan in plans)
     assert len(toy.launches) == 2
     sizes_bytes = [launch.timed.schedule.demand.buffer_bytes for launch in toy.launches]
@@ -297,7 +298,7 @@ def test_a_collective_of_the_study_is_told_with_the_profile(cluster_file, switch
         spec = CollectiveSpec(topology, kind="all_reduce", workers=WORKERS, size_bytes=4_000_000, faults=faults)
         planned = plan_collective(spec)
         timed = planned.scenario.timer(WORKERS).with_profile(Toy()).time(planned.demand)
-        found = result_of(replace(planned, timed=timed))
+        found = collective_result(replace(planned, timed=timed))
         assert found.time_s == pytest.approx((RING_PS + late_ps) / 1e12, rel=1e-12)
         assert found.closed_form_s == (None if faults else pytest.approx(RING_PS / 1e12, rel=1e-12))
         # Clocked rounds end for all at once; ranks that wait for their own messages alone may end sooner.

@@ -8,14 +8,13 @@ import pytest
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.scripts.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
-from s2sim.replay.gpu_time import work_ps
-from s2sim.replay.plan import request_of
-from s2sim.replay.run import replay
+from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
+from s2sim.simulation.plan import to_request, work_ps
+from s2sim.simulation.run import replay
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
 from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 
@@ -41,7 +40,7 @@ def ring_ps(size_bytes, workers):
 def test_one_collective_takes_its_own_time(timer, gpu):
     call = all_reduce(64_000, 4)
     found = replay(Recording((call,), ((Post(0), Wait((0,))),) * 4), timer(4), gpu)
-    assert found.total_ps == timer(4).time(request_of(call).demand).duration_ps
+    assert found.total_ps == timer(4).time(to_request(call).demand).duration_ps
     assert found.total_ps == pytest.approx(ring_ps(256_000, 4), abs=6)
     assert (found.encode_ps, found.decode_ps) == (0, 0)
     assert found.communication_ps == found.total_ps
@@ -52,7 +51,7 @@ def test_a_collective_starts_when_its_last_rank_has_posted_and_waiting_is_commun
     slow = Work("encode", 10**9)
     scripts = ((Post(0), Wait((0,))), (slow, Post(0), Wait((0,))), (Post(0), Wait((0,)), Work("decode", 10**6)))
     found = replay(Recording((call,), scripts), timer(3), gpu)
-    alone = timer(3).time(request_of(call).demand).duration_ps
+    alone = timer(3).time(to_request(call).demand).duration_ps
     assert found.launches[0].start_ps == work_ps(slow, gpu)
     # The slowest rank is the last one: its decode counts, and its wait for rank 1 is communication.
     assert found.decode_ps == work_ps(Work("decode", 10**6), gpu)
@@ -127,8 +126,8 @@ def test_an_all_gather_and_an_all_reduce_at_once_share_links(timer, gpu):
     calls = (all_reduce(64_000_000, 4), gather)
     found = replay(Recording(calls, ((Post(0), Post(1), Wait((0, 1))),) * 4), timer(4), gpu)
     assert len(found.launches) == 2
-    apart = sum(timer(4).time(request_of(call).demand).duration_ps for call in calls)
-    assert max(timer(4).time(request_of(call).demand).duration_ps for call in calls) < found.total_ps <= apart
+    apart = sum(timer(4).time(to_request(call).demand).duration_ps for call in calls)
+    assert max(timer(4).time(to_request(call).demand).duration_ps for call in calls) < found.total_ps <= apart
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 65])
@@ -181,12 +180,12 @@ def test_what_needs_no_gradient_takes_no_time_where_compute_hides_it(timer, gpu)
     mark = Work("encode", 10**7)
     recording = prefetched(4, support, values, work=(mark,))
     found = replay(recording, timer(4), gpu)
-    alone = timer(4).time(request_of(values).demand).duration_ps
+    alone = timer(4).time(to_request(values).demand).duration_ps
     assert found.total_ps == found.communication_ps == alone
     assert found.encode_ps == 0
     early, late = found.launches
     assert early.end_ps == 0
-    assert early.start_ps == -timer(4).time(request_of(support).demand).duration_ps
+    assert early.start_ps == -timer(4).time(to_request(support).demand).duration_ps
     assert (late.start_ps, late.end_ps) == (0, alone)
     # Compute that is longer hides it as well: it is over some time before.
     longer = replay(recording, timer(4), gpu, compute_ps=10**12)
@@ -198,7 +197,7 @@ def test_what_compute_does_not_hide_is_exposed(timer, gpu):
     support, values = all_reduce(64_000, 4, label="support"), all_reduce(64_000, 4, label="values")
     mark = Work("encode", 10**7)
     recording = prefetched(4, support, values, work=(mark,))
-    alone = timer(4).time(request_of(values).demand).duration_ps
+    alone = timer(4).time(to_request(values).demand).duration_ps
     marking = work_ps(mark, gpu)
     hidden = marking // 2
     found = replay(recording, timer(4), gpu, compute_ps=hidden)
@@ -214,7 +213,7 @@ def test_what_is_posted_early_may_be_waited_for_late(timer, gpu):
     support, values = all_reduce(64_000, 4, label="support"), all_reduce(1000, 4, label="values")
     script = (Post(0), AwaitGradient(), Post(1), Wait((0, 1)))
     found = replay(Recording((support, values), (script,) * 4), timer(4), gpu)
-    assert found.total_ps == timer(4).time(request_of(values).demand).duration_ps
+    assert found.total_ps == timer(4).time(to_request(values).demand).duration_ps
 
 
 def test_compute_changes_nothing_where_all_needs_the_gradient(timer, gpu):
@@ -228,7 +227,7 @@ def test_ranks_of_unequal_work_wait_for_each_other_before_the_gradient(timer, gp
     slow = Work("encode", 10**9)
     tail = (Post(0), Wait((0,)), AwaitGradient(), Post(1), Wait((1,)))
     found = replay(Recording((support, values), (tail, (slow, *tail))), timer(2), gpu)
-    assert found.total_ps == timer(2).time(request_of(values).demand).duration_ps
+    assert found.total_ps == timer(2).time(to_request(values).demand).duration_ps
     assert found.launches[0].end_ps == 0
 
 
@@ -238,7 +237,7 @@ def test_an_exchange_takes_the_time_of_its_blocks(workers, timer, gpu):
     call = Call("all_to_all", "exchange", "uint8", 1, tuple(map(sum, blocks)), True, "rows", blocks)
     chosen = Timer(timer(workers).cluster)
     found = replay(Recording((call,), ((Post(0), Wait((0,))),) * workers), chosen, gpu)
-    demand = request_of(call).demand
+    demand = to_request(call).demand
     assert demand.blocks == blocks
     assert found.total_ps == gpu.host_sync_ps + chosen.time(demand).duration_ps
     # Nobody can send, or get, more than its port carries.

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from s2sim.experiment.choice import judge
+from s2sim.experiment.record import Gradients
+from s2sim.experiment.row_parts import BoundRow, CollectiveRow, IterationRow, LoweringRow
+from s2sim.experiment.rows import Result, Row
+from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.verdict import VerdictContext, give_verdict
 from s2sim.reducers.measure import Error
-from s2sim.study.compare.judge import judge
-from s2sim.study.compare.verdict import Known, give_verdict
-from s2sim.study.measuring.gradients import Gradients
-from s2sim.study.measuring.iteration_row import IterationRow
-from s2sim.study.measuring.result import Result, Row
-from s2sim.study.measuring.row_parts import BoundRow, CollectiveRow, LoweringRow
-from s2sim.study.spec import RunSpec
 
 
 def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=0.0, cosine=1.0):
@@ -125,7 +124,7 @@ def result():
         make_row("topk:density=0.01", 8, ratio=None, speedup=float("inf"), error=None, cosine=None),
     )
     rows = (*judge(rows[:2], None), *judge(rows[2:], None))
-    verdicts = tuple(give_verdict(rows[place : place + 2], Known("<mine>")) for place in (0, 2))
+    verdicts = tuple(give_verdict(rows[place : place + 2], VerdictContext("<mine>")) for place in (0, 2))
     return result_of(rows, verdicts)
 
 
@@ -143,7 +142,7 @@ def scaled_iterations():
 
 def _judged(*groups):
     judged = [judge(rows, None) for rows in groups]
-    verdicts = tuple(give_verdict(rows, Known("nccl")) for rows in judged)
+    verdicts = tuple(give_verdict(rows, VerdictContext("nccl")) for rows in judged)
     return result_of(tuple(row for rows in judged for row in rows), verdicts)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from s2sim.report.tables.codecs import compare_grid
+from s2sim.report.study_tables import compare_grid
 
 
 def test_stars_stand_beside_what_nothing_beats(result):

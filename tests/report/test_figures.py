@@ -14,21 +14,27 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.errors import OptionError
+from s2sim.experiment.choice import pareto_fronts
+from s2sim.experiment.rate_curve import rate_curves
+from s2sim.experiment.spec import DEFAULT_REDUCERS
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
-from s2sim.report.figures.axes import log_limits, log_ticks
+from s2sim.report.figures.bars import PHASES, breakdown_figure
 from s2sim.report.figures.break_even import break_even_figure
-from s2sim.report.figures.breakdown import PHASES, breakdown_figure
-from s2sim.report.figures.colours import LOOKS, family_of, look_of
-from s2sim.report.figures.end_names import spread
 from s2sim.report.figures.error import error_figure
-from s2sim.report.figures.families import find_series
-from s2sim.report.figures.figure_file import FORMATS, figure_bytes, one_look
-from s2sim.report.figures.head import about
+from s2sim.report.figures.labels import describe_setup, spread_positions
 from s2sim.report.figures.scaling import scaling_figure
-from s2sim.study.break_even.rate_curve import rate_curves
-from s2sim.study.compare.pareto_front import fronts
-from s2sim.study.spec import DEFAULT_REDUCERS
+from s2sim.report.figures.style import (
+    FAMILY_STYLES,
+    FORMATS,
+    family_of,
+    family_style,
+    figure_bytes,
+    figure_style,
+    find_series,
+    log_limits,
+    log_ticks,
+)
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 CELLS = (0.25, 1, 4, 16)
@@ -60,12 +66,12 @@ def curves(result):
 
 @pytest.fixture(scope="module")
 def figures(result, curves):
-    rows, subtitle = {8: result.rows}, about(result)
+    rows, subtitle = {8: result.rows}, describe_setup(result)
     more = {8: result.rows, 16: [replace(row, workers=16, total_s=2 * row.total_s) for row in result.rows]}
     return {
         "breakdown": breakdown_figure(rows, subtitle),
         "break-even": break_even_figure({8: curves}, subtitle),
-        "error": error_figure(rows, {8: fronts(result.rows)}, subtitle),
+        "error": error_figure(rows, {8: pareto_fronts(result.rows)}, subtitle),
         "scaling": scaling_figure(more, subtitle),
     }
 
@@ -102,7 +108,7 @@ def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
         assert decode.get_x() + decode.get_width() == pytest.approx(row.total_s)
         (bound,) = axes.collections[number].get_segments()
         assert bound[:, 0].tolist() == [row.lower_bound_s] * 2
-        assert colour(communication) == look_of(row.reducer).colour
+        assert colour(communication) == family_style(row.reducer).colour
     assert axes.get_xlim()[0] == 0
     assert axes.get_xscale() == "linear"
 
@@ -162,7 +168,7 @@ def test_labels_cross_no_line_and_no_marker(figures):
 
 
 def test_what_nothing_beats_is_ringed(figures, rows):
-    for column, beaten in enumerate(fronts(rows)):
+    for column, beaten in enumerate(pareto_fronts(rows)):
         main, band = figures["error"].axes[column], figures["error"].axes[2 + column]
         rings = [len([line for line in axes.lines if line.get_label() == "_ring"]) for axes in (main, band)]
         assert sum(rings) == len(beaten) >= 1
@@ -247,14 +253,14 @@ def test_an_svg_says_what_the_figure_says(figures):
 def test_with_many_reducers_the_legend_covers_nothing_and_files_stay_small(rows, count):
     drawn = many(rows, count)
     figure = breakdown_figure({8: drawn})
-    with one_look():
+    with figure_style():
         figure.draw_without_rendering()
     (axes,) = figure.axes
     (legend,) = (part.legends[0] for part in figure.subfigs[1].subfigs if part.legends)
     assert legend.get_window_extent().y1 < axes.get_tightbbox().y0
     assert legend.get_window_extent().y0 > 0
     assert len(figure_bytes(figure, "svg")) < 3e5
-    assert len(figure_bytes(error_figure({8: drawn}, {8: fronts(drawn)}), "svg")) < 3e5
+    assert len(figure_bytes(error_figure({8: drawn}, {8: pareto_fronts(drawn)}), "svg")) < 3e5
 
 
 def test_rows_that_differ_in_more_than_a_number_are_no_sweep(rows):
@@ -329,7 +335,7 @@ def test_curves_are_the_speed_ups_and_cross_one_where_the_verdict_says(figures, 
     for reducer, speedups in curves.speedups.items():
         assert lines[reducer].get_xdata().tolist() == list(RATES_BPS)
         assert lines[reducer].get_ydata().tolist() == list(speedups)
-        assert colour(lines[reducer]) == look_of(reducer.partition(":")[0]).colour
+        assert colour(lines[reducer]) == family_style(reducer.partition(":")[0]).colour
     for crossing in shown:
         gains = np.log(curves.speedups[crossing.reducer])
         (after,) = np.flatnonzero((gains[:-1] > 0) != (gains[1:] > 0)) + 1
@@ -346,7 +352,7 @@ def test_texts_do_not_overlap(figures):
     from matplotlib.text import Text
 
     for name, figure in figures.items():
-        with one_look():
+        with figure_style():
             figure.draw_without_rendering()
         # Without the line that joins it with its point.
         shown = [(text.get_text(), Text.get_window_extent(text)) for text in texts(figure)]
@@ -414,17 +420,17 @@ def lab(code, sight):
 
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_families_are_told_apart_by_everybody(sight):
-    seen = [lab(look.colour, SIGHTS[sight]) for look in LOOKS.values()]
+    seen = [lab(look.colour, SIGHTS[sight]) for look in FAMILY_STYLES.values()]
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > CLEARLY_DIFFERENT
 
 
 def test_what_is_compared_unless_others_are_asked_for_has_looks_of_its_own():
-    looks = [look_of(family) for family in {family_of(text) for text in DEFAULT_REDUCERS}]
+    looks = [family_style(family) for family in {family_of(text) for text in DEFAULT_REDUCERS}]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
-    others = [look_of(name) for name in REDUCERS.names() if name not in LOOKS]
-    assert not {look.colour for look in others} & {look.colour for look in LOOKS.values()}
-    assert not {look.marker for look in others} & {look.marker for look in LOOKS.values()}
-    assert look_of("a-plug-in") == look_of("a-plug-in")
+    others = [family_style(name) for name in REDUCERS.names() if name not in FAMILY_STYLES]
+    assert not {look.colour for look in others} & {look.colour for look in FAMILY_STYLES.values()}
+    assert not {look.marker for look in others} & {look.marker for look in FAMILY_STYLES.values()}
+    assert family_style("a-plug-in") == family_style("a-plug-in")
 
 
 positive = st.floats(1e-12, 1e12)
@@ -447,7 +453,7 @@ def test_limits_hold_what_can_be_shown():
 
 @given(st.lists(st.floats(-0.5, 1.5), min_size=1, max_size=12))
 def test_names_keep_their_distance(wanted):
-    places = spread(sorted(wanted), 0.05)
+    places = spread_positions(sorted(wanted), 0.05)
     assert all(after - before > 0.05 - 1e-9 for before, after in pairwise(places))
     assert places[0] >= -1e-9
     assert places[-1] <= 1 + 1e-9

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.report.tables.grid import Column, Grid, split, width_of
+from s2sim.report.grid import Column, Grid, split_grid, width_of
 
 texts = st.text("abcdefghij ", min_size=1, max_size=12)
 
@@ -25,7 +25,7 @@ def test_width_is_that_of_the_longest_line_of_each_column():
 
 @given(grids(), st.integers(1, 80), st.integers(1, 2))
 def test_split_keeps_every_column_once_and_fits(grid, width, gap):
-    parts = split(grid, width, gap)
+    parts = split_grid(grid, width, gap)
     assert [column for part in parts for column in part.columns[1:]] == list(grid.columns[1:])
     for number, row in enumerate(grid.rows):
         assert [cell for part in parts for cell in part.rows[number][1:]] == list(row[1:])
@@ -36,7 +36,7 @@ def test_split_keeps_every_column_once_and_fits(grid, width, gap):
 
 @given(grids(), st.integers(1, 80))
 def test_split_opens_a_part_only_where_the_next_column_does_not_fit(grid, width):
-    parts = split(grid, width, 2)
+    parts = split_grid(grid, width, 2)
     for part, following in pairwise(parts):
         rows = tuple((*left, right[1]) for left, right in zip(part.rows, following.rows, strict=True))
         wider = Grid("", (*part.columns, following.columns[1]), rows)

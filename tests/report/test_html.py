@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from s2sim.report.tables.html import result_html
-from s2sim.report.tables.rows import comparison_grids
-from s2sim.report.tables.scaling import scaling_grid
+from s2sim.report.html import result_html
+from s2sim.report.run_tables import comparison_grids, scaling_grid
 
 
 class Reader(HTMLParser):

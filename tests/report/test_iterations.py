@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from s2sim.report.figures.colours import PARTS
+from s2sim.experiment.choice import pareto_fronts
+from s2sim.report.answer import result_text
+from s2sim.report.figures.bars import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.error import error_figure
-from s2sim.report.figures.iterations import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.scaling import scaling_figure
-from s2sim.report.tables.html import result_html
-from s2sim.report.tables.iteration_parts import iteration_grids, scaling_efficiencies
-from s2sim.report.tables.screen import result_text
-from s2sim.study.compare.pareto_front import fronts
+from s2sim.report.figures.style import ITERATION_PARTS
+from s2sim.report.html import result_html
+from s2sim.report.iteration_tables import iteration_grids, scaling_efficiencies
 
 from .conftest import iterating, iterating_rows
 
@@ -90,7 +90,7 @@ def test_bars_add_up_to_iterations_and_hidden_communication_ends_where_exposed_b
     rows = iterating_rows()
     (axes,) = iterations_figure({64: rows}).axes
     bars = {container.get_label(): container.patches for container in axes.containers}
-    assert list(bars) == [*STACKED, HIDDEN] == list(PARTS)
+    assert list(bars) == [*STACKED, HIDDEN] == list(ITERATION_PARTS)
     names = [text.get_text() for text in axes.get_yticklabels()]
     order = sorted(rows, key=lambda row: row.iteration_s)
     assert names == [row.option_string for row in order]
@@ -121,7 +121,7 @@ def test_texts_of_bars_stay_in_the_picture():
 
 def test_errors_stand_against_the_time_of_iterations():
     rows = iterating_rows()
-    figure = error_figure({64: rows}, {64: fronts(rows)})
+    figure = error_figure({64: rows}, {64: pareto_fronts(rows)})
     titles = [axes.get_xlabel() for axes in figure.axes]
     assert "time of an iteration" in titles
     assert "time of the communication phase" not in titles
@@ -130,7 +130,7 @@ def test_errors_stand_against_the_time_of_iterations():
     assert drawn == {row.iteration.total_s for row in rows if not row.exact}
     # As narrow a range as that has ticks to read it by.
     assert len(main.get_xticks()) >= 3
-    assert "signsgd" in fronts(rows)[1]
+    assert "signsgd" in pareto_fronts(rows)[1]
 
 
 def test_scaling_shows_efficiency_of_iterations(scaled_iterations):

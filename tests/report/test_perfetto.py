@@ -10,18 +10,17 @@ import pytest
 
 import s2sim
 from s2sim.cli.main import main
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.replay.iteration.compute import Compute
-from s2sim.replay.iteration.conditions import Conditions
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import replay_iterations
+from s2sim.experiment.timeline import streams_of
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.report.perfetto import to_perfetto
-from s2sim.study.measuring.streams import streams_of
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
+from s2sim.simulation.device import Compute
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.topology.hardware import load_gpu
 
 from .trace_events import check_trace_events
 
@@ -32,7 +31,7 @@ SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 def bucket(tensors, elements, *works):
     call = Call("all_reduce", "sum", "float32", 4, (elements,) * WORKERS, False, f"x{tensors[0]}")
     script = (*works[:1], Post(0), Wait((0,)), *works[1:])
-    return Leaving(Bucket(tensors), Recording((call,), (script,) * WORKERS))
+    return BucketExchange(Bucket(tensors), Recording((call,), (script,) * WORKERS))
 
 
 @pytest.fixture
@@ -47,7 +46,9 @@ def iterations(exchange, make_cluster, switch_fabric):
     slower = np.ones((COUNT, WORKERS))
     slower[:, 2] = 1.25
     timer = Timer(make_cluster(WORKERS, switch_fabric), "ring")
-    return replay_iterations(exchange, compute, timer, load_gpu("a100"), choose_library("nccl"), Conditions(slower))
+    return replay_iterations(
+        exchange, compute, timer, load_gpu("a100"), choose_library("nccl"), IterationSettings(slower)
+    )
 
 
 def spans_of(trace, category):

@@ -9,12 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from s2sim.errors import OptionError
+from s2sim.regimes.map import Cell, Contender, RegimeMap, RegimeSpec, default_reducers
 from s2sim.report.figures import regimes as regimes_picture
 from s2sim.report.figures.regimes import check_picture_size, draw_regimes
-from s2sim.report.tables.grid import width_of
-from s2sim.report.tables.regimes import cell_text, names_line, regime_grids, short_names
-from s2sim.study.regimes.map import Cell, Contender, RegimeMap
-from s2sim.study.regimes.spec import RegimeSpec, default_reducers
+from s2sim.report.grid import width_of
+from s2sim.report.study_tables import cell_text, names_line, regime_grids, short_names
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 REDUCERS = ("dense", "fp16", "topk:density=0.01", "union", "union:prefetch=true", "owner-reduce")
@@ -124,7 +123,7 @@ def test_reducers_of_one_family_are_told_apart_by_a_hatch(regimes):
                 ([Contender(winner, 100, 0.0, 1, acceptable=True)] for winner in winners), start=1
             )
         ]
-        return regimes_picture._fills(replace(regimes, cells=tuple(cells)))
+        return regimes_picture._cell_styles(replace(regimes, cells=tuple(cells)))
 
     both = fills("union", "union:prefetch=true", "fp16")
     assert len({(fill.colour, fill.hatch) for fill in both.values()}) == 3
@@ -133,8 +132,8 @@ def test_reducers_of_one_family_are_told_apart_by_a_hatch(regimes):
 
 
 def test_numbers_can_be_read_on_every_colour():
-    assert regimes_picture._Fill("#000000", "").ink == "white"
-    assert regimes_picture._Fill("#F0E442", "").ink == "black"
+    assert regimes_picture._CellStyle("#000000", "").ink == "white"
+    assert regimes_picture._CellStyle("#F0E442", "").ink == "black"
 
 
 def test_a_picture_that_nobody_could_read_is_refused():

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from s2sim.report.tables import rows
-from s2sim.report.tables.scaling import scaling_grid
-from s2sim.study.collective.link_loads import FlowShare, LinkLoad
-from s2sim.study.measuring.row_parts import StepRow
+from s2sim.experiment.row_parts import StepRow
+from s2sim.report import run_tables as rows
+from s2sim.report.run_tables import scaling_grid
+from s2sim.traffic.link_loads import FlowShare, LinkLoad
 
 
 def plain(title):

@@ -9,9 +9,16 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.report.figures.figure_file import check_picture
 from s2sim.report.figures.schedule import check_drawing, draw_schedule
-from s2sim.report.tables.schedule import MessageRow, StepRow, check_listing, place_name, schedule_lines, spans_text
+from s2sim.report.figures.style import check_picture
+from s2sim.report.traffic_tables import (
+    MessageRow,
+    ScheduleStepRow,
+    check_listing,
+    place_name,
+    schedule_lines,
+    spans_text,
+)
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 
@@ -24,7 +31,7 @@ RING = [message(0, time, src, 1 - src, 2 * (src ^ time), 2 * (src ^ time) + 2) f
 
 
 def test_what_repeats_is_listed_once():
-    assert schedule_lines([StepRow(2)], RING, ranks=2) == [
+    assert schedule_lines([ScheduleStepRow(2)], RING, ranks=2) == [
         "rounds 1 to 2 (x2)",
         "  0 -> 1  8 B  add  [0:2)  [2:4)",
         "  1 -> 0  8 B  add  [2:4)  [0:2)",
@@ -33,7 +40,7 @@ def test_what_repeats_is_listed_once():
 
 def test_rounds_count_on_behind_repeated_ones():
     rows = [message(0, 0, 0, 1), message(1, 0, 1, 0, adds=False)]
-    lines = schedule_lines([StepRow(5), StepRow(1, after=(0,))], rows, ranks=2)
+    lines = schedule_lines([ScheduleStepRow(5), ScheduleStepRow(1, after=(0,))], rows, ranks=2)
     assert [line for line in lines if not line.startswith(" ")] == ["rounds 1 to 5 (x5)", "round 6"]
     assert lines[1].endswith("add  [0:4)  ...")
     assert "replace" in lines[3]
@@ -41,7 +48,12 @@ def test_rounds_count_on_behind_repeated_ones():
 
 def test_steps_that_overlap_tell_what_they_wait_for():
     rows = [message(step, 0, 0, 1) for step in range(4)]
-    steps = [StepRow(1), StepRow(3), StepRow(1, after=(0, 1)), StepRow(1, after=(1,), after_sent=(2,))]
+    steps = [
+        ScheduleStepRow(1),
+        ScheduleStepRow(3),
+        ScheduleStepRow(1, after=(0, 1)),
+        ScheduleStepRow(1, after=(1,), after_sent=(2,)),
+    ]
     lines = schedule_lines(steps, rows, ranks=2)
     assert lines[::2] == [
         "step 1",
@@ -53,7 +65,7 @@ def test_steps_that_overlap_tell_what_they_wait_for():
 
 def test_times_are_those_of_the_first_repetition():
     rows = [message(0, time, 0, 1, start_s=time * 1e-6, end_s=(time + 1) * 1e-6) for time in range(2)]
-    assert schedule_lines([StepRow(2)], rows, ranks=2)[0] == "rounds 1 to 2 (x2): at 0 s, for 1 us each time"
+    assert schedule_lines([ScheduleStepRow(2)], rows, ranks=2)[0] == "rounds 1 to 2 (x2): at 0 s, for 1 us each time"
 
 
 def test_positions_that_touch_are_one_stretch():
@@ -64,7 +76,7 @@ def test_positions_that_touch_are_one_stretch():
 
 def test_names_of_helpers_and_switches():
     assert [place_name(place, 2) for place in (1, 2, 3, None)] == ["1", "helper 0", "helper 1", "switch"]
-    lines = schedule_lines([StepRow(1)], [message(0, 0, 1, 2), message(0, 0, 2, None)], ranks=2)
+    lines = schedule_lines([ScheduleStepRow(1)], [message(0, 0, 1, 2), message(0, 0, 2, None)], ranks=2)
     assert [line.split("  ")[1] for line in lines[1:]] == ["1 -> helper 0", "helper 0 -> switch"]
 
 

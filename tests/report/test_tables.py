@@ -5,10 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from s2sim.report.tables.grid import Column, Grid
-from s2sim.report.tables.rows import collectives_grids, comparison_grids, layers_grids
-from s2sim.report.tables.scaling import scaling_grid
-from s2sim.report.tables.terminal import rich_tables
+from s2sim.report.grid import Column, Grid, rich_tables
+from s2sim.report.run_tables import collectives_grids, comparison_grids, layers_grids, scaling_grid
 
 
 def rendered(grid, width):

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from s2sim.report.tables.screen import lines_text
-from s2sim.report.tables.text import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
-from s2sim.study.collective.result import CollectiveResult
-from s2sim.study.collective.spec import CollectiveSpec
+from s2sim.report.answer import lines_text
+from s2sim.report.format import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
+from s2sim.traffic.collective_result import CollectiveResult
+from s2sim.traffic.collective_spec import CollectiveSpec
 
 
 def make_collective(**changes):

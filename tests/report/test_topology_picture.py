@@ -8,26 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.cli.cluster_graph import graph_of
+from s2sim.cli.pictures import graph_of
 from s2sim.errors import S2SimError
-from s2sim.report.figures.cluster.arrangement import make_plan
-from s2sim.report.figures.cluster.counts import place_counts
-from s2sim.report.figures.cluster.draw import draw_cluster, legend_rows, reading_note
-from s2sim.report.figures.cluster.graph import ClusterGraph, find_parts
-from s2sim.report.figures.figure_file import check_picture
+from s2sim.report.figures.cluster import draw_cluster, legend_rows, reading_note
+from s2sim.report.figures.cluster_arrange import lay_out_drawing, place_counts
+from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts
+from s2sim.report.figures.style import check_picture
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.shipped import group_of_topology, shipped_topologies
+from s2sim.topology.describe import describe_cluster
+from s2sim.topology.fields import shipped_topologies, topology_group
+from s2sim.topology.read_file import load_shape
 
-FABRICS = [name for name in shipped_topologies() if group_of_topology(name) == "fabrics"]
+FABRICS = [name for name in shipped_topologies() if topology_group(name) == "fabrics"]
 # A cluster looks like its machines behind one switch.
-NAMES = [name for name in shipped_topologies() if group_of_topology(name) != "clusters"]
+NAMES = [name for name in shipped_topologies() if topology_group(name) != "clusters"]
 
 
 def graph(name, workers, *overrides, **options):
     cluster = build_cluster(load_shape(name, overrides), workers, **options)
-    return graph_of(cluster, describe(cluster))
+    return graph_of(cluster, describe_cluster(cluster))
 
 
 def hand_made(links, gpus, nodes, **options):
@@ -83,7 +82,7 @@ def check_readable(plan):
 @pytest.mark.parametrize("workers", [1, 2, 3, 16, 64, 1000])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_topology_is_readable(name, workers):
-    check_readable(make_plan(graph(name, workers)))
+    check_readable(lay_out_drawing(graph(name, workers)))
 
 
 @pytest.mark.slow
@@ -96,7 +95,7 @@ def test_every_shipped_topology_is_readable(name, workers):
 def test_boxes_never_overlap_and_show_ranks_of_the_cluster(name, gpus, workers, placement):
     joined = "nvlink" if load_shape(name).pcie is None else "pcie"
     overrides = [f"node.gpus={gpus}", "nic.count=1", f"{joined}.rate=100GB/s"]
-    plan = make_plan(graph(name, workers, *overrides, placement=placement))
+    plan = lay_out_drawing(graph(name, workers, *overrides, placement=placement))
     check_readable(plan)
     ranks = [int(text) for text in texts(plan, "gpu")]
     assert len(ranks) == len(set(ranks))
@@ -105,14 +104,14 @@ def test_boxes_never_overlap_and_show_ranks_of_the_cluster(name, gpus, workers, 
 
 @pytest.mark.slow
 def test_the_largest_cluster_is_readable():
-    plan = make_plan(graph("fat-tree", 131072, "node.gpus=8", "fabric.levels=3", "fabric.hosts_per_leaf=16"))
+    plan = lay_out_drawing(graph("fat-tree", 131072, "node.gpus=8", "fabric.levels=3", "fabric.hosts_per_leaf=16"))
     check_readable(plan)
     assert "131071" in texts(plan, "gpu")
     assert len(plan.items) < 300
 
 
 def test_a_small_tree_is_drawn_in_full():
-    plan = make_plan(graph("fat-tree", 64))
+    plan = lay_out_drawing(graph("fat-tree", 64))
     assert sorted(map(int, texts(plan, "gpu"))) == list(range(64))
     assert texts(plan, "node") == [f"node {i}" for i in range(16)]
     assert texts(plan, "switch") == [f"{name} {i}" for name in ("leaf", "spine") for i in range(4)]
@@ -123,14 +122,14 @@ def test_a_small_tree_is_drawn_in_full():
 
 
 def test_levels_stand_above_each_other():
-    plan = make_plan(graph("fat-tree", 64))
+    plan = lay_out_drawing(graph("fat-tree", 64))
     heights = {item.text.split(" ")[0]: item.y for item in plan.items if item.kind in {"node", "switch"}}
     gpu = next(item.y for item in plan.items if item.kind == "gpu")
     assert gpu < heights["node"] < heights["leaf"] < heights["spine"]
 
 
 def test_what_is_left_out_is_counted():
-    plan = make_plan(graph("fat-tree", 1024))
+    plan = lay_out_drawing(graph("fat-tree", 1024))
     shown = len([text for text in texts(plan, "switch") if text.startswith("leaf")])
     assert texts(plan, "more") == [f"{64 - shown} more\nleaves"]
     # From the first ones and the last to every spine, and from what is left out, dotted.
@@ -140,14 +139,14 @@ def test_what_is_left_out_is_counted():
 
 @pytest.mark.parametrize("workers", [5, 8, 16, 64, 200])
 def test_gpus_left_out_of_a_node_are_counted(workers):
-    plan = make_plan(graph("fat-tree", workers, "node.gpus=200"))
+    plan = lay_out_drawing(graph("fat-tree", workers, "node.gpus=200"))
     left_out = sum(int(text) for text in texts(plan, "more") if text.startswith("+"))
     assert len(texts(plan, "gpu")) + left_out == workers
 
 
 def test_parallel_links_are_one_line_with_a_number():
     parallel = graph("fat-tree", 16, "nic.count=4")
-    plan = make_plan(parallel)
+    plan = lay_out_drawing(parallel)
     nic = plan.classes.index("nic")
     assert [line.count for line in plan.inner if line.link_class == nic] == [4] * 4
     assert [text for _, _, text in place_counts(plan)] == ["4\N{MULTIPLICATION SIGN}"] * 4
@@ -156,7 +155,7 @@ def test_parallel_links_are_one_line_with_a_number():
 
 @pytest.mark.parametrize("name", ["dragonfly", "fat-tree"])
 def test_numbers_stand_on_nothing(name):
-    plan = make_plan(graph(name, 64, "nic.count=2"))
+    plan = lay_out_drawing(graph(name, 64, "nic.count=2"))
     numbers = place_counts(plan)
     assert numbers
     boxes = [item for item in plan.items if item.kind != "group"]
@@ -166,7 +165,7 @@ def test_numbers_stand_on_nothing(name):
 
 
 def test_placement_is_seen():
-    linear, random = (make_plan(graph("fat-tree", 64, placement=how)) for how in ("linear", "random"))
+    linear, random = (lay_out_drawing(graph("fat-tree", 64, placement=how)) for how in ("linear", "random"))
     assert texts(linear, "gpu") == [str(i) for i in range(64)]
     assert sorted(texts(linear, "gpu")) == sorted(texts(random, "gpu"))
     assert texts(linear, "gpu") != texts(random, "gpu")
@@ -176,7 +175,7 @@ def test_placement_is_seen():
 @pytest.mark.parametrize("workers", [16, 64, 1000, 20000])
 @pytest.mark.parametrize("name", ["ring", "torus"])
 def test_rings_and_tori_fit_on_a_page(name, workers):
-    plan = make_plan(graph(name, workers))
+    plan = lay_out_drawing(graph(name, workers))
     check_readable(plan)
     left, right = (
         min(item.x - item.width / 2 for item in plan.items),
@@ -186,7 +185,7 @@ def test_rings_and_tori_fit_on_a_page(name, workers):
 
 
 def test_a_ring_is_a_closed_loop_of_neighbours():
-    plan = make_plan(graph("ring", 16))
+    plan = lay_out_drawing(graph("ring", 16))
     assert len(plan.outer) == 16
     ends = [point for line in plan.outer for point in (line.start, line.end)]
     assert all(ends.count(point) == 2 for point in ends)
@@ -197,7 +196,7 @@ def test_a_ring_is_a_closed_loop_of_neighbours():
 
 
 def test_a_grid_has_a_line_a_link_and_two_short_ones_round_the_edge():
-    plan = make_plan(graph("torus", 12, "fabric.dimensions=2"))
+    plan = lay_out_drawing(graph("torus", 12, "fabric.dimensions=2"))
     rows, columns = build_cluster(load_shape("torus", ["fabric.dimensions=2"]), 12).layout.dims.sizes
     inside = rows * (columns - 1) + columns * (rows - 1)
     assert len(plan.outer) == inside + 2 * (rows + columns)
@@ -205,14 +204,14 @@ def test_a_grid_has_a_line_a_link_and_two_short_ones_round_the_edge():
 
 
 def test_planes_of_a_grid_stand_beside_each_other():
-    plan = make_plan(graph("torus", 27))
+    plan = lay_out_drawing(graph("torus", 27))
     assert "next plane" in plan.note
     # 12 neighbours a plane, 2 ends of the 6 links round it, and 2 of the 27 links between planes.
     assert len(plan.outer) == 3 * (12 + 12) + 2 * 27
 
 
 def test_groups_of_a_dragonfly_are_joined_frame_to_frame():
-    plan = make_plan(graph("dragonfly", 24, *(f"fabric.{what}" for what in DRAGONFLY)))
+    plan = lay_out_drawing(graph("dragonfly", 24, *(f"fabric.{what}" for what in DRAGONFLY)))
     frames = [item for item in plan.items if item.kind == "group"]
     assert [frame.text for frame in frames] == ["group 0", "group 1", "group 2"]
     assert {(line.start, line.end) for line in plan.outer} == {
@@ -228,7 +227,7 @@ DRAGONFLY = ("routers_per_group=2", "global_links_per_router=1", "hosts_per_rout
 
 def test_lines_know_their_rate_and_the_legend_tells_rates_and_latencies():
     drawn = graph("fat-tree", 64)
-    plan = make_plan(drawn)
+    plan = lay_out_drawing(drawn)
     rates = {plan.classes[line.link_class]: line.rate_Bps for line in plan.inner}
     assert rates == {"nvlink": 240e9, "nic": 12.5e9, "leaf": 12.5e9}
     assert [text for _, _, text in legend_rows(drawn, plan)] == [
@@ -243,7 +242,7 @@ def test_unknown_kinds_of_fabric_are_drawn_by_distance_from_the_gpus():
     links = [(0, 1, "mesh", 4), (2, 3, "mesh", 4), (0, 4, "pcie", 2), (1, 4, "pcie", 2), (2, 5, "pcie", 2)]
     links += [(3, 5, "pcie", 2), (4, 6, "cable", 1), (5, 7, "cable", 1), (6, 8, "trunk", 1), (7, 8, "trunk", 3)]
     drawn = hand_made(links, gpus=4, nodes=2, switch_names=("box",))
-    plan = make_plan(drawn)
+    plan = lay_out_drawing(drawn)
     check_readable(plan)
     assert texts(plan, "switch") == ["box 0", "box 1", "switch 0"]
     # Direct links hang below the GPUs.
@@ -257,7 +256,7 @@ def test_switches_joined_to_their_like_go_on_a_circle():
     # Five nodes of one GPU each, a switch a node, all switches joined: vertices 0-4, 5-9, 10-14.
     links = [(node, node + 5, "nic", 1) for node in range(5, 10)]
     links += [(a, b, "mesh", 1) for a, b in combinations(range(10, 15), 2)]
-    plan = make_plan(hand_made(links, gpus=5, nodes=5))
+    plan = lay_out_drawing(hand_made(links, gpus=5, nodes=5))
     check_readable(plan)
     assert len(plan.outer) == 10
     assert len([item for item in plan.items if item.kind == "group"]) == 5

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 import s2sim
-from s2sim.study.compare.judge import judge
-from s2sim.study.compare.overlap import cannot_be_beaten, left_to_gain
-from s2sim.study.compare.verdict import Known, give_verdict
+from s2sim.experiment.choice import judge
+from s2sim.experiment.verdict import VerdictContext, exposed_share, give_verdict, is_unbeatable
 
 from .conftest import iterating
 
-KNOWN = Known("nccl", compute="v100 batch 32")
+KNOWN = VerdictContext("nccl", compute="v100 batch 32")
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
 
@@ -45,8 +44,8 @@ def test_dense_that_hides_behind_backward_is_not_to_be_beaten():
 
 def test_a_gain_too_small_to_tell_is_no_doubt_where_nothing_is_left_to_gain():
     rows = iterating("dense", exposed=0.002, hidden=0.2, waiting=0.0), iterating("fp16", exposed=0.001, waiting=0.0)
-    assert cannot_be_beaten(rows[0])
-    assert left_to_gain(rows[0]) == pytest.approx(0.002 / 0.358)
+    assert is_unbeatable(rows[0])
+    assert exposed_share(rows[0]) == pytest.approx(0.002 / 0.358)
     verdict = verdict_of(*rows)
     assert verdict.decision == "do not compress"
     assert "hides 99% of its communication behind backward, and 0.6% of an iteration" in verdict.lines[0]

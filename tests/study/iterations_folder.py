@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from s2sim.data import data_directory
+from s2sim.files import data_directory
 
 with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as shipped:
     COLUMNS = tuple(next(csv.reader(shipped)))

@@ -8,10 +8,10 @@ from math import log
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.report.tables.against import against_grid
-from s2sim.study.collective.against import choose_tables, compare
-from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
+from s2sim.report.log_comparison import log_comparison_grid
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.nccl_tests import parse_nccl_tests
+from s2sim.validation.compare_log import choose_tables, compare_log
 
 from .measured_logs import logs
 
@@ -34,11 +34,11 @@ def chosen(text, kind=None, workers=None):
 def against(text, topology="single-switch", **options):
     tables = chosen(text)
     spec = CollectiveSpec(topology, tables.kind, tables.workers, tables.largest_bytes, algorithm="ring", **options)
-    return compare(spec, tables)
+    return compare_log(spec, tables)
 
 
 def test_each_row_has_both_times_their_ratio_and_its_logarithm():
-    from s2sim import run_collective
+    from s2sim.traffic.collective_run import run_collective
 
     text = table("all_reduce", 4, {2**16: 100, 2**20: 200, 2**21: 300, 2**22: 1000})
     result = against(text)
@@ -89,7 +89,8 @@ def test_what_the_library_took_stands_beside_what_was_simulated():
     assert result.tables[0].channels == 8
     assert "ring LL" in repr(result)
     titles = [
-        "measured\nby" in [column.title for column in against_grid(each).columns] for each in (result, against(text))
+        "measured\nby" in [column.title for column in log_comparison_grid(each).columns]
+        for each in (result, against(text))
     ]
     assert titles == [True, False]
 
@@ -104,7 +105,7 @@ def test_all_tables_of_the_collective_and_the_ranks_are_compared():
 
 def test_what_the_log_does_not_say_is_taken_as_asked_and_noted():
     found = chosen(table(None, 0, {2**20: 90}), "all_gather", 4)
-    result = compare(CollectiveSpec("single-switch", "all_gather", 4, 2**20), found)
+    result = compare_log(CollectiveSpec("single-switch", "all_gather", 4, 2**20), found)
     assert any("names no collective and is taken for all_gather" in note for note in result.notes)
     assert any("is taken for 4" in note for note in result.notes)
 
@@ -163,7 +164,7 @@ MEASURED = "nccl:timing=measured"
 def as_logged(text, topology="dgx-h100", **options):
     tables = chosen(text)
     spec = CollectiveSpec(topology, tables.kind, tables.workers, tables.largest_bytes, library=MEASURED, **options)
-    return compare(spec, tables)
+    return compare_log(spec, tables)
 
 
 def test_algorithms_protocols_rings_and_trees_are_those_of_the_log():

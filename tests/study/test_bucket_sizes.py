@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.gradients.extrapolation import scaling
-from s2sim.gradients.extrapolation.models import ModelLayer
+from s2sim.experiment.scaled_buckets import record_buckets
+from s2sim.experiment.scenario.reducers import ReducerSpec
+from s2sim.gradients import scaling
 from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.models import ModelLayer
 from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.script import Work
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.study.extrapolate.buckets import record_buckets
-from s2sim.study.scenario.asked import AskedReducer
+from s2sim.reducers.script import Work
+from s2sim.simulation.bucketing.policy import Bucket
 
 RANKS = 4
 ELEMENTS = 8000
@@ -64,7 +64,7 @@ def work(recording):
 
 
 def compare(text, layers, buckets, small, large, within):
-    (found,), _ = record_buckets([AskedReducer(text, make_reducer(text))], small, layers, buckets, seed=0)
+    (found,), _ = record_buckets([ReducerSpec(text, make_reducer(text))], small, layers, buckets, seed=0)
     assert len(found.exchange) == len(buckets)
     names = [layer.name for layer in layers]
     for bucket, scaled in zip(buckets, (each.recording for each in found.exchange), strict=True):
@@ -141,12 +141,12 @@ def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text
 
 
 def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
-    monkeypatch.setattr("s2sim.study.extrapolate.bucket_groups.MOST_ELEMENTS", RANKS * 300)
+    monkeypatch.setattr("s2sim.experiment.scaled_buckets.MOST_ELEMENTS", RANKS * 300)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     small = dense({"x": (300, 40)})
     with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):
-        record_buckets([AskedReducer("topka2a", make_reducer("topka2a"))], small, layers, PARTS, seed=0)
-    reducers = [AskedReducer("topka2a", make_reducer("topka2a"), optional=True)]
+        record_buckets([ReducerSpec("topka2a", make_reducer("topka2a"))], small, layers, PARTS, seed=0)
+    reducers = [ReducerSpec("topka2a", make_reducer("topka2a"), optional=True)]
     found, refused = record_buckets(reducers, small, layers, PARTS, seed=0)
     assert (found, refused[0].reducer) == ([], "topka2a")
 
@@ -155,6 +155,6 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
 @pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
 def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
     monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
-    monkeypatch.setattr("s2sim.study.extrapolate.scaled_buckets._MOST_BY_ROWS", 0)
+    monkeypatch.setattr("s2sim.experiment.scaled_buckets._MOST_ROW_SCALED", 0)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), WITHIN)

@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.gradients.extrapolation.models import ModelLayer, load_model
-from s2sim.gradients.extrapolation.scaling import scale_to_model
+from s2sim.experiment.record import record
+from s2sim.experiment.scaled_buckets import record_buckets
+from s2sim.experiment.scaled_scripts import record_scaled
+from s2sim.experiment.scenario.reducers import ReducerSpec, asked_or_all
 from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.models import ModelLayer, load_model
+from s2sim.gradients.scaling import scale_to_model
 from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.reducers.scripts.script import AwaitGradient
-from s2sim.reducers.scripts.traffic import recording_bytes
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.study.extrapolate.buckets import record_buckets
-from s2sim.study.extrapolate.scaled_scripts import record_scaled
-from s2sim.study.measuring.record import record
-from s2sim.study.scenario.asked import AskedReducer, asked_or_all
+from s2sim.reducers.script import AwaitGradient, count_rounds, recording_bytes
+from s2sim.simulation.bucketing.policy import Bucket
 
 RANKS = 4
 SHAPES = {"embed": (60, 8), "hidden": (24, 20), "bias": (24,), "head": (40, 24), "scale": (7,)}
@@ -47,7 +45,7 @@ def tensors(shapes=SHAPES, sparse=SPARSE):
 
 
 def asked(*texts):
-    return [AskedReducer(text, make_reducer(text)) for text in texts]
+    return [ReducerSpec(text, make_reducer(text)) for text in texts]
 
 
 def recordings(found):
@@ -160,7 +158,7 @@ def test_wrappers_work_in_buckets(text):
 
 def test_nodes_sum_first_in_every_bucket():
     reducer = make_reducer("union:hierarchical=true").placed([0, 0, 1, 1])
-    found, _ = record_buckets([AskedReducer("x", reducer)], gradients(), tensors(), THREE, seed=0)
+    found, _ = record_buckets([ReducerSpec("x", reducer)], gradients(), tensors(), THREE, seed=0)
     assert found[0].errors.whole.relative_l2 <= 1e-6
     assert len(recordings(found[0])[2].calls) > len(recordings(found[0])[0].calls)
 
@@ -186,7 +184,7 @@ def test_that_nothing_is_row_sparse_is_told_where_it_is_so(recwarn):
 
 
 def test_an_optional_reducer_that_refuses_is_left_out():
-    reducers = [AskedReducer("spardl:teams=3", make_reducer("spardl:teams=3"), optional=True), *asked("dense")]
+    reducers = [ReducerSpec("spardl:teams=3", make_reducer("spardl:teams=3"), optional=True), *asked("dense")]
     found, refused = record_buckets(reducers, gradients(), tensors(), THREE, seed=0)
     assert [item.option_string for item in found] == ["dense"]
     assert "does not divide" in refused[0].why

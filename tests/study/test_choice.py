@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import s2sim
-from s2sim.study.break_even.scan import Scan
-from s2sim.study.compare.choice import WORTHWHILE, Candidate, choose, dominated
-from s2sim.study.compare.judge import candidates_of, judge, rejected
-from s2sim.study.compare.verdict import pays_text
-from s2sim.study.measuring.verdict_row import Crossing
+from s2sim.experiment.break_even import BreakEvenScan
+from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of, choose, find_dominated, judge, rejected
+from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.verdict import pays_text
 
 # With which the examples of this file were made.
 LATENCIES = ("nvlink.latency=300ns", "nic.latency=2.2us")
@@ -47,7 +46,7 @@ def test_nothing_is_recommended_that_should_not_be(field, max_error):
             replace(each, rejected="error over") if each.loss > max_error and not each.baseline else each
             for each in field
         ]
-    choice, beaten = choose(field, max_error), dominated(field)
+    choice, beaten = choose(field, max_error), find_dominated(field)
     several = (choice, *([choice.without] if choice.without else []))
     for each in {item for one in several for item in (one.exact, one.lossy) if item is not None and not item.baseline}:
         assert each.rejected is None
@@ -256,8 +255,8 @@ def test_with_steps_the_median_one_with_feedback_decides():
 def test_rates_are_told_however_many_crossings_there_are(crossings, first, expected):
     last = first if len(crossings) % 2 == 0 else not first
     found = tuple(Crossing("x", "nic.rate", "below", at_Bps) for at_Bps in crossings)
-    assert pays_text("x", Scan("nic.rate", found, {"x": (first, last)})) == expected
-    assert pays_text("y", Scan("nic.rate", found, {"x": (first, last)})) is None
+    assert pays_text("x", BreakEvenScan("nic.rate", found, {"x": (first, last)})) == expected
+    assert pays_text("y", BreakEvenScan("nic.rate", found, {"x": (first, last)})) is None
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 
 import s2sim
+from s2sim.experiment.choice import pareto_front
+from s2sim.experiment.spec import COMPARED
 from s2sim.reducers.measure import Error
-from s2sim.study.compare.pareto_front import front
-from s2sim.study.spec import COMPARED
 
 TRACE = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 
@@ -38,7 +38,7 @@ def test_the_front_is_what_nothing_beats(rows, cost):
             for other in rows
         )
 
-    chosen = front(rows, cost)
+    chosen = pareto_front(rows, cost)
     assert chosen == {row.option_string for row in rows if not beaten(row) and error(row) < 1}
     assert 0 < len(chosen) < len(rows)
 
@@ -50,8 +50,8 @@ def test_equals_are_all_on_the_front_and_useless_ones_never(rows):
         return dataclasses.replace(row, option_string=name, error=Error(error, None), bytes_sent_per_rank=sent)
 
     made = [make("a", 0.5, 10), make("b", 0.5, 10), make("c", 0.5, 11), make("d", 1.0, 1), make("e", None, 0)]
-    assert front(made, lambda row: row.bytes_sent_per_rank) == {"a", "b"}
-    assert front([], lambda row: row.total_s) == frozenset()
+    assert pareto_front(made, lambda row: row.bytes_sent_per_rank) == {"a", "b"}
+    assert pareto_front([], lambda row: row.total_s) == frozenset()
 
 
 def test_payload_is_what_a_rank_hands_in(rows):

@@ -7,17 +7,14 @@ import shutil
 
 import pytest
 
-from s2sim.data import data_directory
 from s2sim.errors import OptionError
-from s2sim.study.collective.outcome import result_of
-from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.run import run_collective
-from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.compare.origin import origin
-from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.run import make_provenance
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
+from s2sim.files import data_directory
+from s2sim.traffic.collective_run import collective_result, plan_collective, run_collective
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.flows import FlowsSpec, simulate_transfers
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4"
 BASE = {
@@ -34,7 +31,7 @@ BASE = {
 
 def sha256(topology="fat-tree", **changes):
     spec = RunSpec(topology, **(BASE | changes))
-    return origin(spec, resolve_run(spec), None)["spec_sha256"]
+    return make_provenance(spec, resolve_run(spec), None)["spec_sha256"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_a_collective_has_a_hash_and_runs_again():
     for changes in ({"size_bytes": 2**21}, {"algorithm": "ring"}, {"network": "packet"}, {"workers": 9}):
         assert collective(**changes).spec_sha256 != result.spec_sha256
     saved = json.loads(json.dumps(result.to_json()))
-    rerun = result_of(plan_collective(CollectiveSpec.from_json(saved, "it")))
+    rerun = collective_result(plan_collective(CollectiveSpec.from_json(saved, "it")))
     assert json.loads(json.dumps(rerun.to_json())) == saved
 
 
@@ -128,10 +125,10 @@ def test_flows_count_by_what_is_sent(tmp_path):
     for number, text in enumerate(texts):
         path = tmp_path / f"{number}.csv"
         path.write_text(text)
-        result = flows_result(FlowsSpec("fat-tree", file=str(path), workers=8))
+        result = simulate_transfers(FlowsSpec("fat-tree", file=str(path), workers=8))
         hashes.append(result.spec_sha256)
         again = FlowsSpec.from_json(json.loads(json.dumps(result.to_json())), "it")
-        assert flows_result(again).to_json() == result.to_json()
+        assert simulate_transfers(again).to_json() == result.to_json()
     assert hashes[0] == hashes[1] != hashes[2]
     with pytest.raises(OptionError, match="names no file"):
-        flows_result(FlowsSpec("fat-tree"))
+        simulate_transfers(FlowsSpec("fat-tree"))

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.study.convergence.checkpoint import checkpoint_path, load, save
-from s2sim.study.convergence.clock import Tick
-from s2sim.study.convergence.curve import History, Target, reached
-from s2sim.study.convergence.intervals import Interval, ratio_interval, t_interval
-from s2sim.study.convergence.result import make_row
-from s2sim.study.convergence.spec import TrainSpec
-from s2sim.study.convergence.words import answer_lines
+from s2sim.training.curve import CurveHistory, Interval, StepTime, Target, find_crossing, ratio_interval, t_interval
+from s2sim.training.result import make_train_row, train_verdict_lines
+from s2sim.training.run import checkpoint_path, load, save
+from s2sim.training.spec import TrainSpec
 
 SPEC = TrainSpec("fat-tree", model="cnn")
 
@@ -27,10 +24,10 @@ class Found:
 
 
 def curve(losses, *, every=10, step_s=0.5, step_bytes=100, reducer="dense", seed=0, stopped=None):
-    history = History(stopped=stopped)
+    history = CurveHistory(stopped=stopped)
     for number, loss in enumerate(losses):
         for _ in range(every if number else 0):
-            history.add_step(loss + 1, Tick(step_s, step_bytes))
+            history.add_step(loss + 1, StepTime(step_s, step_bytes))
         history.add_evaluation(Found(loss, 1 / loss))
     return history.curve(reducer, seed)
 
@@ -45,24 +42,24 @@ def test_a_curve_counts_up():
 
 def test_a_target_is_reached_between_two_evaluations():
     found = curve([8, 4, 2])
-    assert reached(found, Target("loss", 5)) == pytest.approx((7.5, 3.75, 750))
-    assert reached(found, Target("loss", 4)) == pytest.approx((10, 5, 1000))
-    assert reached(found, Target("loss", 1)) is None
-    assert reached(found, Target("loss", 9)) == (0, 0, 0)
-    assert reached(found, Target("accuracy", 0.375)) == pytest.approx((15, 7.5, 1500))
+    assert find_crossing(found, Target("loss", 5)) == pytest.approx((7.5, 3.75, 750))
+    assert find_crossing(found, Target("loss", 4)) == pytest.approx((10, 5, 1000))
+    assert find_crossing(found, Target("loss", 1)) is None
+    assert find_crossing(found, Target("loss", 9)) == (0, 0, 0)
+    assert find_crossing(found, Target("accuracy", 0.375)) == pytest.approx((15, 7.5, 1500))
 
 
 def test_the_first_crossing_counts_though_the_curve_rises_again():
-    assert reached(curve([8, 4, 6, 2]), Target("loss", 4)).iterations == 10
+    assert find_crossing(curve([8, 4, 6, 2]), Target("loss", 4)).iterations == 10
 
 
 def test_steps_of_other_lengths_count_by_their_own_times():
-    history = History()
+    history = CurveHistory()
     history.add_evaluation(Found(2.0, 0.1))
     for number in range(4):
-        history.add_step(1.0, Tick(float(number), number))
+        history.add_step(1.0, StepTime(float(number), number))
     history.add_evaluation(Found(1.0, 0.2))
-    found = reached(history.curve("dense", 0), Target("loss", 1.5))
+    found = find_crossing(history.curve("dense", 0), Target("loss", 1.5))
     # Steps 0 and 1 take 0 s and 1 s.
     assert (found.iterations, found.time_s, found.sent_bytes) == (2, 1, 1)
 
@@ -83,9 +80,9 @@ def test_ratios_are_of_pairs():
 
 def rows_of(own, other, target):
     both = {"dense": own, "union": other}
-    reaches = {name: {c.seed: reached(c, target) for c in of} for name, of in both.items()}
+    reaches = {name: {c.seed: find_crossing(c, target) for c in of} for name, of in both.items()}
     return [
-        make_row(name, "none", {c.seed: c for c in of}, reaches[name], reaches["dense"], 20)
+        make_train_row(name, "none", {c.seed: c for c in of}, reaches[name], reaches["dense"], 20)
         for name, of in both.items()
     ]
 
@@ -99,7 +96,7 @@ def test_a_row_compares_seed_by_seed():
     assert union.time_ratio.mean == pytest.approx(0.5)
     assert union.bytes_ratio.low == pytest.approx(0.5)
     assert union.reached == 2
-    lines = answer_lines([dense, union], [*own, *other], Target("loss", 5.0), "dense")
+    lines = train_verdict_lines([dense, union], [*own, *other], Target("loss", 5.0), "dense")
     half = "0.5x [0.5, 0.5]"
     assert lines == (f"union reaches loss 5 in {half} the simulated time of dense and {half} its bytes, over 2 seeds",)
 
@@ -110,7 +107,7 @@ def test_what_does_not_get_there_says_how_far_it_came():
     rows = rows_of(own, other, Target("loss", 5))
     assert rows[1].loss is None
     assert rows[1].time_ratio is None
-    (line,) = answer_lines(rows, [*own, *other], Target("loss", 5.0), "dense")
+    (line,) = train_verdict_lines(rows, [*own, *other], Target("loss", 5.0), "dense")
     assert line == "union reaches loss 5 with no seed (lowest loss 7; seed 0: after 10 steps: the sum overflows)"
 
 

@@ -7,10 +7,10 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.errors import OptionError
-from s2sim.gradients.traces.manifest import Origin
-from s2sim.gradients.traces.synthetic import SyntheticOptions, SyntheticTrace
-from s2sim.gradients.traces.write import write_trace
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
+from s2sim.gradients.write_trace import write_trace
 
 OPTIONS = SyntheticOptions(density=0.05, overlap=0.5, rows=20000, width=8, dense=4000)
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=20000,width=8,dense=4000"

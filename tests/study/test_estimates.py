@@ -2,9 +2,9 @@
 
 import pytest
 
-from s2sim.reducers.scripts.script import Recording, Work
-from s2sim.study.scenario.estimates import estimates_of, taken_text, with_constant
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
+from s2sim.reducers.script import Recording, Work
+from s2sim.topology.hardware import load_gpu
 
 
 def recording(**sizes):
@@ -16,8 +16,8 @@ def recording(**sizes):
 )
 def test_products_and_codes_count_where_somebody_has_them(sizes, more):
     gpu = load_gpu("a100")
-    assert set(estimates_of(gpu)) == {"kernel_launch", "host_sync"}
-    assert set(estimates_of(gpu, [recording(), recording(**sizes)])) == {"kernel_launch", "host_sync"} | more
+    assert set(estimated_ranges(gpu)) == {"kernel_launch", "host_sync"}
+    assert set(estimated_ranges(gpu, [recording(), recording(**sizes)])) == {"kernel_launch", "host_sync"} | more
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,5 @@ def test_products_and_codes_count_where_somebody_has_them(sizes, more):
 )
 def test_a_constant_is_told_and_replaced(constant, taken, value):
     gpu = load_gpu("a100")
-    assert taken_text(gpu, constant) == taken
-    assert taken_text(with_constant(gpu, constant, value), constant) == value
+    assert format_constant(gpu, constant) == taken
+    assert format_constant(with_constant(gpu, constant, value), constant) == value

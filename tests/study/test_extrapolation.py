@@ -10,20 +10,19 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, TraceError
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.gradients.extrapolation.scaling import Growth, double_rows, scale_to, scale_to_model
+from s2sim.experiment.hold_out import check_extrapolation
+from s2sim.experiment.record import record
+from s2sim.experiment.scaled_scripts import record_scaled, scale_recording, weighted_errors
+from s2sim.experiment.scenario.reducers import ReducerSpec, resolve_run
+from s2sim.experiment.spec import DEFAULT_REDUCERS, RunSpec
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.load import load_trace
-from s2sim.reducers.group.process_group import make_instances, run_group
+from s2sim.gradients.models import load_model
+from s2sim.gradients.scaling import Growth, double_rows, scale_to, scale_to_model
+from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.measure import Error, Errors
+from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.study.extrapolate.hold_out import hold_out
-from s2sim.study.extrapolate.scaled_scripts import record_scaled, scale_recording, weighted_errors
-from s2sim.study.measuring.record import record
-from s2sim.study.scenario.asked import AskedReducer
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
+from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 # Their sizes are whole functions of rows and elements; what is estimated from data has its own noise.
@@ -46,7 +45,7 @@ source = "this test"
 
 
 def reducers(*texts):
-    return [AskedReducer(text, make_reducer(text)) for text in texts]
+    return [ReducerSpec(text, make_reducer(text)) for text in texts]
 
 
 def gradients(ranks=6):
@@ -183,7 +182,7 @@ def test_a_growth_doubles_only_its_part():
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
     recorded = load_trace(name, workers=1).world_size
     scenario = resolve_run(RunSpec("fat-tree", (recorded + 1,), trace=name, scale_to="1G"))
-    checks, _ = hold_out(scenario, recorded)
+    checks, _ = check_extrapolation(scenario, recorded)
     assert [check.reducer for check in checks] == list(DEFAULT_REDUCERS)
     for check in checks:
         assert check.what == f"{recorded // 2} of {recorded} ranks and half of the rows predict all"
@@ -196,10 +195,10 @@ def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
     """With rows drawn as if all ranks held the same, the union of 64 ranks would be far too small."""
     scenario = resolve_run(RunSpec("fat-tree", (65,), ("dense", "union"), "lstm-lm"))
     monkeypatch.setattr(
-        "s2sim.gradients.extrapolation.law.LayerLaw.draw",
+        "s2sim.gradients.law.LayerLaw.draw",
         lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0),
     )
-    (_, check), _ = hold_out(scenario, 64)
+    (_, check), _ = check_extrapolation(scenario, 64)
     assert check.error_bytes < -0.15
     assert check.error_time < -0.1
 

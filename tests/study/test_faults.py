@@ -9,16 +9,17 @@ import pytest
 import simpy
 
 from s2sim.errors import OptionError, S2SimWarning, TopologyError, UnknownNameError
-from s2sim.replay.faults.disturbance import Disturbance
-from s2sim.replay.faults.registry import make_faults
-from s2sim.study.collective.outcome import result_of
-from s2sim.study.collective.plan import plan_collective
-from s2sim.study.collective.run import run_collective
-from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.collective.timeline import timeline_of, watch_rounds
-from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers
+from s2sim.simulation.faults.disturbance import FaultyNetwork
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.traffic.collective_run import (
+    collective_result,
+    collective_timeline,
+    plan_collective,
+    run_collective,
+    watch_rounds,
+)
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.flows import FlowsSpec, Transfers, simulate_transfers
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20
@@ -46,7 +47,7 @@ def collective(topology, *faults, kind="all_reduce", workers=4, size=SIZE, algor
 def flows(topology, rows, *faults, **options):
     start_s, src, dst, size = (np.array(column) for column in zip(*rows, strict=True))
     asked = Transfers(np.rint(start_s * 1e12).astype(np.int64), src, dst, size.astype(float))
-    return flows_result(FlowsSpec(topology, faults=faults, **options), asked)
+    return simulate_transfers(FlowsSpec(topology, faults=faults, **options), asked)
 
 
 def planned_collective(topology, *faults, **options):
@@ -124,7 +125,7 @@ def test_a_rank_that_comes_late(cluster_file):
 def test_jitter_reaches_others_as_messages_take_it_there(cluster_file, workers):
     topology, fault = cluster_file(SWITCH), "jitter:latency=5us"
     planned = planned_collective(topology, workers=workers)
-    drawn = Disturbance(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
+    drawn = FaultyNetwork(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
     rounds = [(index, time) for index, step in enumerate(planned.timed.schedule.steps) for time in range(step.times)]
     assert len(rounds) == 2 * (workers - 1)
     hop_ps = planned.timed.duration_ps // len(rounds)
@@ -262,7 +263,7 @@ def test_a_switch_that_reduces_has_no_other_way(cluster_file):
 def test_packets_know_faults_that_last(cluster_file):
     faults = ("fail-link:link=leaf0.up0", "slow-link:link=node0.*,factor=0.5")
     planned = planned_collective(cluster_file(TREE), *faults, workers=4, size_bytes=2**20, cross_check=True)
-    check = result_of(planned).cross_check
+    check = collective_result(planned).cross_check
     assert abs(check.difference) < 0.02
     with pytest.raises(OptionError, match="jitter:latency=1us needs the fluid network"):
         flows(cluster_file(TREE), [(0.0, 0, 1, SIZE)], "jitter:latency=1us", network="packet")
@@ -273,7 +274,7 @@ def test_packets_know_faults_that_last(cluster_file):
 def test_a_timeline_shows_what_happens(cluster_file):
     def spans(*faults):
         planned = planned_collective(cluster_file(SWITCH), *faults, workers=4)
-        return [(span.start_us, span.end_us) for span in timeline_of(planned).spans]
+        return [(span.start_us, span.end_us) for span in collective_timeline(planned).spans]
 
     slow = spans("slow-rank:rank=1,delay=10us", "slow-link:link=node0.nic0.in,factor=0.5,at=1ms")
     # Rank 0 waits for rank 1, to which it sends; ranks 2 and 3 begin.
@@ -286,7 +287,7 @@ def test_a_timeline_shows_what_happens(cluster_file):
 def test_what_is_foreseen_is_what_messages_would_give(cluster_file, fault, monkeypatch):
     topology = cluster_file(SWITCH)
     foreseen = collective(topology, fault, workers=9)
-    monkeypatch.setattr("s2sim.replay.faults.disturbance.last_passage", lambda *_: None)
+    monkeypatch.setattr("s2sim.simulation.faults.disturbance.last_passage", lambda *_: None)
     sent = collective(topology, fault, workers=9)
     assert (foreseen.time_s, foreseen.rank_finish_s, foreseen.effects) == (
         sent.time_s,
@@ -304,4 +305,4 @@ def test_pictures_show_what_faults_do(cluster_file, faults):
     planned = planned_collective(cluster_file(SWITCH), *faults, workers=4)
     rounds = []
     watch_rounds(planned, rounds.append)
-    assert max(int(ran.end_ps.max()) for ran in rounds) == round(result_of(planned).time_s * 1e12)
+    assert max(int(ran.end_ps.max()) for ran in rounds) == round(collective_result(planned).time_s * 1e12)

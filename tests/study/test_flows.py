@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
-from s2sim.network.durations import whole_ps
-from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers, read_transfers
+from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
+from s2sim.traffic.flows import FlowsSpec, Transfers, read_transfers, simulate_transfers
 
 SWITCH = 'kind = "single-switch"\n[fabric.link]\nlatency = "1us"'
 RATE_BPS = 50 * 2**30
@@ -29,7 +27,7 @@ def transfers(*rows):
 
 def test_two_into_one_port_share_it(cluster_file):
     size = 50 * 2**20
-    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 2, size), (0.0, 1, 2, size)))
+    result = simulate_transfers(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 2, size), (0.0, 1, 2, size)))
     assert result.finish_s == pytest.approx(2e-6 + 2 * size / RATE_BPS, rel=1e-9)
     assert result.slowdown == pytest.approx((2e-6 + 2 * size / RATE_BPS) / (2e-6 + size / RATE_BPS))
     assert result.bottlenecks[0].link == "node2.nic0.in"
@@ -38,13 +36,15 @@ def test_two_into_one_port_share_it(cluster_file):
 def test_a_late_transfer_shares_only_what_is_left(cluster_file):
     size = 50 * 2**20
     half = size / RATE_BPS / 2
-    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, size), (half, 0, 2, size)))
+    result = simulate_transfers(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, size), (half, 0, 2, size)))
     # Half of the first is gone; the other half takes twice as long; then the second goes alone.
     assert result.finish_s == pytest.approx([2e-6 + 3 * half, 2e-6 + 4 * half], rel=1e-9)
 
 
 def test_alone_nothing_is_slowed_down(cluster_file):
-    result = flows_result(FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, 1000), (1.0, 1, 0, 5), (2.0, 0, 1, 0)))
+    result = simulate_transfers(
+        FlowsSpec(cluster_file(SWITCH)), transfers((0.0, 0, 1, 1000), (1.0, 1, 0, 5), (2.0, 0, 1, 0))
+    )
     assert result.slowdown.tolist() == [1, 1, 1]
 
 
@@ -59,11 +59,11 @@ def test_equal_starts_finish_by_max_min_rates_first(fair_rates, data):
     routes = cluster.routes(src, dst)
     rates = fair_rates(routes.offsets, routes.links, routes.weights, cluster.fabric.rate_Bps / 1e12)
     spec = FlowsSpec("leaf-spine", workers=24, overrides=("nic.latency=0s", "fabric.link.latency=0s"))
-    result = flows_result(spec, Transfers(np.zeros(len(src), np.int64), src, dst, size.astype(float)))
+    result = simulate_transfers(spec, Transfers(np.zeros(len(src), np.int64), src, dst, size.astype(float)))
     first = float((size / rates).min()) + float(routes.latency_ps.min())
     assert result.finish_s.min() * 1e12 >= first - 1
     alone = np.minimum.reduceat(cluster.fabric.rate_Bps[routes.links], routes.offsets[:-1]) / 1e12
-    assert (result.finish_s * 1e12 >= whole_ps(size / alone) - 1).all()
+    assert (result.finish_s * 1e12 >= round_up_ps(size / alone) - 1).all()
 
 
 def test_the_command_writes_json_and_csv_in_file_order(tmp_path, capsys):
@@ -99,7 +99,7 @@ def test_wrong_files_are_told(text, message, tmp_path):
     path = tmp_path / "traffic.csv"
     path.write_text(text)
     with pytest.raises(S2SimError, match=message):
-        flows_result(FlowsSpec("fat-tree"), read_transfers(path))
+        simulate_transfers(FlowsSpec("fat-tree"), read_transfers(path))
 
 
 def test_a_file_without_transfers_and_one_with_too_many_ranks(tmp_path, capsys):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import s2sim
-from s2sim.replay.iteration.parts import Parts
-from s2sim.study.measuring.iteration_row import iteration_row
+from s2sim.experiment.row_parts import iteration_row
+from s2sim.simulation.accounting import IterationParts
 from s2sim.units import PS_PER_S
 
 EXPOSED = ("forward", "backward", "codec", "exposed_communication", "waiting", "optimizer")
@@ -28,27 +28,27 @@ part = st.integers(0, 100 * PS_PER_S)
 
 @given(st.lists(part, min_size=7, max_size=7))
 def test_exposed_parts_in_json_are_the_iteration_to_the_picosecond(ps):
-    parts = Parts(*ps)
+    parts = IterationParts(*ps)
     row = iteration_row(parts, samples=None, **HARD)
     assert sum(getattr(row, name) for name in EXPOSED) == pytest.approx(parts.iteration / PS_PER_S, rel=0, abs=1e-12)
     assert row.total_s == pytest.approx(parts.iteration / PS_PER_S, rel=0, abs=1e-12)
 
 
 def test_throughput_is_of_all_workers_and_unknown_without_a_batch():
-    parts = Parts(PS_PER_S // 10, PS_PER_S // 5, 0, PS_PER_S // 5, 0, 0, 3 * PS_PER_S // 5)
+    parts = IterationParts(PS_PER_S // 10, PS_PER_S // 5, 0, PS_PER_S // 5, 0, 0, 3 * PS_PER_S // 5)
     assert iteration_row(parts, samples=64 * 32, **HARD).samples_per_s == pytest.approx(64 * 32 / 0.5)
     assert iteration_row(parts, samples=None, **HARD).samples_per_s is None
     assert iteration_row(parts, samples=64, **HARD).hidden_share == pytest.approx(0.75)
 
 
 def test_what_is_not_communicated_hides_wholly():
-    assert iteration_row(Parts(1, 2, 0, 0, 0, 1, 0), samples=None, **HARD).hidden_share == 1.0
+    assert iteration_row(IterationParts(1, 2, 0, 0, 0, 1, 0), samples=None, **HARD).hidden_share == 1.0
 
 
 def test_a_row_tells_the_iteration_in_json():
     small = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
     result = s2sim.run("fat-tree", workers=2, trace=small, reducers=["union"], compute="5ms", break_even=False)
-    parts = Parts(1_600_000_000, 3_400_000_000, 20_000_000, 4_000_001, 7, 0, 55)
+    parts = IterationParts(1_600_000_000, 3_400_000_000, 20_000_000, 4_000_001, 7, 0, 55)
     found = iteration_row(parts, samples=8, **HARD)
     row = replace(result.rows[0], iteration_s=parts.iteration / PS_PER_S, iteration=found)
     value = row.to_json()

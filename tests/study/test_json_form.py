@@ -8,8 +8,8 @@ import json
 import numpy as np
 
 import s2sim
-from s2sim.study.json_form import LEFT_OUT, JsonForm, json_value, key
-from s2sim.study.measuring.result import Row
+from s2sim.experiment.json_form import LEFT_OUT, JsonForm, json_key, json_value
+from s2sim.experiment.rows import Row
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
@@ -37,8 +37,8 @@ def test_keys_nest_and_fields_may_be_left_out():
 
     @dataclasses.dataclass
     class Outer(JsonForm):
-        first_s: float = dataclasses.field(metadata=key("time_s", "first"))
-        last_s: float = dataclasses.field(metadata=key("time_s", "last"))
+        first_s: float = dataclasses.field(metadata=json_key("time_s", "first"))
+        last_s: float = dataclasses.field(metadata=json_key("time_s", "last"))
         hidden: int = dataclasses.field(metadata=LEFT_OUT)
         inner: tuple[Inner, ...] = ()
 

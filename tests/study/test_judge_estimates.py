@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from s2sim.report.tables.answer import in_a_word
-from s2sim.study.compare.judge import rejected
-from s2sim.study.compare.run import run
+from s2sim.experiment.choice import rejected
+from s2sim.experiment.run import run
+from s2sim.report.answer import short_rejection
 
 
 @pytest.mark.parametrize(("estimates", "word"), [("sign", "only signs"), ("weights", "own models")])
@@ -15,4 +15,4 @@ def test_signs_and_models_are_for_training_to_judge(estimates, word):
     assert rejected(row, None) is None
     why = rejected(replace(row, estimates=estimates), None)
     assert "only training can tell" in why
-    assert in_a_word(why) == word
+    assert short_rejection(why) == word

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.collectives.libraries.launches import Local, Lowered, Step
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
-from s2sim.reducers.scripts.script import Call
-from s2sim.reducers.scripts.traffic import ring_bytes
-from s2sim.study.measuring.wire import demand_bytes, ring_traffic
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.execute import demand_bytes, ring_traffic
+from s2sim.experiment.spec import RunSpec
+from s2sim.libraries.lowering import LaunchStep, LocalWork, LoweredCall
+from s2sim.reducers.script import Call, ring_bytes
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
 LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")
@@ -212,7 +211,7 @@ def test_options_that_decide_nothing_are_told():
 
 
 def test_unknown_libraries_are_told_before_anything_runs(monkeypatch):
-    monkeypatch.delattr("s2sim.study.compare.run.record")
+    monkeypatch.delattr("s2sim.experiment.run.record")
     with pytest.raises(UnknownNameError, match="did you mean 'nccl'"):
         s2sim.run("fat-tree", workers=2, trace=SMALL, library="ncll")
     with pytest.raises(OptionError, match="did you mean 'bytes'"):
@@ -251,8 +250,8 @@ def test_wire_bytes_against_a_count_of_all_messages(elements):
         for hop in range(ranks - 1):
             sent[(root + hop) % ranks] += 4 * size
             received[(root + hop + 1) % ranks] += 4 * size
-    group = Step(tuple(Demand("broadcast", (size,) * ranks, 4, root) for root, size in enumerate(elements)))
-    lowered = Lowered((group,), Local(), "", "", "")
+    group = LaunchStep(tuple(Demand("broadcast", (size,) * ranks, 4, root) for root, size in enumerate(elements)))
+    lowered = LoweredCall((group,), LocalWork(), "", "", "")
     assert [side.tolist() for side in ring_traffic([lowered], ranks)] == [sent.tolist(), received.tolist()]
     # What grouped broadcasts send is what a ring all-gather of the same sizes sends.
     assert sent.tolist() == ring_bytes(gather)[0].tolist()

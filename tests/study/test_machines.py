@@ -8,10 +8,10 @@ import pytest
 
 import s2sim
 from s2sim.errors import S2SimWarning, UnknownNameError
-from s2sim.study.collective.run import run_collective
-from s2sim.study.scenario.machines import resolve_machines
-from s2sim.topology.files.catalogue import list_topologies, load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.experiment.scenario.cluster import resolve_machines
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import list_topologies, load_shape
+from s2sim.traffic.collective_run import run_collective
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 SILENT = Path(__file__).parents[1] / "silent.toml"

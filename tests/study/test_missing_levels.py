@@ -2,7 +2,7 @@
 
 import pytest
 
-from s2sim.study.compare.run import run
+from s2sim.experiment.run import run
 
 TOLD = "sums inside nodes first"
 

@@ -8,9 +8,9 @@ import pytest
 
 import s2sim
 from s2sim.cli.main import main
-from s2sim.study.compare.choice import WORTHWHILE
-from s2sim.study.compare.over_counts import HIGHEST_BATCH, over_workers
-from s2sim.study.measuring.verdict_row import CountPays
+from s2sim.experiment.choice import WORTHWHILE
+from s2sim.experiment.robustness import HIGHEST_BATCH, over_workers
+from s2sim.experiment.row_parts import CountPays
 
 SPEC = {"topology": "leaf-spine", "profile": "resnet-18", "discipline": "ddp", "trace": "cnn"}
 

@@ -10,14 +10,14 @@ import pytest
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
-from s2sim.replay.run import replay
-from s2sim.study.scenario.groups import Groups, parse_groups, timer_of_groups
+from s2sim.simulation.run import replay
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import load_shape
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_groups_that_cannot_be_are_told_in_one_line(text, workers, part):
 
 def test_ranks_are_numbered_as_megatron_does():
     """The example of its parallel_state.py with two tensor-parallel ranks and four stages on sixteen GPUs."""
-    groups = Groups(tp=2, pp=4, dp=2)
+    groups = ParallelGroups(tp=2, pp=4, dp=2)
     data = [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]]
     assert groups.dp_groups.tolist() == data
     assert groups.of("tp").tolist() == [[rank, rank + 1] for rank in range(0, 16, 2)]
@@ -93,7 +93,7 @@ def test_every_rank_is_in_one_group_of_each_kind(text):
 def test_one_group_is_a_plain_timer():
     cluster = build_cluster(load_shape("fat-tree"), 16)
     demand = Demand("all_reduce", (1000,) * 16, 4)
-    found = timer_of_groups(cluster, parse_groups("dp=rest", 16)).time(demand)
+    found = concurrent_groups_timer(cluster, parse_groups("dp=rest", 16)).time(demand)
     assert found.duration_ps == Timer(cluster).time(demand).duration_ps
 
 
@@ -102,7 +102,7 @@ def test_a_recording_of_one_group_is_replayed_beside_the_others(reducer):
     """On nodes of eight GPUs with one interface: four groups take longer than one, and at most four times as long."""
     cluster = build_cluster(load_shape("dgx-h100", ("nic.count=1", "nic.rate=1Gbps")), 32)
     groups = parse_groups("tp=4", 32)
-    timer = timer_of_groups(cluster, groups, "ring:channels=1")
+    timer = concurrent_groups_timer(cluster, groups, "ring:channels=1")
     rng = np.random.default_rng(0)
     gradients = [Gradient(("w",), (rng.standard_normal(20_000).astype(np.float32),)) for _ in range(groups.dp)]
     recording = run_reducer(make_reducer(reducer), gradients).recording
@@ -114,7 +114,7 @@ def test_a_recording_of_one_group_is_replayed_beside_the_others(reducer):
 
 def test_a_recording_of_all_ranks_is_refused():
     cluster = build_cluster(load_shape("fat-tree"), 16)
-    timer = timer_of_groups(cluster, parse_groups("tp=2", 16))
+    timer = concurrent_groups_timer(cluster, parse_groups("tp=2", 16))
     recording = run_reducer(make_reducer("dense"), [Gradient(("w",), (np.zeros(8, np.float32),))] * 16).recording
     with pytest.raises(S2SimError, match="16 ranks cannot be replayed on 8 workers"):
         replay(recording, timer, load_gpu("h100"))
@@ -123,7 +123,7 @@ def test_a_recording_of_all_ranks_is_refused():
 def test_sixteen_thousand_gpus_take_seconds():
     cluster = build_cluster(load_shape("dgx-h100"), 16384)
     began = time.process_time()
-    timer = timer_of_groups(cluster, parse_groups("tp=8,pp=8,dp=rest", 16384))
+    timer = concurrent_groups_timer(cluster, parse_groups("tp=8,pp=8,dp=rest", 16384))
     timed = timer.time(Demand("all_reduce", (100_000_000,) * 256, 4))
     assert time.process_time() - began < 10
     assert timed.schedule.places == 16384

@@ -6,8 +6,8 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError
-from s2sim.study.break_even.rate_curve import rate_curves
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.rate_curve import rate_curves
+from s2sim.experiment.spec import RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 REDUCERS = ("fp16", "topk:density=0.01", "union", "s2:cells=1")

@@ -11,16 +11,15 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.experiment.choice import acceptable
+from s2sim.experiment.progress import INTERRUPTED_NOTE
+from s2sim.experiment.scenario.cluster import gpu_corners
 from s2sim.reducers.registry import make_reducer
-from s2sim.study.compare.judge import acceptable
-from s2sim.study.progress import INTERRUPTED_NOTE
-from s2sim.study.regimes.map import Cell, Contender
-from s2sim.study.regimes.run import run_regimes
-from s2sim.study.regimes.scenario import resolve_regimes
-from s2sim.study.regimes.spec import RegimeSpec, default_reducers
-from s2sim.study.regimes.words import summarise
-from s2sim.study.scenario.estimates import corners_of
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.regimes.describe import summarise_map
+from s2sim.regimes.map import Cell, Contender, RegimeSpec, default_reducers
+from s2sim.regimes.run import run_regimes
+from s2sim.regimes.scenario import resolve_regimes
+from s2sim.topology.hardware import load_gpu
 
 SMALL = {
     "densities": (0.01, 0.2),
@@ -158,19 +157,19 @@ def test_wins_range_over_what_estimated_constants_may_be(result):
         in result.summary
     )
     gpu = load_gpu("a100")
-    corners = {(corner.kernel_launch_ps, corner.host_sync_ps) for corner in corners_of(gpu)}
+    corners = {(corner.kernel_launch_ps, corner.host_sync_ps) for corner in gpu_corners(gpu)}
     assert corners == {(launch, sync) for launch in (2_000_000, 10_000_000) for sync in (5_000_000, 50_000_000)}
-    assert not list(corners_of(replace(gpu, quantities=())))
+    assert not list(gpu_corners(replace(gpu, quantities=())))
 
 
 def test_the_summary_says_where_s2_wins_or_how_close_it_comes():
     near, far = make_cell(dense=300, union=100, s2=150), make_cell(dense=300, union=100, s2=200)
-    text = summarise([far, near], 0.1, {}, {})
+    text = summarise_map([far, near], 0.1, {}, {})
     assert "s2 wins nowhere: at best it takes 1.5 times as long as union (density 0.1, " in text
     won = make_cell(dense=300, union=100, s2=50)
-    text = summarise([far, won], 0.1, {}, {})
+    text = summarise_map([far, won], 0.1, {}, {})
     assert "s2 wins 1 cell, where the next takes up to 100% longer (density 0.1, " in text
-    assert "s2" not in summarise([make_cell(dense=300, union=100)], 0.1, {}, {})
+    assert "s2" not in summarise_map([make_cell(dense=300, union=100)], 0.1, {}, {})
 
 
 class Interrupting:

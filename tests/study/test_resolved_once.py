@@ -10,19 +10,18 @@ import pytest
 
 import s2sim
 from s2sim.collectives.algorithms.registry import read_algorithm
-from s2sim.gradients.extrapolation.models import Model
-from s2sim.study.compare.found import Found
-from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.run import compare
-from s2sim.study.compare.workers import predict, record
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.prediction import predict, record
+from s2sim.experiment.run import compare, resolve_checked
+from s2sim.experiment.run_state import RunState
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.models import Model
 
 COUNTED = (
-    "s2sim.text_files.read_bytes",
+    "s2sim.files.read_bytes",
     "s2sim.options.split_option_string",
-    "s2sim.topology.files.hardware.load_gpu",
+    "s2sim.topology.hardware.load_gpu",
     "s2sim.topology.cluster.build_cluster",
-    "s2sim.profiles.opened.open_profile",
+    "s2sim.profiles.read.open_profile",
 )
 FAULTS = ("slow-rank:rank=3,factor=2",)
 
@@ -75,12 +74,12 @@ def test_a_run_looks_up_its_gpu_and_that_of_its_profile(counts):
 
 def test_what_is_recorded_is_predicted_on_other_clusters():
     spec = RunSpec("leaf-spine", (4,), ("dense", "fp16", "topk"), "lstm-lm")
-    here = prepare(spec)
+    here = resolve_checked(spec)
     recorded, refused = record(here, 4)
     assert refused == []
     rows = [each.row for each in predict(here, recorded)]
     assert rows == [each.row for each in predict(here, recorded)]
-    elsewhere = prepare(RunSpec("ring", (4,), spec.reducers, spec.trace, overrides=("nic.rate=1Gbps",)))
+    elsewhere = resolve_checked(RunSpec("ring", (4,), spec.reducers, spec.trace, overrides=("nic.rate=1Gbps",)))
     slower = [each.row for each in predict(elsewhere, recorded, thorough=False)]
     for own, other in zip(rows, slower, strict=True):
         assert other.total_s > own.total_s
@@ -89,11 +88,11 @@ def test_what_is_recorded_is_predicted_on_other_clusters():
 
 def test_record_predict_and_compare_are_a_run():
     spec = RunSpec("leaf-spine", (4,), ("dense", "fp16", "topk"), "lstm-lm")
-    scenario = prepare(spec)
+    scenario = resolve_checked(spec)
     recorded, _ = record(scenario, 4)
-    result = compare(spec, scenario, Found({4: predict(scenario, recorded)}))
+    result = compare(spec, scenario, RunState({4: predict(scenario, recorded)}))
     assert result.to_json() == s2sim.run(spec=spec, break_even=False).to_json()
 
 
 def test_a_scenario_keeps_its_target_as_a_value():
-    assert isinstance(prepare(RunSpec("leaf-spine", (2,), profile="resnet-50")).target, Model)
+    assert isinstance(resolve_checked(RunSpec("leaf-spine", (2,), profile="resnet-50")).target, Model)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from s2sim.study.break_even.root import find_root
+from s2sim.experiment.break_even import find_root
 
 SHAPES = {
     "cubic": lambda x, a, b, c: a * x**3 + b * x + c,

@@ -13,9 +13,9 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.study.break_even.crossings import _signs, find_crossings, scanned_rates
-from s2sim.study.measuring.communication_bound import stages
-from s2sim.study.spec import DEFAULT_REDUCERS, RunSpec
+from s2sim.experiment.break_even import _compare_with_dense, find_crossings, scanned_rates
+from s2sim.experiment.lower_bounds import stages
+from s2sim.experiment.spec import DEFAULT_REDUCERS, RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 
@@ -146,19 +146,22 @@ def test_what_is_not_replayed_is_told_by_what_is(seed):
 
     dense, own = drawn(), drawn()
     replayed = []
-    found = _signs(rates.tolist(), dense, lambda place: replayed.append(place) or own[place])
+    found = _compare_with_dense(rates.tolist(), dense, lambda place: replayed.append(place) or own[place])
     assert found == np.sign(np.subtract(dense, own)).tolist()
     assert len(replayed) == len(set(replayed)) <= 12
     replayed.clear()
-    assert _signs(rates.tolist(), [10 * max(own)] * 12, lambda place: replayed.append(place) or own[place]) == [1] * 12
+    assert (
+        _compare_with_dense(rates.tolist(), [10 * max(own)] * 12, lambda place: replayed.append(place) or own[place])
+        == [1] * 12
+    )
     assert len(replayed) <= 3
-    assert _signs([1.0], [5], lambda _: 5) == [0]
+    assert _compare_with_dense([1.0], [5], lambda _: 5) == [0]
 
 
 def test_what_is_replayed_counts_whatever_other_rates_would_allow():
     """On the network that is ten times as fast it takes longer, which no other time would let one think."""
     own = [100, 150]
-    assert _signs([1.0, 10.0], [160, 120], lambda place: own[place]) == [1, -1]
+    assert _compare_with_dense([1.0, 10.0], [160, 120], lambda place: own[place]) == [1, -1]
 
 
 @pytest.mark.slow
@@ -372,13 +375,13 @@ def test_dense_always_runs_and_nothing_runs_twice():
 
 
 def test_stages_are_what_waits_for_what():
-    from s2sim.gradients.load import load_trace
+    from s2sim.experiment.record import record
+    from s2sim.experiment.scenario.reducers import ReducerSpec
+    from s2sim.gradients.synthetic import load_trace
     from s2sim.reducers.registry import make_reducer
-    from s2sim.study.measuring.record import record
-    from s2sim.study.scenario.asked import AskedReducer
 
     gradients = [load_trace("lstm-lm", workers=2).gradient(0, rank) for rank in range(2)]
-    ((recorded,), _) = record([AskedReducer("union", make_reducer("union"))], gradients, seed=0)
+    ((recorded,), _) = record([ReducerSpec("union", make_reducer("union"))], gradients, seed=0)
     calls = recorded.recording.calls
     assert [[calls[number].label for number in group] for group in stages(recorded.recording.scripts[0])] == [
         ["support"],
@@ -454,7 +457,7 @@ def test_options_for_later_steps_are_told():
 
 
 def test_a_reducer_that_cannot_take_the_gradients_is_named(tmp_path):
-    from s2sim.gradients.traces.import_arrays import import_trace
+    from s2sim.gradients.import_trace import import_trace
 
     for rank in range(2):
         np.save(tmp_path / f"{rank}.npy", np.full((4, 2), 3e38 if rank else 1.0, np.float32))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError
-from s2sim.replay.faults.registry import make_faults
-from s2sim.study.compare.run import run
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.run import run
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
+from s2sim.simulation.faults.registry import make_faults
 
 TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2\n[fabric.link]\nlatency = "1us"'

@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 
 import s2sim
+from s2sim.experiment.run import resolve_checked
+from s2sim.experiment.scenario.reducers import ReducerSpec, resolve_run
+from s2sim.experiment.spec import RunSpec
 from s2sim.reducers.systems.dense import Dense
-from s2sim.replay.faults.registry import make_faults
-from s2sim.study.compare.prepare import prepare
-from s2sim.study.flows.run import flows_result
-from s2sim.study.flows.spec import FlowsSpec
-from s2sim.study.flows.transfers import Transfers
-from s2sim.study.regimes.run import run_regimes
-from s2sim.study.regimes.spec import RegimeSpec
-from s2sim.study.scenario.asked import AskedReducer
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.regimes.map import RegimeSpec
+from s2sim.regimes.run import run_regimes
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.traffic.flows import FlowsSpec, Transfers, simulate_transfers
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 FAULTS = ("slow-link:link=node0.nic0.out,factor=0.5", "slow-rank:rank=1,factor=2")
@@ -37,14 +34,14 @@ SPEC = RunSpec(
 )
 
 PARSERS = {
-    "topology": "s2sim.study.scenario.cluster.load_shape",
-    "fault": "s2sim.replay.faults.registry.make_fault",
-    "library": "s2sim.study.scenario.machines.choose_library",
-    "gpu": "s2sim.study.scenario.machines.load_gpu",
-    "trace": "s2sim.study.scenario.reducers.load_trace",
-    "reducer": "s2sim.study.scenario.asked.make_reducer",
+    "topology": "s2sim.experiment.scenario.cluster.load_shape",
+    "fault": "s2sim.simulation.faults.registry.make_fault",
+    "library": "s2sim.experiment.scenario.cluster.choose_library",
+    "gpu": "s2sim.experiment.scenario.cluster.load_gpu",
+    "trace": "s2sim.experiment.scenario.reducers.load_trace",
+    "reducer": "s2sim.experiment.scenario.reducers.make_reducer",
     "algorithm": "s2sim.collectives.algorithms.registry.read_algorithm",
-    "cluster": "s2sim.study.scenario.cluster.build_cluster",
+    "cluster": "s2sim.experiment.scenario.cluster.build_cluster",
 }
 
 
@@ -98,7 +95,7 @@ def test_a_collective_and_flows_look_everything_up_once(parses):
     assert +parses == {"topology": 1, "fault": 2, "algorithm": 1, "cluster": 1}
     parses.clear()
     transfers = Transfers(*(np.array([value]) for value in (0, 0, 9, 1e6)))
-    flows_result(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
+    simulate_transfers(FlowsSpec("leaf-spine", workers=16, faults=faults[:1]), transfers)
     assert +parses == {"topology": 1, "fault": 1, "cluster": 1}
 
 
@@ -110,7 +107,7 @@ def test_a_map_looks_everything_up_once_and_the_topology_once_a_network(parses):
 
 
 def test_a_scenario_pickles():
-    scenario = prepare(SPEC)
+    scenario = resolve_checked(SPEC)
     again = pickle.loads(pickle.dumps(scenario))
     assert again.shape == scenario.shape
     assert again.faults == scenario.faults == make_faults(FAULTS)
@@ -134,7 +131,7 @@ class Neighbours(Dense):
 def test_reducers_know_which_ranks_share_a_node():
     for placement in ("linear", "random"):
         scenario = resolve_run(RunSpec("fat-tree", (6,), ("dense",), SMALL, placement=placement))
-        scenario = replace(scenario, reducers=(AskedReducer("dense", Neighbours()),))
+        scenario = replace(scenario, reducers=(ReducerSpec("dense", Neighbours()),))
         for workers in (6, 3):
             (asked,) = scenario.reducers_on(workers)
             assert asked.reducer.nodes == tuple(scenario.cluster(workers).node_of_rank)

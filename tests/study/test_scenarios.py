@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.study.collective.run import run_collective
+from s2sim.traffic.collective_run import run_collective
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 SIZE = 104_857_600
@@ -108,7 +108,7 @@ def test_parts_that_do_not_divide_count_their_nominal_share(kind, workers, algor
 @pytest.mark.parametrize("most_messages", [1000, pytest.param(None, marks=pytest.mark.slow)])
 def test_many_ranks_exchange_pairwise_where_all_at_once_is_too_much(most_messages, monkeypatch):
     if most_messages:
-        monkeypatch.setattr("s2sim.collectives.schedules.groups._MOST_AT_ONCE", most_messages)
+        monkeypatch.setattr("s2sim.collectives.schedules.groups._MAX_AT_ONCE", most_messages)
     workers = 40 if most_messages else 1500
     found = run_collective("all_to_all", str(SCENARIOS / "s2-switch.toml"), workers=workers, size_bytes=workers)
     assert found.algorithm == "pairwise"

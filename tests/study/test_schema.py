@@ -11,25 +11,22 @@ import numpy as np
 import pytest
 
 import s2sim
+from s2sim.claims.paper import PapersResult, Rebuilt, Table
 from s2sim.cli.main import main
 from s2sim.errors import UnknownNameError
-from s2sim.study.calibrate.run import run_calibration
-from s2sim.study.calibrate.spec import CalibrateSpec
-from s2sim.study.collective.against import choose_tables, compare
-from s2sim.study.collective.spec import CollectiveSpec
-from s2sim.study.convergence.clock import Tick
-from s2sim.study.convergence.curve import History, Target, reached
-from s2sim.study.convergence.result import Trained, make_row
-from s2sim.study.convergence.spec import TrainSpec
-from s2sim.study.json_form import JsonForm, json_value
-from s2sim.study.measured_logs.nccl_tests import read_nccl_tests
-from s2sim.study.papers.claim import Papers, Rebuilt, Table
-from s2sim.study.regimes.run import run_regimes
-from s2sim.study.regimes.spec import RegimeSpec
-from s2sim.study.result_form import SCHEMA_VERSION, ResultForm
-from s2sim.study.schema.results import RESULTS, schema_of
-from s2sim.study.validate.iterations.run import validate_iterations
-from s2sim.study.validate.run import run_validation
+from s2sim.experiment.json_form import RESULTS, SCHEMA_VERSION, JsonForm, ResultForm, json_value, schema_of
+from s2sim.regimes.map import RegimeSpec
+from s2sim.regimes.run import run_regimes
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.nccl_tests import read_nccl_tests
+from s2sim.training.curve import CurveHistory, StepTime, Target, find_crossing
+from s2sim.training.result import TrainResult, make_train_row
+from s2sim.training.spec import TrainSpec
+from s2sim.validation.calibrate import run_calibration
+from s2sim.validation.calibrate_result import CalibrateSpec
+from s2sim.validation.compare_log import choose_tables, compare_log
+from s2sim.validation.validate_curves import run_validation
+from s2sim.validation.validate_iterations import validate_iterations
 
 from .iterations_folder import iteration, write_iterations
 from .validation_folder import row, write_folder
@@ -194,13 +191,15 @@ def named_otherwise(value):
 
 def trained():
     """Return the answer of a training, without training."""
-    history = History()
-    history.add_step(2.0, Tick(0.5, 100))
+    history = CurveHistory()
+    history.add_step(2.0, StepTime(0.5, 100))
     history.iterations, history.eval_loss, history.accuracy = [0, 1], [3.0, 2.0], [0.1, 0.2]
     curve, target = history.curve("dense", 0), Target("loss", 2.5)
-    row = make_row("dense", "none", {0: curve}, {0: reached(curve, target)}, {0: reached(curve, target)}, 1)
+    row = make_train_row(
+        "dense", "none", {0: curve}, {0: find_crossing(curve, target)}, {0: find_crossing(curve, target)}, 1
+    )
     spec = TrainSpec("fat-tree", model="cnn", steps=1, seeds=1)
-    return Trained(spec, "a line", "digits", target, "as asked for", (row,), (curve,), (), "1 ms", (), {})
+    return TrainResult(spec, "a line", "digits", target, "as asked for", (row,), (curve,), (), "1 ms", (), {})
 
 
 @pytest.mark.slow
@@ -209,14 +208,16 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
         s2sim.run_collective("all_reduce", "fat-tree", workers=4, size_bytes=2**20, faults=["jitter:latency=5us"]),
-        compare(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
+        compare_log(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
         run_regimes(RegimeSpec("fat-tree", 8, (0.05,), (0.5,), ("1Gbps",), ("1us",), rows=600, width=4)),
         run_validation("curves", fit=False),
         validate_iterations("iterations"),
         run_calibration(CalibrateSpec("dgx-h100", logs=("measured.log",), suggest=True)),
         trained(),
-        Papers("1 paper", True, (Rebuilt("name", "title", "source", (), (), (), (Table("title", ("a",), ()),)),), {}),
+        PapersResult(
+            "1 paper", True, (Rebuilt("name", "title", "source", (), (), (), (Table("title", ("a",), ()),)),), {}
+        ),
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)

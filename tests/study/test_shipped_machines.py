@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.study.validate.folder import read_folder
-from s2sim.study.validate.machine import shape_of_machine
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.links import load_links
-from s2sim.topology.files.shipped import group_of_topology, shipped_topologies
+from s2sim.topology.fields import shipped_topologies, topology_group
+from s2sim.topology.hardware_links import load_links
+from s2sim.topology.read_file import load_shape
+from s2sim.validation.curve import read_folder
+from s2sim.validation.curve_machine import machine_shape
 
 from .validation_folder import row, write_folder
 
 MEASURED = Path(__file__).parents[2] / "measured"
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=200,width=4,dense=100"
-NAMES = [name for name in shipped_topologies() if group_of_topology(name) != "fabrics"]
+NAMES = [name for name in shipped_topologies() if topology_group(name) != "fabrics"]
 # What an index calls its system, where that is a shipped cluster.
 SYSTEMS = {
     "alps": "alps",
@@ -71,7 +71,7 @@ ROWS = {
 def assert_same(machine, name):
     """Check that what follows from a row is the shipped node, and its way to others where the row leaves a node."""
     catalogue = load_links()
-    derived, shipped = shape_of_machine(machine, catalogue), load_shape(name)
+    derived, shipped = machine_shape(machine, catalogue), load_shape(name)
     (one,), (other,) = derived.nodes, shipped.nodes
     if one.transport is None:
         one = replace(one, nics=other.nics, nic=other.nic, transport=other.transport, path=other.path)
@@ -135,7 +135,7 @@ def test_the_longest_way_between_many_nodes_is_that_of_the_row(name, tmp_path):
     last = machine.ranks - 1
     longest_ps = [
         int(build_cluster(shape, machine.ranks).routes(np.array([0]), np.array([last])).latency_ps[0])
-        for shape in (shape_of_machine(machine, load_links()), load_shape(name))
+        for shape in (machine_shape(machine, load_links()), load_shape(name))
     ]
     assert longest_ps[0] == longest_ps[1]
 

@@ -5,11 +5,11 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError
+from s2sim.experiment import steps as follow_rows
+from s2sim.experiment.progress import INTERRUPTED_NOTE, SilentProgress
+from s2sim.experiment.steps import residual_trend
 from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.load import load_trace
-from s2sim.study.compare import follow_rows
-from s2sim.study.compare.steps import trend
-from s2sim.study.progress import INTERRUPTED_NOTE, Silent
+from s2sim.gradients.synthetic import load_trace
 
 TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
 REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")
@@ -112,7 +112,7 @@ def test_what_was_not_delivered_so_far_is_the_mean_residual():
     ],
 )
 def test_trends(residuals, word):
-    assert trend(list(residuals)) == word
+    assert residual_trend(list(residuals)) == word
 
 
 def test_a_sketch_with_too_few_cells_diverges():
@@ -142,8 +142,8 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
     def interrupted(*_args, **_kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follow_rows, "follow", interrupted)
-    result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=Silent())
+    monkeypatch.setattr(follow_rows, "run_steps", interrupted)
+    result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=SilentProgress())
     assert [row.option_string for row in result.rows] == ["dense", "union"]
     assert INTERRUPTED_NOTE in result.notes
 

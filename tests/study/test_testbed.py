@@ -8,15 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.errors import S2SimError
-from s2sim.study.testbed.break_even import break_even_of, calls_of
-from s2sim.study.testbed.cluster import setting_shape, setting_toml
-from s2sim.study.testbed.fit import fit_setting
-from s2sim.study.testbed.predict import collective_s, timer_of
-from s2sim.study.testbed.profile import setting_profile
-from s2sim.study.testbed.result import Point
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.topology.read_file import load_shape
+from s2sim.validation.testbed import ComparedTime, break_even_rates, win_predictions
+from s2sim.validation.testbed_fit import (
+    collective_s,
+    fit_setting,
+    profile_toml,
+    setting_shape,
+    setting_timer,
+    setting_toml,
+)
 
 from .testbed_rows import OWN, SIZES, setting, simulated
 
@@ -61,10 +64,10 @@ def test_a_file_of_constants_is_a_library(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     seen = setting(4, 200)
     fit = fit_setting(seen, simulated(seen)[:4])
-    (tmp_path / "here.toml").write_text(setting_profile(fit))
+    (tmp_path / "here.toml").write_text(profile_toml(fit))
     library = choose_library("gloo:timing=here.toml")
     assert sorted(library.profile.own) == sorted(fit.own)
-    assert timer_of(seen, fit.own).profile.own == fit.own
+    assert setting_timer(seen, fit.own).profile.own == fit.own
     with pytest.raises(S2SimError, match="was fitted for gloo: give --library gloo"):
         choose_library("mpi:timing=here.toml")
 
@@ -72,7 +75,7 @@ def test_a_file_of_constants_is_a_library(tmp_path, monkeypatch):
 def point(rate_Mbps, what, measured_s, predicted_s, *, seen=False):
     where = f"w4-{rate_Mbps}"
     more = ("", 0.0, 1 << 20, measured_s, measured_s, measured_s, predicted_s, seen)
-    return Point("reducers", where, 4, 4, rate_Mbps * 125e3, math.inf, what, *more)
+    return ComparedTime("reducers", where, 4, 4, rate_Mbps * 125e3, math.inf, what, *more)
 
 
 def test_who_wins_and_where_that_turns():
@@ -82,13 +85,13 @@ def test_who_wins_and_where_that_turns():
         *(point(rate, "union", 0.03, 0.02, seen=rate == 100) for rate in (1000, 100)),
         *(point(rate, "topk", 0.001, 0.05) for rate in (100, 1000)),
     ]
-    calls = calls_of(points)
+    calls = win_predictions(points)
     assert [(call.what, call.setting, call.right) for call in calls] == [
         ("union", "w4-1000", True),
         ("topk", "w4-100", True),
         ("topk", "w4-1000", False),
     ]
-    (rate,) = break_even_of(points)
+    (rate,) = break_even_rates(points)
     assert rate.what == "union"
     assert rate.measured_Bps == pytest.approx(333.3 * 125e3, rel=1e-3)
     assert rate.predicted_Bps == pytest.approx(500 * 125e3, rel=1e-3)

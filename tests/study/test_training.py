@@ -7,11 +7,11 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError
-from s2sim.study.compare.prepare import prepare
-from s2sim.study.compare.workers import execute, record
-from s2sim.study.measuring.iteration_bound import iteration_bound_s
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.lower_bounds import iteration_bound_s
+from s2sim.experiment.prediction import execute, record
+from s2sim.experiment.run import resolve_checked
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
 
 SMALL = "synthetic:rows=400,width=8,density=0.05"
 REDUCERS = ("fp16", "topk:density=0.01")
@@ -142,7 +142,7 @@ def test_odd_numbers_of_workers():
 def test_an_iteration_is_never_under_its_bound():
     for discipline in ("ddp", "after-backward", "two-priorities"):
         spec = RunSpec("leaf-spine", (8,), reducers=REDUCERS, profile="resnet-50", discipline=discipline)
-        scenario = prepare(spec)
+        scenario = resolve_checked(spec)
         recordings, _ = record(scenario, 8)
         for recorded, executed in zip(recordings, execute(scenario, recordings), strict=True):
             bound_s = iteration_bound_s(
@@ -152,7 +152,7 @@ def test_an_iteration_is_never_under_its_bound():
                 scenario.library,
                 waits_for_all=scenario.training.discipline.waits_for_all,
             )
-            assert 0 < bound_s <= executed.judged_ps / 1e12
+            assert 0 < bound_s <= executed.compared_ps / 1e12
 
 
 @pytest.mark.slow

@@ -8,17 +8,18 @@ import pytest
 
 import s2sim
 from s2sim.errors import CodecError
-from s2sim.gradients.load import load_trace
-from s2sim.study.extrapolate import scaled_scripts, transfer
-from s2sim.study.extrapolate.transfer import measure_transfer
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.experiment import hold_out as transfer
+from s2sim.experiment import scaled_scripts
+from s2sim.experiment.hold_out import measure_transfers
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.synthetic import load_trace
 
 RANKS = 8
 
 
 def measured(*reducers, workers=64, **options):
-    return measure_transfer(resolve_run(RunSpec("fat-tree", (workers,), reducers, **options)), workers)
+    return measure_transfers(resolve_run(RunSpec("fat-tree", (workers,), reducers, **options)), workers)
 
 
 def union_bytes(shapes, densities, dense):
@@ -86,7 +87,7 @@ def test_others_are_one_trace_a_model_with_the_layers_that_are_needed(options, e
 
 
 def test_a_model_predicts_itself(monkeypatch):
-    monkeypatch.setattr(transfer, "_others", lambda trace, _: [trace])
+    monkeypatch.setattr(transfer, "_other_traces", lambda trace, _: [trace])
     for items in measured("dense", "union", "topk:density=0.01", trace="ncf", scale_to="50M").values():
         assert [(item.error_bytes, item.error_time, item.error_l2 or 0) for item in items] == [(0, 0, 0)]
 

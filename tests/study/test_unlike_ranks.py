@@ -15,32 +15,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s2sim
-from s2sim.collectives.libraries.launches import SIZES
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.lower_bounds import communication_bound
+from s2sim.experiment.scenario.cluster import Machines
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.steps import run_steps
+from s2sim.experiment.timeline import record_timeline
 from s2sim.gradients.gradient import Gradient, to_dense
-from s2sim.gradients.load import load_trace
+from s2sim.gradients.synthetic import load_trace
+from s2sim.libraries.lowering import SIZE_EXCHANGE
+from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.measure import error_of, mean_float64
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.registry import REDUCERS
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.scripts.rounds import count_rounds
-from s2sim.reducers.scripts.script import Post, Work
-from s2sim.reducers.scripts.traffic import recording_bytes
-from s2sim.replay.plan import make_plan
-from s2sim.replay.run import replay
-from s2sim.study.compare.steps import follow
-from s2sim.study.measuring.communication_bound import communication_bound
-from s2sim.study.measuring.executed import Executed
-from s2sim.study.measuring.timeline import watch
-from s2sim.study.scenario.machines import Machines
-from s2sim.study.scenario.reducers import ReducerScenario
-from s2sim.testing.reducers import check_reducer, example_gradients
+from s2sim.reducers.script import Post, Work, count_rounds, recording_bytes
+from s2sim.simulation.plan import make_plan
+from s2sim.simulation.run import replay
+from s2sim.testing.reducer_properties import example_gradients
+from s2sim.testing.reducers import check_reducer
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import load_shape
 
 RATE_BPS = 50 * 2**30
 NVLINK_BPS = 200 * 2**30
@@ -304,11 +303,13 @@ def test_a_timeline_names_the_ranks_themselves(nodes_of, gpu):
     nccl = choose_library("nccl")
     machines = Machines(nccl, nccl, gpu, "nccl")
     scenario = ReducerScenario(shape=cluster.shape, reducers=(), machines=machines, trace=None, algorithm="ring")
-    executed = Executed(ran.recording, scenario, Timer(cluster, "ring"))
-    spans = {(span.rank, span.name.split(",")[0], span.details["collective"]) for span in watch(executed).spans}
+    executed = ExecutedRecording(ran.recording, scenario, Timer(cluster, "ring"))
+    spans = {
+        (span.rank, span.name.split(",")[0], span.details["collective"]) for span in record_timeline(executed).spans
+    }
     assert {(1, "to rank 0", "reduce"), (3, "to rank 2", "reduce"), (2, "to rank 3", "broadcast")} <= spans
     assert {(0, "to rank 2", "all_reduce"), (2, "to rank 0", "all_reduce")} <= spans
-    assert executed.replay.total_ps == max(round(span.end_us * 1e6) for span in watch(executed).spans)
+    assert executed.replay.total_ps == max(round(span.end_us * 1e6) for span in record_timeline(executed).spans)
 
 
 def test_an_algorithm_that_refuses_a_group_is_left_out_there(nodes_of):
@@ -365,7 +366,7 @@ def test_scripts_of_unlike_ranks_are_unlike():
 
 def test_steps_follow_the_rank_that_is_furthest_off():
     trace = load_trace("synthetic:density=0.5,overlap=0.5,rows=40,width=2,dense=30", workers=5)
-    (first,), _ = follow(Gossip(), trace, 5, 1, lambda _: (SimpleNamespace(total_ps=0), 0), seed=0)
+    (first,), _ = run_steps(Gossip(), trace, 5, 1, lambda _: (SimpleNamespace(total_ps=0), 0), seed=0)
     gradients = [trace.gradient(0, rank) for rank in range(5)]
     exact = mean_float64(gradients)
     errors = [error_of(result.mean, exact, ()).whole.relative_l2 for result in run_reducer(Gossip(), gradients).results]
@@ -431,9 +432,9 @@ def test_no_drawn_program_beats_its_bound(library, gpu_once, seed, ranks):
     assert bound.seconds <= found.total_ps / PS
     sent, received = recording_bytes(recording)
     assert sent.sum() == received.sum()
-    assert sorted(number for launch in found.launches for number, step in launch.parts if step.what != SIZES) == list(
-        range(len(recording.calls))
-    )
+    assert sorted(
+        number for launch in found.launches for number, step in launch.parts if step.what != SIZE_EXCHANGE
+    ) == list(range(len(recording.calls)))
     again = replay(recording, timer, gpu_once, plan)
     assert again.total_ps == found.total_ps
 

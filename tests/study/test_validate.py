@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.collectives.libraries.constants_file import load_constants
-from s2sim.collectives.libraries.host_constants import load_host_constants
-from s2sim.collectives.libraries.profile import PLAIN
-from s2sim.data import data_directory
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import S2SimError
-from s2sim.study.validate.curve import MeasuredPoint, resampled
-from s2sim.study.validate.folder import read_folder
-from s2sim.study.validate.iterations.run import validate_iterations
-from s2sim.study.validate.predict import Predictor
-from s2sim.study.validate.run import run_validation
-from s2sim.topology.files.links import load_links
+from s2sim.files import data_directory
+from s2sim.libraries.constants import load_constants
+from s2sim.libraries.gloo import load_host_constants
+from s2sim.topology.hardware_links import load_links
+from s2sim.validation.curve import MeasuredPoint, read_folder, resampled
+from s2sim.validation.validate_curves import CurvePredictor, run_validation
+from s2sim.validation.validate_iterations import validate_iterations
 
 from .iterations_folder import iteration, write_iterations
 from .validation_folder import row, write_folder
@@ -149,7 +147,7 @@ def test_sizes_are_resampled_to_powers_of_two():
 )
 def test_machines_follow_from_their_rows(cells, expected_us, tmp_path):
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
-    found = Predictor(load_links(), PLAIN).times_s(curve.machine, [64 * MIB])[0] * 1e6
+    found = CurvePredictor(load_links(), NO_OVERHEADS).times_s(curve.machine, [64 * MIB])[0] * 1e6
     assert found == pytest.approx(expected_us, rel=1e-6)
 
 
@@ -158,13 +156,13 @@ def test_what_the_library_adds_comes_with_the_row(tmp_path):
     constants = load_constants("nccl")
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(gpu_model="A10"), [(8, 1)])))
     added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
-    found = Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
+    found = CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
     assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
     cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
     times = []
     for launch in ("gpu", "node"):
         (curve,) = read_folder(write_folder(tmp_path / launch, (row(**cells, ranks="8", launch=launch), [(8, 1)])))
-        times.append(Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6)
+        times.append(CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6)
     assert times[0] < times[1] == pytest.approx(8 * (constants.launch_gpu_ps + constants.launch_channel_ps) / 1e6)
 
 
@@ -178,7 +176,7 @@ def test_what_a_row_says_of_the_library_is_taken(tmp_path):
     times_us = []
     for number, (cells, size) in enumerate(zip(rows, (8, 8, 256 << 10, 256 << 10), strict=True)):
         (curve,) = read_folder(write_folder(tmp_path / str(number), (cells, [(size, 1)])))
-        times_us += [each * 1e6 for each in Predictor(load_links()).times_s(curve.machine, [size])]
+        times_us += [each * 1e6 for each in CurvePredictor(load_links()).times_s(curve.machine, [size])]
     assert times_us[1] - times_us[0] == pytest.approx(2 * (network_ps["Simple"] - network_ps["LL"]) / 1e6, rel=1e-3)
     assert times_us[3] < times_us[2]
 
@@ -193,7 +191,7 @@ def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
     cells |= {"nvlink_domain_gpus": "", "intra_interconnect": "PCIe"}
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(8, 1)])))
     added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
-    found = Predictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
+    found = CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
     assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
 
 
@@ -206,7 +204,7 @@ def test_which_library_runs_between_hosts_follows_from_its_version(model, versio
     (curve,) = read_folder(write_folder(tmp_path / "one", (cells, [(1, 1)])))
     constants = load_host_constants(library)
     carrier = constants.carrier("tcp")[1]
-    found = Predictor(load_links()).times_s(curve.machine, [1])[0] * 1e12
+    found = CurvePredictor(load_links()).times_s(curve.machine, [1])[0] * 1e12
     assert found == pytest.approx(constants.call_ps + carrier.latency_ps + 1.2e6, abs=0.2e6)
 
 
@@ -218,7 +216,7 @@ def test_which_library_runs_between_hosts_follows_from_its_version(model, versio
 def test_benchmarks_count_in_their_own_way(collective, parts, tmp_path):
     cells = {"collective": collective, "algorithm": "", "ranks": "4", "nodes": "4"}
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
-    found = Predictor(load_links(), PLAIN).times_s(curve.machine, [64 * MIB])[0]
+    found = CurvePredictor(load_links(), NO_OVERHEADS).times_s(curve.machine, [64 * MIB])[0]
     assert found == pytest.approx(parts * 64 * MIB / 12.5e9, rel=1e-3)
 
 
@@ -229,7 +227,7 @@ def test_benchmarks_count_in_their_own_way(collective, parts, tmp_path):
 def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective, tmp_path):
     cells = {"gpu_model": "A10", "algorithm": algorithm, "collective": collective, "ranks": "4", "nodes": "4"}
     (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(MIB, 1)])))
-    assert Predictor(load_links()).times_s(curve.machine, [MIB])[0] > 0
+    assert CurvePredictor(load_links()).times_s(curve.machine, [MIB])[0] > 0
 
 
 @pytest.mark.parametrize(
@@ -346,7 +344,7 @@ def test_the_command_shows_and_writes_the_same(folder, capsys, tmp_path, monkeyp
 
 
 def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypatch):
-    real, calls = Predictor.times_s, []
+    real, calls = CurvePredictor.times_s, []
 
     def times_s(self, machine, sizes):
         calls.append(machine.id)
@@ -354,7 +352,7 @@ def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypat
             raise KeyboardInterrupt
         return real(self, machine, sizes)
 
-    monkeypatch.setattr(Predictor, "times_s", times_s)
+    monkeypatch.setattr(CurvePredictor, "times_s", times_s)
     assert main(["validate", str(folder), "--no-fit", "--json", "-"]) == 130
     value = json.loads(capsys.readouterr().out)
     assert not value["complete"]

@@ -10,13 +10,17 @@ import random
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.collectives.libraries.tables import choose_library
+from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.data import data_directory
 from s2sim.errors import S2SimError
-from s2sim.study.collective.sizes import make_demand
-from s2sim.study.validate.iterations.folder import folder_of_iterations, read_iterations
-from s2sim.study.validate.iterations.implementations import (
+from s2sim.files import data_directory
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.hardware_links import load_links
+from s2sim.units import PS_PER_S
+from s2sim.validation.curve_machine import machine_shape
+from s2sim.validation.implementations import (
     CALL_OPERATIONS,
     IMPLEMENTATIONS,
     OPERATION_PS,
@@ -24,15 +28,9 @@ from s2sim.study.validate.iterations.implementations import (
     host_loop_ps,
     option_string_of,
 )
-from s2sim.study.validate.iterations.machine import machine_of
-from s2sim.study.validate.iterations.result import IterationError
-from s2sim.study.validate.iterations.run import validate_iterations
-from s2sim.study.validate.iterations.score import by_source, over_sources
-from s2sim.study.validate.machine import shape_of_machine
-from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.hardware import load_gpu
-from s2sim.topology.files.links import load_links
-from s2sim.units import PS_PER_S
+from s2sim.validation.iteration_machine import row_machine
+from s2sim.validation.iteration_result import IterationError, read_iterations, resolve_iterations_folder
+from s2sim.validation.validate_iterations import by_source, over_sources, validate_iterations
 
 from .iterations_folder import COLUMNS, ROW, iteration, write_iterations
 
@@ -46,7 +44,7 @@ def only_row(tmp_path, **cells):
 
 
 def all_reduce_s(row, size_bytes):
-    cluster = build_cluster(shape_of_machine(machine_of(row), load_links()), row.workers)
+    cluster = build_cluster(machine_shape(row_machine(row), load_links()), row.workers)
     timer = Timer(cluster, AUTO, profile=choose_library("nccl:timing=measured").profile)
     return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps / PS_PER_S
 
@@ -99,14 +97,14 @@ def test_copying_back_counts_to_a_quick_exchange_where_it_is_not_told_apart(tmp_
     ],
 )
 def test_which_memory_is_reached_follows_from_card_and_host(tmp_path, cells, p2p, path):
-    machine = machine_of(only_row(tmp_path, **cells))
+    machine = row_machine(only_row(tmp_path, **cells))
     assert (machine.p2p, machine.path) == (p2p, path)
 
 
 def test_slow_networks_without_a_transport_are_those_of_the_kernel(tmp_path):
-    assert machine_of(only_row(tmp_path, transport="", nic_rate_gbps="1")).transport == "tcp"
-    assert machine_of(only_row(tmp_path, transport="", nic_rate_gbps="100")).transport == "ib-verbs"
-    assert machine_of(only_row(tmp_path, transport="RDMA", nic_rate_gbps="100")).transport == "ib-verbs"
+    assert row_machine(only_row(tmp_path, transport="", nic_rate_gbps="1")).transport == "tcp"
+    assert row_machine(only_row(tmp_path, transport="", nic_rate_gbps="100")).transport == "ib-verbs"
+    assert row_machine(only_row(tmp_path, transport="RDMA", nic_rate_gbps="100")).transport == "ib-verbs"
 
 
 @pytest.mark.slow
@@ -350,9 +348,9 @@ def test_a_codec_and_collectives_of_one_stream_do_not_hide_each_other(tmp_path):
 
 def test_the_public_ones_have_a_name_where_no_folder_has_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert folder_of_iterations("measured_iterations") == data_directory("measured_iterations")
+    assert resolve_iterations_folder("measured_iterations") == data_directory("measured_iterations")
     (tmp_path / "measured_iterations").mkdir()
-    assert folder_of_iterations("measured_iterations").resolve() == tmp_path / "measured_iterations"
+    assert resolve_iterations_folder("measured_iterations").resolve() == tmp_path / "measured_iterations"
 
 
 @pytest.mark.slow

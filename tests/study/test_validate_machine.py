@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from s2sim.study.validate.curve import Machine
-from s2sim.study.validate.machine import shape_of_machine
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.links import load_links
+from s2sim.topology.hardware_links import load_links
+from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.curve_machine import machine_shape
 
 from .validation_folder import row
 
 
 def node_of(**cells):
-    machine = TypeAdapter(Machine).validate_python(row(algorithm="", **cells))
-    shape = shape_of_machine(machine, load_links())
+    machine = TypeAdapter(MeasuredMachine).validate_python(row(algorithm="", **cells))
+    shape = machine_shape(machine, load_links())
     cluster = build_cluster(shape, machine.ranks)
     return shape.nodes[0], cluster
 

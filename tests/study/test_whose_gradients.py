@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.gradients.extrapolation.models import load_model
-from s2sim.gradients.traces.import_arrays import import_trace
-from s2sim.study.extrapolate.whose import whose_gradients
-from s2sim.study.scenario.reducers import resolve_run
-from s2sim.study.spec import RunSpec
+from s2sim.experiment.record import describe_gradients
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.import_trace import import_trace
+from s2sim.gradients.models import load_model
 
 
 def whose(workers=4, **options):
-    return whose_gradients(resolve_run(RunSpec("fat-tree", (workers,), ("dense",), **options)), workers)
+    return describe_gradients(resolve_run(RunSpec("fat-tree", (workers,), ("dense",), **options)), workers)
 
 
 def test_recorded_gradients_are_those_of_their_manifest():
@@ -24,7 +24,7 @@ def test_recorded_gradients_are_those_of_their_manifest():
     assert (found.trace, found.kind, found.recorded_ranks, found.drawn_ranks) == ("ncf", "recorded", 64, 0)
     assert (found.parameters, found.bytes) == (602_753, 4 * 602_753)
     assert not found.scaled
-    statistics = s2sim.gradients.load.load_trace("ncf", workers=1).statistics()
+    statistics = s2sim.gradients.synthetic.load_trace("ncf", workers=1).statistics()
     assert found.density == pytest.approx(statistics.whole.density)
     layers = statistics.layers
     rows = 1740 * layers["embed_user.weight"].density + 16900 * layers["embed_item.weight"].density
@@ -48,7 +48,7 @@ def test_small_models_are_toys_where_they_stand_for_others(tmp_path, monkeypatch
     assert not whose(1, trace=mine).toy
     assert whose(1, trace=mine, scale_to="1M").toy
     assert not whose(trace="synthetic", scale_to="1G").toy
-    monkeypatch.setattr("s2sim.study.extrapolate.whose._TOY_PARAMETERS", 10_000)
+    monkeypatch.setattr("s2sim.experiment.record._SMALL_MODEL_PARAMETERS", 10_000)
     assert not whose(trace="cnn", model="resnet-50").toy
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from s2sim.study.testbed.predict import collective_s
-from s2sim.testbed.measured import Setting, Timed
+from s2sim.testbed.measured import MeasuredSetting, MeasuredTiming
+from s2sim.validation.testbed_fit import collective_s
 
 OWN = (
     ("call.latency", "100us"),
@@ -21,7 +21,7 @@ SIZES = (4096, 1 << 18, 1 << 22)
 
 
 def setting(workers, rate_Mbps, nodes=None, uplink_Bps=math.inf):
-    return Setting(
+    return MeasuredSetting(
         name=f"w{workers}-{rate_Mbps}",
         workers=workers,
         nodes=nodes or workers,
@@ -37,7 +37,9 @@ def setting(workers, rate_Mbps, nodes=None, uplink_Bps=math.inf):
 
 
 def timed(where, what, size_bytes, seconds, **more):
-    row = Timed(where.name, what, "", 0.0, size_bytes, 9, seconds, seconds * 0.9, seconds * 1.1, 0.0, size_bytes, 0.0)
+    row = MeasuredTiming(
+        where.name, what, "", 0.0, size_bytes, 9, seconds, seconds * 0.9, seconds * 1.1, 0.0, size_bytes, 0.0
+    )
     return replace(row, **more)
 
 

@@ -5,18 +5,21 @@ from dataclasses import replace
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.testbed.measured import Setting, Timed
-from s2sim.testbed.measured_folder import (
+from s2sim.testbed.measured import (
+    MeasuredSetting,
     MeasuredTestbeds,
+    MeasuredTiming,
     add_setting,
     add_timed,
-    measured_testbeds_folder,
     read_measured,
+    resolve_testbeds_folder,
 )
 
-SETTING = Setting("w4-25", 4, 4, 25e6, float("inf"), 2, "a CPU, of some kind", "6.1", "2.6", "2026-01-01", "s2sim x")
-ALL_REDUCE = Timed("w4-25", "all_reduce", "", 0.0, 4096, 9, 1.5e-3, 0.1 + 0.2, 2e-3, 0.0, 6200, 1e-4)
-S2 = Timed("w4-25", "s2:rows=3,cells=1.5", "ncf", 0.0, 4096, 9, 1.5e-3, 1.25e-3, 2e-3, 1e-4, 6200, 1e-4)
+SETTING = MeasuredSetting(
+    "w4-25", 4, 4, 25e6, float("inf"), 2, "a CPU, of some kind", "6.1", "2.6", "2026-01-01", "s2sim x"
+)
+ALL_REDUCE = MeasuredTiming("w4-25", "all_reduce", "", 0.0, 4096, 9, 1.5e-3, 0.1 + 0.2, 2e-3, 0.0, 6200, 1e-4)
+S2 = MeasuredTiming("w4-25", "s2:rows=3,cells=1.5", "ncf", 0.0, 4096, 9, 1.5e-3, 1.25e-3, 2e-3, 1e-4, 6200, 1e-4)
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -86,6 +89,6 @@ def test_a_folder_without_settings_is_refused(tmp_path):
 
 def test_the_shipped_folder_goes_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert measured_testbeds_folder(None) == measured_testbeds_folder("measured_testbed")
+    assert resolve_testbeds_folder(None) == resolve_testbeds_folder("measured_testbed")
     (tmp_path / "measured_testbed").mkdir()
-    assert measured_testbeds_folder("measured_testbed").resolve() == tmp_path / "measured_testbed"
+    assert resolve_testbeds_folder("measured_testbed").resolve() == tmp_path / "measured_testbed"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.testbed.measured_folder import read_measured
-from s2sim.testbed.measuring.layouts import layouts_of
+from s2sim.testbed.measured import read_measured
+from s2sim.testbed.settings import choose_layouts
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_what_cannot_be_is_one_line(arguments, told, tmp_path, capsys):
 
 
 def test_a_series_is_every_pair_of_counts_and_rates():
-    found = layouts_of(None, workers=(2, 4), rate="200Mbps,2.5Mbps", nodes=None, uplink=None)
+    found = choose_layouts(None, workers=(2, 4), rate="200Mbps,2.5Mbps", nodes=None, uplink=None)
     assert [(layout.name, layout.workers, layout.rate_Bps) for layout in found] == [
         ("w2-200mbps", 2, 25e6),
         ("w2-2-5mbps", 2, 312500.0),
         ("w4-200mbps", 4, 25e6),
         ("w4-2-5mbps", 4, 312500.0),
     ]
-    (alike,) = layouts_of(None, workers=(), rate="1Gbps", nodes="2x4", uplink=None)
+    (alike,) = choose_layouts(None, workers=(), rate="1Gbps", nodes="2x4", uplink=None)
     assert alike.uplink_Bps == alike.rate_Bps == 125e6
-    (nodes,) = layouts_of(None, workers=(), rate="1Gbps", nodes="2x4", uplink="500Mbps")
+    (nodes,) = choose_layouts(None, workers=(), rate="1Gbps", nodes="2x4", uplink="500Mbps")
     assert (nodes.name, nodes.workers, nodes.nodes, nodes.uplink_Bps) == ("w8-n2-1000mbps-500mbps", 8, 2, 62.5e6)
 
 

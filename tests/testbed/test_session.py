@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.bridge.processes.launch import Place
 from s2sim.errors import S2SimError
-from s2sim.testbed.measured import Setting
-from s2sim.testbed.measured_folder import add_setting, read_measured
-from s2sim.testbed.measuring import session
-from s2sim.testbed.measuring.session import measure, missing, setting_here
-from s2sim.testbed.measuring.task import COLLECTIVES, Effort, Plan, collective_task
-from s2sim.testbed.network.layout import Layout
+from s2sim.pytorch.launch import ProcessPlace
+from s2sim.testbed import measure as session
+from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.measure import current_setting, measure_testbed, missing_tasks
+from s2sim.testbed.measured import MeasuredSetting, add_setting, read_measured
+from s2sim.testbed.workers import COLLECTIVES, MeasurementPlan, Repetitions, collective_task
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
-HERE = Setting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")
-LOOPBACK = (Place(), Place())
+HERE = MeasuredSetting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")
+LOOPBACK = (ProcessPlace(), ProcessPlace())
 
 
 def collectives(workers):
@@ -37,13 +36,13 @@ def children():
                 found |= {int(path.name): (path / "cmdline").read_bytes()} if parent == os.getpid() else {}
             except OSError:
                 continue
-    return [process for process, command in found.items() if b"s2sim.bridge.processes.worker" in command]
+    return [process for process, command in found.items() if b"s2sim.pytorch.launch" in command]
 
 
 @pytest.mark.slow
 @needs_torch
 def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
-    plan = Plan(collectives, Effort(3, 0.01))
+    plan = MeasurementPlan(collectives, Repetitions(3, 0.01))
 
     def kill_one():
         os.kill(children()[-1], signal.SIGKILL)
@@ -52,19 +51,19 @@ def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(S2SimError, match=r"the process of rank \d was ended by SIGKILL"):
-        measure(tmp_path, HERE, LOOPBACK, missing(tmp_path, HERE, plan), plan, kill_one)
+        measure_testbed(tmp_path, HERE, LOOPBACK, missing_tasks(tmp_path, HERE, plan), plan, kill_one)
     first = read_measured(tmp_path).collectives
     assert first
     assert not children()
     with pytest.raises(KeyboardInterrupt):
-        measure(tmp_path, HERE, LOOPBACK, missing(tmp_path, HERE, plan), plan, interrupt)
+        measure_testbed(tmp_path, HERE, LOOPBACK, missing_tasks(tmp_path, HERE, plan), plan, interrupt)
     second = read_measured(tmp_path).collectives
     assert second[: len(first)] == first
     assert len(second) == len(first) + 1
     assert not children()
-    measure(tmp_path, HERE, LOOPBACK, missing(tmp_path, HERE, plan), plan)
+    measure_testbed(tmp_path, HERE, LOOPBACK, missing_tasks(tmp_path, HERE, plan), plan)
     found = read_measured(tmp_path)
-    assert missing(tmp_path, HERE, plan) == {}
+    assert missing_tasks(tmp_path, HERE, plan) == {}
     assert found.settings == (HERE,)
     assert sorted(row.what for row in found.collectives) == sorted(COLLECTIVES)
     for row in found.collectives:
@@ -79,12 +78,14 @@ def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
 
 
 def test_a_setting_of_another_network_is_refused(tmp_path):
-    plan = Plan(collectives, Effort())
+    plan = MeasurementPlan(collectives, Repetitions())
     add_setting(tmp_path, HERE)
-    assert len(missing(tmp_path, HERE, plan)["collectives"]) == len(COLLECTIVES)
-    other = Setting("lo", 2, 2, 1e9, inf, 2, "a CPU", "Linux", "2.6", "another day", "s2sim, with other options")
+    assert len(missing_tasks(tmp_path, HERE, plan)["collectives"]) == len(COLLECTIVES)
+    other = MeasuredSetting(
+        "lo", 2, 2, 1e9, inf, 2, "a CPU", "Linux", "2.6", "another day", "s2sim, with other options"
+    )
     with pytest.raises(S2SimError, match="has a setting 'lo' of another machine, network or version"):
-        missing(tmp_path, other, plan)
+        missing_tasks(tmp_path, other, plan)
 
 
 def test_without_pytorch_nothing_is_begun(monkeypatch):
@@ -93,4 +94,4 @@ def test_without_pytorch_nothing_is_begun(monkeypatch):
 
     monkeypatch.setattr(session, "version", not_there)
     with pytest.raises(S2SimError, match=r"pip install 's2sim\[torch\]'"):
-        setting_here(Layout("mine", 2, 2), "s2sim")
+        current_setting(NetworkLayout("mine", 2, 2), "s2sim")

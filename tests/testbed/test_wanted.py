@@ -3,8 +3,8 @@
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.testbed.measuring.task import Task, collective_task
-from s2sim.testbed.measuring.wanted import Wanted, parse_kinds, parse_sizes
+from s2sim.testbed.settings import RequestedMeasurements, parse_kinds, parse_sizes
+from s2sim.testbed.workers import MeasurementTask, collective_task
 
 
 def test_sizes_are_a_list_or_steps_of_four():
@@ -26,7 +26,7 @@ def test_kinds_come_in_their_order():
 
 
 def test_tasks_are_what_rows_will_be_of():
-    wanted = Wanted(
+    wanted = RequestedMeasurements(
         ("collectives", "reducers", "iterations"),
         ("all_reduce", "all_to_all"),
         (1024, 4096),
@@ -36,13 +36,13 @@ def test_tasks_are_what_rows_will_be_of():
     )
     tasks = wanted.tasks(3)
     assert tasks["collectives"] == [
-        Task("all_reduce", "", 0.0, 1024),
-        Task("all_reduce", "", 0.0, 4096),
-        Task("all_to_all", "", 0.0, 1020),
-        Task("all_to_all", "", 0.0, 4092),
+        MeasurementTask("all_reduce", "", 0.0, 1024),
+        MeasurementTask("all_reduce", "", 0.0, 4096),
+        MeasurementTask("all_to_all", "", 0.0, 1020),
+        MeasurementTask("all_to_all", "", 0.0, 4092),
     ]
-    assert tasks["reducers"] == [Task(name, wanted.trace, 0.0, 160) for name in ("dense", "union")]
-    assert tasks["iterations"] == [Task(name, wanted.trace, 0.05, 160) for name in ("dense", "union")]
+    assert tasks["reducers"] == [MeasurementTask(name, wanted.trace, 0.0, 160) for name in ("dense", "union")]
+    assert tasks["iterations"] == [MeasurementTask(name, wanted.trace, 0.05, 160) for name in ("dense", "union")]
 
 
 def test_a_buffer_has_an_element_for_each_rank():
@@ -60,4 +60,4 @@ def test_a_buffer_has_an_element_for_each_rank():
 )
 def test_what_cannot_be_measured_is_refused(fields, told):
     with pytest.raises(S2SimError, match=told):
-        Wanted(("collectives", "reducers", "iterations"), **fields)
+        RequestedMeasurements(("collectives", "reducers", "iterations"), **fields)

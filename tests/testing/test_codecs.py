@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from s2sim.codecs.bitmap import Bitmap
-from s2sim.codecs.half import Half
+from s2sim.codecs.floats import HalfCodec
 from s2sim.codecs.payload import Payload
-from s2sim.codecs.top_k import TopK
+from s2sim.codecs.top_k import TopKCodec
 from s2sim.testing.codecs import check_codec
 
 COUNTER = itertools.count()
@@ -33,7 +33,7 @@ class Plain:
 
 
 @dataclass(frozen=True, eq=False)
-class Unequal(Half):
+class Unequal(HalfCodec):
     """Equal to nothing but itself."""
 
     __eq__ = object.__eq__
@@ -41,51 +41,51 @@ class Unequal(Half):
 
 
 @dataclass(frozen=True)
-class Wordy(Half):
+class Wordy(HalfCodec):
     summary: ClassVar[str] = "first line\nsecond line"
 
 
 @dataclass(frozen=True)
-class Sourceless(Half):
+class Sourceless(HalfCodec):
     source: ClassVar[str] = " "
 
 
 @dataclass(frozen=True)
-class Averages(Half):
+class Averages(HalfCodec):
     combine: ClassVar[dict[str, str]] = {"values": "mean"}
 
 
 @dataclass(frozen=True)
-class OtherArrays(Half):
+class OtherArrays(HalfCodec):
     combine: ClassVar[dict[str, str]] = {"halves": "sum"}
 
 
 @dataclass(frozen=True)
-class Scribbles(Half):
+class Scribbles(HalfCodec):
     """Rounds its input in place."""
 
     def encode(self, array):
-        payload = Half.encode(self, array)
+        payload = HalfCodec.encode(self, array)
         array[:] = payload.arrays["values"]
         return payload
 
 
 @dataclass(frozen=True)
-class Restless(Half):
+class Restless(HalfCodec):
     """Adds another number each time."""
 
     def encode(self, array):
-        payload = Half.encode(self, array)
+        payload = HalfCodec.encode(self, array)
         payload.arrays["values"][:] += next(COUNTER)
         return payload
 
 
 @dataclass(frozen=True)
-class Doubles(Half):
+class Doubles(HalfCodec):
     """Decodes to float64."""
 
     def decode(self, payload):
-        return Half.decode(self, payload).astype(np.float64)
+        return HalfCodec.decode(self, payload).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -98,74 +98,74 @@ class Padded(Bitmap):
 
 
 @dataclass(frozen=True)
-class Offset(Half):
+class Offset(HalfCodec):
     """Zeros become something."""
 
     def decode(self, payload):
-        return Half.decode(self, payload) + np.float32(1)
+        return HalfCodec.decode(self, payload) + np.float32(1)
 
 
 @dataclass(frozen=True)
-class Scaled(Half):
+class Scaled(HalfCodec):
     """Divides by a magnitude that may be zero."""
 
     def decode(self, payload):
-        decoded = Half.decode(self, payload)
+        decoded = HalfCodec.decode(self, payload)
         with np.errstate(invalid="ignore"):
             return decoded / np.abs(decoded).max(initial=0)
 
 
 @dataclass(frozen=True)
-class Consumes(Half):
+class Consumes(HalfCodec):
     """Decodes in place."""
 
     def decode(self, payload):
-        decoded = Half.decode(self, payload)
+        decoded = HalfCodec.decode(self, payload)
         payload.arrays["values"][:] += np.float16(1)
         return decoded
 
 
 @dataclass(frozen=True)
-class Dithers(Half):
+class Dithers(HalfCodec):
     """Decodes to other values each time."""
 
     def decode(self, payload):
-        return Half.decode(self, payload) * np.float32(next(COUNTER))
+        return HalfCodec.decode(self, payload) * np.float32(next(COUNTER))
 
 
 @dataclass(frozen=True)
-class Lenient(Half):
+class Lenient(HalfCodec):
     """Converts whatever it gets."""
 
     def encode(self, array):
-        return Half.encode(self, np.asarray(array, np.float32).ravel())
+        return HalfCodec.encode(self, np.asarray(array, np.float32).ravel())
 
 
 @dataclass(frozen=True)
-class Remembers(Half):
+class Remembers(HalfCodec):
     """Keeps float32 in an attribute beside what is in the payload's bytes."""
 
     KEPT: ClassVar[dict[int, np.ndarray]] = {}
 
     def encode(self, array):
-        payload = Half.encode(self, array)
+        payload = HalfCodec.encode(self, array)
         self.KEPT[id(payload)] = (payload, array.copy())
         return payload
 
     def decode(self, payload):
-        return self.KEPT[id(payload)][1] if id(payload) in self.KEPT else Half.decode(self, payload)
+        return self.KEPT[id(payload)][1] if id(payload) in self.KEPT else HalfCodec.decode(self, payload)
 
 
 @dataclass(frozen=True)
-class Undiscerning(Half):
+class Undiscerning(HalfCodec):
     """Takes the payload of any codec."""
 
     def decode(self, payload):
-        return Half.decode(self, dataclasses.replace(payload, codec="fp16"))
+        return HalfCodec.decode(self, dataclasses.replace(payload, codec="fp16"))
 
 
 @dataclass(frozen=True)
-class Trusting(TopK):
+class Trusting(TopKCodec):
     """Does not check sizes."""
 
     def decode(self, payload):
@@ -176,29 +176,29 @@ class Trusting(TopK):
 
 
 @dataclass(frozen=True)
-class Ragged(Half):
+class Ragged(HalfCodec):
     """Sends once more what is not zero, so that ranks' arrays differ in size."""
 
     def encode(self, array):
-        values = Half.encode(self, array).arrays["values"]
+        values = HalfCodec.encode(self, array).arrays["values"]
         return Payload.of(self, len(array), values=np.append(values, values[values != 0]))
 
     def decode(self, payload):
         (values,) = payload.expect(self, "values")
-        return Half.decode(self, dataclasses.replace(payload, arrays={"values": values[: payload.elements]}))
+        return HalfCodec.decode(self, dataclasses.replace(payload, arrays={"values": values[: payload.elements]}))
 
 
 @dataclass(frozen=True)
-class Biased(Half):
+class Biased(HalfCodec):
     """Sends one more than each value, which every rank adds."""
 
     def encode(self, array):
-        payload = Half.encode(self, array)
+        payload = HalfCodec.encode(self, array)
         payload.arrays["values"][:] += 1
         return payload
 
     def decode(self, payload):
-        return Half.decode(self, payload) - np.float32(1)
+        return HalfCodec.decode(self, payload) - np.float32(1)
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_the_kit_finds(broken, complaint):
 def test_the_kit_finds_a_wire_without_checksum(monkeypatch):
     monkeypatch.setattr("zlib.crc32", lambda _data, _value=0: 0)
     with pytest.raises(AssertionError, match="an altered byte 12 is not refused"):
-        check_codec(Half())
+        check_codec(HalfCodec())
 
 
 def test_the_kit_finds_wrong_counts(monkeypatch):
     monkeypatch.setattr(Payload, "body_bytes", 7)
     with pytest.raises(AssertionError, match="not what to_bytes carries"):
-        check_codec(Half())
+        check_codec(HalfCodec())

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from s2sim.replay.iteration.disciplines import registry
-from s2sim.replay.iteration.disciplines.discipline import Bucket, Discipline
-from s2sim.testing.disciplines import check_discipline
+from s2sim.simulation.bucketing import policy as registry
+from s2sim.simulation.bucketing.policy import Bucket, Discipline
+from s2sim.testing.collectives import check_discipline
 
 COUNTER = itertools.count()
 

@@ -13,7 +13,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.rank import Reduced
 from s2sim.reducers.systems.dense import Dense
-from s2sim.testing.reducer_laws import lengths
+from s2sim.testing import reducers as lengths
 from s2sim.testing.reducers import check_reducer
 
 LOSSY = dataclasses.replace(Dense.about, lossless=False)

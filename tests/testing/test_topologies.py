@@ -10,10 +10,9 @@ import pytest
 from s2sim.errors import S2SimError
 from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
-from s2sim.topology.cluster import Cluster, build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.kinds.tree import Tree
-from s2sim.topology.placement import PLACEMENTS
+from s2sim.topology.cluster import PLACEMENTS, Cluster, build_cluster
+from s2sim.topology.kinds.tree import TreeLayout
+from s2sim.topology.read_file import load_shape
 
 GOOD = """
 description = "eight nodes, two spines"
@@ -165,7 +164,7 @@ class Gap(Cluster):
         return dataclasses.replace(cuts, families=tuple(families))
 
 
-class Flat(Tree):
+class Flat(TreeLayout):
     """Knows nothing of its spines when it is described."""
 
     def hops(self):

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.read_file import load_shape
 
 RATE = 'rate = "50GiB/s"'
 

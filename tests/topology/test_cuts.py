@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster, summary_line
+from s2sim.topology.read_file import load_shape
 
 NVLINK = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'
@@ -128,11 +128,11 @@ def test_gpu_egress_counts_each_port_once(make):
 
 def test_describe_the_shipped_fat_tree():
     cluster = build_cluster(load_shape("fat-tree"), 64)
-    assert first_line(cluster) == (
+    assert summary_line(cluster) == (
         "fat-tree: 16 nodes x 4 GPUs (NVLink 240 GB/s), 1 NIC of 100 Gbps a node, 2 levels, 4 leaves x 4 nodes, "
         "non-blocking, d-mod-k routing, up to 1.3 us one way"
     )
-    values = describe(cluster)
+    values = describe_cluster(cluster)
     expected = {
         "nodes": 16,
         "leaves": 4,
@@ -160,36 +160,36 @@ def test_describe_the_shipped_fat_tree():
     ],
 )
 def test_first_lines(name, workers, line):
-    assert line in first_line(build_cluster(load_shape(name), workers))
+    assert line in summary_line(build_cluster(load_shape(name), workers))
 
 
 def test_a_latency_that_is_not_given_shows(make):
-    assert first_line(make.cluster(make.toml('kind = "single-switch"', link='rate = "50GiB/s"'), 4)).endswith(
+    assert summary_line(make.cluster(make.toml('kind = "single-switch"', link='rate = "50GiB/s"'), 4)).endswith(
         "1 switch, no latency given"
     )
 
 
 def test_describe_other_shapes(make):
     three = make.cluster(make.tree(2, 2, pod=2, core=1), 16)
-    values = describe(three)
+    values = describe_cluster(three)
     # Four pods of 4 hosts each leave through 2 core links: twice oversubscribed, two pods a side.
     assert (values["pods"], values["cores"], values["diameter_hops"]) == (4, 2, 6)
     assert values["oversubscription"] == 2.0
     assert values["bisection_Bps"] == 4 * make.rate_Bps
-    assert "3 levels, 8 leaves x 2 nodes, 4 pods x 2 leaves, 2:1 oversubscribed" in first_line(three)
+    assert "3 levels, 8 leaves x 2 nodes, 4 pods x 2 leaves, 2:1 oversubscribed" in summary_line(three)
 
-    ring = describe(make.cluster(make.toml(RING, nic='latency = "100ns"'), 9))
+    ring = describe_cluster(make.cluster(make.toml(RING, nic='latency = "100ns"'), 9))
     assert (ring["diameter_hops"], ring["bisection_Bps"]) == (4 + 2, 2 * make.rate_Bps)
     assert (ring["latency_min_ps"], ring["latency_max_ps"]) == (450_000, 200_000 + 4 * 250_000)
 
-    sprayed = describe(make.cluster(make.tree(4, 4, routing="spray"), 16))
+    sprayed = describe_cluster(make.cluster(make.tree(4, 4, routing="spray"), 16))
     assert (sprayed["diameter_hops"], sprayed["latency_max_ps"]) == (4, 1_000_000)
 
-    partial = describe(make.cluster(make.tree(4, 4), 13))
+    partial = describe_cluster(make.cluster(make.tree(4, 4), 13))
     # Leaves of 4, 4, 4 and 1 hosts: the half with the single host carries 5 rates.
     assert partial["bisection_Bps"] == 5 * make.rate_Bps
 
-    alone = describe(make.cluster(make.tree(2, 2), 1))
+    alone = describe_cluster(make.cluster(make.tree(2, 2), 1))
     assert (alone["bisection_Bps"], alone["latency_max_ps"], alone["diameter_hops"]) == (None, None, 0)
-    node = describe(make.cluster(make.tree(2, 2, gpus=4, node=NVLINK), 4))
+    node = describe_cluster(make.cluster(make.tree(2, 2, gpus=4, node=NVLINK), 4))
     assert (node["bisection_Bps"], node["diameter_hops"], node["oversubscription"]) == (2 * 240e9, 2, 1.0)

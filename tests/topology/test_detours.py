@@ -10,10 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError
-from s2sim.topology.cluster import build_cluster
-from s2sim.topology.damage import damage, failures, slow_down
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.named_links import find_links
+from s2sim.topology.cluster import build_cluster, fail_links, failed_links, scale_rates
+from s2sim.topology.links import find_links
+from s2sim.topology.read_file import load_shape
 
 SHAPES = {
     "fat-tree": ["node.gpus=1", "fabric.hosts_per_leaf=2", "fabric.uplinks_per_leaf=3"],
@@ -32,7 +31,7 @@ def dead_links(cluster, *patterns):
 
 
 def without(cluster, *patterns):
-    return damage(cluster, dead_links(cluster, *patterns), " and ".join(patterns) + " failed")
+    return fail_links(cluster, dead_links(cluster, *patterns), " and ".join(patterns) + " failed")
 
 
 def names(cluster, source, target):
@@ -121,11 +120,11 @@ def test_a_reduction_tree_has_no_other_way(make):
 def test_slow_links_and_dead_ones_compose(make):
     healthy = make.cluster(make.tree(2, 2), 4)
     factors = np.where(dead_links(healthy, "leaf*.up0"), 0.5, 1.0)
-    cluster = without(slow_down(healthy, factors), "leaf0.up1")
+    cluster = without(scale_rates(healthy, factors), "leaf0.up1")
     rates = cluster.routes([0], [3]).narrowest(cluster.fabric.rate_Bps)
     assert rates.tolist() == [make.rate_Bps / 2]
-    assert [*failures(cluster)[1]] == ["leaf0.up1 failed"]
-    assert failures(healthy)[1] == ()
+    assert [*failed_links(cluster)[1]] == ["leaf0.up1 failed"]
+    assert failed_links(healthy)[1] == ()
 
 
 @pytest.mark.slow
@@ -139,7 +138,7 @@ def test_ways_around_failures_are_whole_and_shortest(name, routing, data):
     numbers = np.flatnonzero(between)
     dead = np.zeros(len(healthy.fabric), bool)
     dead[data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=len(numbers) // 4))] = True
-    cluster = damage(healthy, dead, "some links failed")
+    cluster = fail_links(healthy, dead, "some links failed")
     source, target = np.divmod(np.arange(24 * 24), 24)
     all_routes = healthy.routes(source[source != target], target[source != target])
     hit = np.flatnonzero(np.logical_or.reduceat(dead[all_routes.links], all_routes.offsets[:-1]))

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from s2sim.topology.describe import describe, first_line
+from s2sim.topology.describe import describe_cluster, summary_line
 
 
 def build(make, nodes, hosts, routers, links, *, routing="minimal", seed=0):
@@ -36,7 +36,7 @@ def routers_passed(cluster, source, target):
 def test_the_example_of_the_paper(make):
     # Figure 5 of Kim et al.: p = h = 2, a = 4 give 9 groups, 36 routers and 72 hosts, all at most 3 hops apart.
     cluster = make.cluster(make.toml('kind = "dragonfly"'), 72)
-    values = describe(cluster)
+    values = describe_cluster(cluster)
     assert (values["hosts_per_router"], values["routers_per_group"], values["global_links_per_router"]) == (2, 4, 2)
     assert (values["groups"], cluster.dims.routers) == (9, 36)
     assert values["links_by_class"] == {"nic": 144, "local": 36 * 3, "global": 36 * 2}
@@ -44,7 +44,7 @@ def test_the_example_of_the_paper(make):
     # 4 of 9 groups to the other 5, a link for each two.
     assert values["bisection_Bps"] == 20 * make.rate_Bps
     assert values["oversubscription"] is None
-    assert "9 groups of 4 routers, 2 nodes and 2 global links a router, minimal routing" in first_line(cluster)
+    assert "9 groups of 4 routers, 2 nodes and 2 global links a router, minimal routing" in summary_line(cluster)
 
 
 @pytest.mark.parametrize(("nodes", "balance"), [(6, 1), (7, 2), (72, 2), (73, 3), (342, 3), (1056, 4)])
@@ -87,7 +87,7 @@ def test_bisection_counts_the_links_between_halves(make, groups):
     tail, head = (np.array(ends) // 4 for ends in global_links(cluster))
     between = np.count_nonzero((tail < groups // 2) & (head >= groups // 2))
     hosts = groups * 4 // 2
-    assert describe(cluster)["bisection_Bps"] == min(between, hosts) * make.rate_Bps
+    assert describe_cluster(cluster)["bisection_Bps"] == min(between, hosts) * make.rate_Bps
 
 
 @pytest.mark.parametrize("counts", [(2, 4, 2), (1, 3, 5), (2, 1, 8), (1, 2, 3)])
@@ -143,8 +143,8 @@ def test_valiant_among_two_groups_is_minimal_and_says_so(make):
     one, other = (build(make, 12, 2, 3, 2, routing=routing) for routing in ("valiant", "minimal"))
     pairs = np.nonzero(~np.eye(12, dtype=bool))
     assert np.array_equal(one.routes(*pairs).links, other.routes(*pairs).links)
-    assert "valiant routing (minimal among fewer than 3 groups)" in first_line(one)
-    assert first_line(build(make, 18, 2, 3, 2, routing="valiant")).split(", up to")[0].endswith("valiant routing")
+    assert "valiant routing (minimal among fewer than 3 groups)" in summary_line(one)
+    assert summary_line(build(make, 18, 2, 3, 2, routing="valiant")).split(", up to")[0].endswith("valiant routing")
 
 
 def test_routers_and_groups_bound_what_leaves_them(make):

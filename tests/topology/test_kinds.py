@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import maximum_flow
 from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe
+from s2sim.topology.describe import describe_cluster
 from s2sim.topology.kinds import KINDS, ROUTINGS, most_nodes
 
 NVLINK = '[nvlink]\nrate = "40GB/s"\nlatency = "300ns"'
@@ -106,7 +106,7 @@ def test_diameter_and_latencies_are_those_of_all_pairs(make, text):
             pair = np.repeat(np.arange(len(routes.latency_ps)), np.diff(routes.offsets))
             hops = np.rint(np.bincount(pair, routes.weights)).astype(np.int64)
             links, latency_ps = np.append(links, hops), np.append(latency_ps, routes.latency_ps)
-        described = describe(cluster)
+        described = describe_cluster(cluster)
         assert (described["latency_min_ps"], described["latency_max_ps"]) == (latency_ps.min(), latency_ps.max())
         assert described["diameter_hops"] == links.max()
 
@@ -130,7 +130,7 @@ def test_every_routing_that_a_kind_has_and_no_other(make):
         for routing in ROUTINGS if kind.routings else ():
             text = make.toml(f'kind = "{name}"', top=f'routing = "{routing}"')
             if routing in kind.routings:
-                assert describe(make.cluster(text, 8))["routing"] == routing
+                assert describe_cluster(make.cluster(text, 8))["routing"] == routing
                 continue
             with pytest.raises(TopologyError, match=f"'{routing}' does not exist on a {name}: it has ") as caught:
                 make.shape(text)

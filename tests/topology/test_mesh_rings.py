@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from s2sim.topology.mesh_rings import lines_through, rings
+from s2sim.topology.nvlink_mesh import path_orders, ring_orders
 
 # Links of a DGX-1 with V100, and with P100.
 CUBE_6 = [
@@ -49,7 +49,7 @@ def rate(lines, found):
 @pytest.mark.parametrize("places", range(2, 17))
 def test_complete_meshes_are_full(places):
     lines = complete(places, 3)
-    found = rings(lines)
+    found = ring_orders(lines)
     assert rate(lines, found) == pytest.approx(3 * (places - 1))
     assert len(found) <= max(1, 2 * places - 2)
 
@@ -57,13 +57,13 @@ def test_complete_meshes_are_full(places):
 @pytest.mark.parametrize(("pairs", "links"), [(CUBE_6, 6), (CUBE_4, 4)])
 def test_cube_meshes_are_full(pairs, links):
     lines = lines_of(pairs, 8)
-    assert rate(lines, rings(lines)) == pytest.approx(links)
-    assert len(rings(lines)) == links
+    assert rate(lines, ring_orders(lines)) == pytest.approx(links)
+    assert len(ring_orders(lines)) == links
 
 
 @pytest.mark.parametrize("pairs", [[(0, 1), (2, 3)], [(0, 1), (1, 2)], [(0, 1), (1, 2), (2, 0), (2, 3)], []])
 def test_links_that_close_no_ring_have_none(pairs):
-    assert rings(lines_of(pairs, 4)) == ()
+    assert ring_orders(lines_of(pairs, 4)) == ()
 
 
 @given(st.integers(3, 6).flatmap(lambda n: st.lists(st.sampled_from(list(itertools.combinations(range(n), 2))))))
@@ -76,12 +76,12 @@ def test_rings_carry_three_quarters_of_the_best_at_least(pairs):
         if all(lines[order[i - 1]][order[i]] for i in range(places))
     ]
     if places < 3 or not cycles:
-        assert places < 3 or rings(lines) == ()
+        assert places < 3 or ring_orders(lines) == ()
         return
     arcs = [(i, j) for i in range(places) for j in range(places) if lines[i][j]]
     use = [[(i, j) in zip(order, (*order[1:], order[0]), strict=True) for order in cycles] for i, j in arcs]
     best = -linprog(-np.ones(len(cycles)), np.array(use, float), [lines[i][j] for i, j in arcs]).fun
-    assert 0.75 * best <= rate(lines, rings(lines)) <= best * (1 + 1e-9)
+    assert 0.75 * best <= rate(lines, ring_orders(lines)) <= best * (1 + 1e-9)
 
 
 def orders_load(lines, orders):
@@ -97,7 +97,7 @@ def orders_load(lines, orders):
 @pytest.mark.parametrize("places", [2, 4, 6, 8])
 def test_lines_through_a_complete_mesh_share_no_link(places):
     lines = complete(places)
-    orders = lines_through(lines, tuple(range(places)), tuple(range(places)))
+    orders = path_orders(lines, tuple(range(places)), tuple(range(places)))
     assert orders_load(lines, orders) == 1
     assert [order[0] for order in orders] == list(range(places))
     assert sorted(order[-1] for order in orders) == list(range(places))
@@ -106,16 +106,16 @@ def test_lines_through_a_complete_mesh_share_no_link(places):
 @pytest.mark.parametrize("channels", [1, 2, 4, 8])
 def test_lines_through_a_cube_mesh_follow_links_and_leave_by_all_interfaces(channels):
     lines, end_of = lines_of(CUBE_6, 8), tuple(place * channels // 8 for place in range(8))
-    orders = lines_through(lines, tuple(range(0, 8, 8 // channels)), end_of)
+    orders = path_orders(lines, tuple(range(0, 8, 8 // channels)), end_of)
     assert orders_load(lines, orders) <= max(1, channels / 4)
     assert sorted(end_of[order[-1]] for order in orders) == list(range(channels))
 
 
 def test_of_more_gpus_than_meshes_join_no_rings_are_looked_for():
-    assert rings(complete(17)) == ()
-    assert lines_through(lines_of([(0, 1), (1, 2)], 17), (0,), (0,) * 17) == (None,)
+    assert ring_orders(complete(17)) == ()
+    assert path_orders(lines_of([(0, 1), (1, 2)], 17), (0,), (0,) * 17) == (None,)
 
 
 def test_a_place_from_which_no_line_leads_has_none():
     lines = lines_of([(0, 1), (1, 2)], 3)
-    assert lines_through(lines, (0, 1), (0, 0, 0)) == ((0, 1, 2), None)
+    assert path_orders(lines, (0, 1), (0, 0, 0)) == ((0, 1, 2), None)

@@ -9,9 +9,9 @@ from s2sim.errors import TopologyError, UnitError
 from s2sim.testing import topologies as kit
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster, summary_line
 from s2sim.topology.kinds import KINDS
+from s2sim.topology.read_file import load_shape
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 
@@ -43,13 +43,13 @@ def test_named_links(make):
     leaf = cluster.cuts()["leaf"]
     assert leaf.egress_Bps.tolist() == [2e9, 2 * make.rate_Bps]
     assert leaf.ingress_Bps.tolist() == [2 * make.rate_Bps] * 2
-    assert describe(cluster)["bisection_Bps"] == 2e9
-    assert describe(cluster)["oversubscription"] == make.rate_Bps / 1e9
+    assert describe_cluster(cluster)["bisection_Bps"] == 2e9
+    assert describe_cluster(cluster)["oversubscription"] == make.rate_Bps / 1e9
     given = {item.field: (item.kind, item.source) for item in cluster.shape.quantities}
     assert given["link.leaf0.up*.rate"] == ("measured", "iperf")
     override = load_shape(cluster.shape.file, ["link.leaf0.up*.rate=2GB/s", "link.leaf0.up1.rate=3GB/s"])
     assert build_cluster(override, 8).cuts()["leaf"].egress_Bps[0] == 5e9
-    assert "2 exceptions among the links" in first_line(cluster)
+    assert "2 exceptions among the links" in summary_line(cluster)
 
 
 def test_a_slow_interface_slows_its_node_alone(make):

@@ -14,11 +14,11 @@ from scipy.sparse.csgraph import maximum_flow
 from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.detours import detour
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.mesh import mesh_ways
+from s2sim.topology.describe import describe_cluster, summary_line
 from s2sim.topology.node_spec import LinkSpec, NodeSpec
+from s2sim.topology.nvlink_mesh import mesh_routes
+from s2sim.topology.read_file import load_shape
+from s2sim.topology.routing import reroute
 from s2sim.topology.shape import with_rate
 
 SWITCH = 'kind = "single-switch"'
@@ -122,7 +122,7 @@ def test_a_gpu_of_a_mesh_is_cut_by_all_of_its_links(gpus, data):
         LinkSpec(1e9, 0),
         nics_at_host=False,
     )
-    ways = mesh_ways(spec, gpus)
+    ways = mesh_routes(spec, gpus)
     graph = csr_matrix((ways.lines.astype(np.int32), (ways.source, ways.target)), shape=(gpus + 1, gpus + 1)).tolil()
     graph[1:gpus, gpus] = 1000
     degree = sum(number for one, other, number in spec.mesh if 0 in (one, other))
@@ -152,7 +152,7 @@ def test_ways_of_a_mesh_follow_the_rule(gpus, data):
         lines[one, other] = lines[other, one] = data.draw(st.integers(1, 3))
     mesh = tuple((a, b, int(lines[a, b])) for a, b in itertools.combinations(range(gpus), 2) if lines[a, b])
     spec = NodeSpec(gpus, LinkSpec(1e9, 0), mesh, *[None] * 4, 1, LinkSpec(1e9, 0), nics_at_host=False)
-    ways = mesh_ways(spec, gpus)
+    ways = mesh_routes(spec, gpus)
     for source, target in itertools.permutations(range(gpus), 2):
         links = [int(link) for link in ways.hops[:, source, target] if link >= 0]
         way = [source, *ways.target[links].tolist()]
@@ -182,8 +182,8 @@ def test_the_cube_mesh_of_dgx_1(make):
     assert make.names(cluster, 0, 5) == ["node0.gpu0.to1", "node0.gpu1.to5"]
     # From 0 to 7 there are two links all the way over 4, over 3 only one.
     assert make.names(cluster, 0, 7) == ["node0.gpu0.to4", "node0.gpu4.to7"]
-    assert describe(cluster)["diameter_hops"] == 2
-    assert describe(cluster)["bisection_Bps"] == 6 * 25e9
+    assert describe_cluster(cluster)["diameter_hops"] == 2
+    assert describe_cluster(cluster)["bisection_Bps"] == 6 * 25e9
     over_pcie = make.cluster(text_of(make, "cube over pcie"), 8)
     assert make.names(over_pcie, 0, 5) == ["node0.gpu0.pcie.out", "node0.gpu5.pcie.in"]
     assert make.names(over_pcie, 0, 4) == ["node0.gpu0.to4"]
@@ -202,7 +202,7 @@ def test_a_full_mesh_has_links_of_its_own_for_each_pair(make):
     ring = alone.routes([0, 1, 2, 3], [1, 2, 3, 0])
     assert set(ring.latency_ps.tolist()) == {300_000}
     assert alone.fabric.rate_Bps[ring.links].tolist() == [100e9] * 4
-    assert "1 node x 4 GPUs (NVLink 25 GB/s a link, no switch)" in first_line(alone)
+    assert "1 node x 4 GPUs (NVLink 25 GB/s a link, no switch)" in summary_line(alone)
     faster = build_cluster(load_shape(alone.shape.file, ["nvlink.links_per_pair=1", "nvlink.rate=50GB/s"]), 4)
     assert set(faster.fabric.rate_Bps[faster.fabric.blocks["nvlink.mesh"].part]) == {50e9}
 
@@ -265,8 +265,8 @@ def test_a_pcie_tree_is_shared_each_way(make):
     # Two interfaces of 10 GB/s behind a bridge of 15.
     assert host.cuts()["node"].egress_Bps.tolist() == [15e9, 15e9]
     assert host.cuts()["PCIe switch"].egress_Bps.tolist() == [10e9] * 4
-    assert describe(make.cluster(text_of(make, "pcie tree"), 6))["bisection_Bps"] == 10e9 + 12e9
-    assert "PCIe 12 GB/s, 2 a switch" in first_line(host)
+    assert describe_cluster(make.cluster(text_of(make, "pcie tree"), 6))["bisection_Bps"] == 10e9 + 12e9
+    assert "PCIe 12 GB/s, 2 a switch" in summary_line(host)
 
 
 def test_uplinks_are_as_fast_as_gpu_links_unless_told(make):
@@ -383,7 +383,7 @@ def test_nvswitches_join_the_nodes_of_a_domain(make):
     cuts = cluster.cuts()
     assert cuts["NVLink domain"].egress_Bps.tolist() == [6 * 10e9, 3 * 10e9]
     assert cuts["node"].egress_Bps.tolist() == [2 * 250e9] * 4 + [250e9]
-    assert "NVLink 240 GB/s over 3 nodes" in first_line(cluster)
+    assert "NVLink 240 GB/s over 3 nodes" in summary_line(cluster)
 
 
 @pytest.mark.parametrize(
@@ -403,4 +403,4 @@ def test_a_failure_beside_several_interfaces_of_a_gpu_is_refused(make):
     cluster = make.cluster(text, 4)
     dead = np.array([name == "node0.nic1.out" for name in cluster.fabric.link_names])
     with pytest.raises(TopologyError, match="spreads messages over several interfaces"):
-        detour(cluster.router, cluster.routes([0], [2]), dead, pairs=(np.array([0]), np.array([2])), why="a test")
+        reroute(cluster.router, cluster.routes([0], [2]), dead, pairs=(np.array([0]), np.array([2])), why="a test")

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import TopologyError, UnknownNameError
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.kinds import lay_out
-from s2sim.topology.placement import PLACEMENTS, place
+from s2sim.topology.cluster import PLACEMENTS, place_ranks
+from s2sim.topology.kinds import build_layout
+from s2sim.topology.read_file import load_shape
 
 
 @pytest.fixture
@@ -17,35 +17,44 @@ def placed(tmp_path):
 
     def read(text, name="places.txt", encoding="utf-8"):
         (tmp_path / name).write_text(text, encoding=encoding)
-        return place(lay_out(load_shape("fat-tree"), 6).dims, str(tmp_path / name)).tolist()
+        return place_ranks(build_layout(load_shape("fat-tree"), 6).dims, str(tmp_path / name)).tolist()
 
     return read
 
 
 @given(workers=st.integers(1, 200), gpus=st.integers(1, 5), seed=st.integers(0, 2**70))
 def test_every_placement_uses_every_gpu_once(workers, gpus, seed):
-    dims = lay_out(load_shape("fat-tree", [f"node.gpus={gpus}"]), workers).dims
+    dims = build_layout(load_shape("fat-tree", [f"node.gpus={gpus}"]), workers).dims
     for placement in PLACEMENTS:
-        places = place(dims, placement, seed=seed)
+        places = place_ranks(dims, placement, seed=seed)
         assert places.dtype == np.int64
         assert np.array_equal(np.sort(places), np.arange(workers))
 
 
 def test_random_follows_the_seed_and_nothing_else():
-    small, large = (lay_out(load_shape("fat-tree", [f"node.gpus={gpus}"]), 64).dims for gpus in (2, 8))
-    assert np.array_equal(place(small, "random", seed=3), place(large, "random", seed=3))
-    assert not np.array_equal(place(small, "random", seed=3), place(small, "random", seed=4))
-    assert not np.array_equal(place(small, "random"), place(small, "linear"))
+    small, large = (build_layout(load_shape("fat-tree", [f"node.gpus={gpus}"]), 64).dims for gpus in (2, 8))
+    assert np.array_equal(place_ranks(small, "random", seed=3), place_ranks(large, "random", seed=3))
+    assert not np.array_equal(place_ranks(small, "random", seed=3), place_ranks(small, "random", seed=4))
+    assert not np.array_equal(place_ranks(small, "random"), place_ranks(small, "linear"))
 
 
 def test_random_stays_what_it_was():
     # Golden: a result that was published with a seed must come out again.
-    assert place(lay_out(load_shape("fat-tree"), 8).dims, "random", seed=1).tolist() == [0, 2, 4, 6, 7, 1, 3, 5]
+    assert place_ranks(build_layout(load_shape("fat-tree"), 8).dims, "random", seed=1).tolist() == [
+        0,
+        2,
+        4,
+        6,
+        7,
+        1,
+        3,
+        5,
+    ]
 
 
 def test_random_is_even():
-    dims = lay_out(load_shape("ring"), 4).dims
-    orders = [tuple(place(dims, "random", seed=seed).tolist()) for seed in range(2400)]
+    dims = build_layout(load_shape("ring"), 4).dims
+    orders = [tuple(place_ranks(dims, "random", seed=seed).tolist()) for seed in range(2400)]
     counts = np.array([orders.count(order) for order in set(orders)])
     assert len(counts) == 24
     # Chi-square with 23 degrees of freedom: 49.7 is passed once in a thousand.
@@ -91,21 +100,21 @@ def test_more_lines_than_ranks_name_a_gpu_twice_or_one_not_in_use(placed):
 
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
-    dims = lay_out(load_shape("fat-tree"), 6).dims
+    dims = build_layout(load_shape("fat-tree"), 6).dims
     monkeypatch.chdir(tmp_path)
     (tmp_path / "places").write_text("0\n")
     (tmp_path / "image.txt").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(TopologyError, match=r"cannot read none\.txt: No such file"):
-        place(dims, "none.txt")
+        place_ranks(dims, "none.txt")
     with pytest.raises(TopologyError, match=r"cannot read image\.txt: it is not text"):
-        place(dims, "image.txt")
+        place_ranks(dims, "image.txt")
     with pytest.raises(TopologyError, match=r"places is a path and not a placement: .* \./FILE"):
-        place(dims, "places")
+        place_ranks(dims, "places")
     with pytest.raises(TopologyError, match=r"there is no file ~nobody-of-this-name/x"):
-        place(dims, "~nobody-of-this-name/x")
+        place_ranks(dims, "~nobody-of-this-name/x")
 
 
 @pytest.mark.parametrize(("name", "known"), [("randon", "did you mean 'random'"), ("", "round-robin"), ("x", "FILE")])
 def test_unknown_placement_names_those_known(name, known):
     with pytest.raises(UnknownNameError, match=known):
-        place(lay_out(load_shape("ring"), 4).dims, name)
+        place_ranks(build_layout(load_shape("ring"), 4).dims, name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster, summary_line
+from s2sim.topology.read_file import load_shape
 
 NVLINK = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 
@@ -18,11 +18,11 @@ def names(cluster, source, target):
 def test_four_scalable_units():
     # NVIDIA DGX SuperPOD, 4 scalable units: 128 nodes, 32 leaf switches, 1024 cables to nodes, 1024 to spines.
     cluster = build_cluster(load_shape("rail-optimised"), 1024)
-    values = describe(cluster)
+    values = describe_cluster(cluster)
     assert (values["nodes"], values["groups"], values["rails"], values["leaves"]) == (128, 4, 8, 32)
     assert values["links_by_class"] == {"nvlink": 2048, "nic": 2048, "leaf-up": 1024, "leaf-down": 1024}
     assert (values["oversubscription"], values["bisection_Bps"]) == (1.0, 512 * 50e9)
-    assert "4 groups of 32 nodes, 8 rails each, non-blocking, d-mod-k routing" in first_line(cluster)
+    assert "4 groups of 32 nodes, 8 rails each, non-blocking, d-mod-k routing" in summary_line(cluster)
 
 
 def test_one_rail_is_two_links_and_others_cross_a_spine(make):
@@ -50,7 +50,7 @@ def test_one_interface_a_node_is_a_leaf_spine(make):
     for one, other in zip(rail.cuts().families, tree.cuts().families, strict=True):
         assert np.array_equal(one.egress_Bps, other.egress_Bps)
     for key in ("bisection_Bps", "oversubscription", "diameter_hops", "latency_max_ps"):
-        assert describe(rail)[key] == describe(tree)[key]
+        assert describe_cluster(rail)[key] == describe_cluster(tree)[key]
 
 
 def test_shifts_on_rails_share_no_link():

@@ -8,7 +8,7 @@ import pytest
 from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import list_topologies
+from s2sim.topology.read_file import list_topologies
 
 NVLINK = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'

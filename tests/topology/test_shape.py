@@ -7,8 +7,8 @@ import pytest
 from s2sim.errors import S2SimWarning, TopologyError, UnitError, UnknownNameError
 from s2sim.registry import Registry
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import list_topologies, load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import list_topologies, load_shape
 
 NVLINK = '[nvlink]\nrate = "240GB/s"'
 SWITCH = 'kind = "single-switch"'
@@ -229,7 +229,7 @@ def test_installed_topologies_are_listed_and_found(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("rack", "plugin_with_a_rack:RACK", "s2sim.topologies")
     monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: [point] if group == point.group else [])
-    monkeypatch.setattr("s2sim.topology.files.catalogue._PLUGINS", Registry("topology", "s2sim.topologies", {}))
+    monkeypatch.setattr("s2sim.topology.read_file._PLUGINS", Registry("topology", "s2sim.topologies", {}))
     assert list_topologies()[-1] == ("rack", "our rack", "our cable list")
     assert load_shape("rack").nic.rate_Bps == 5e9
     with pytest.raises(UnknownNameError, match="did you mean 'rack'"):

@@ -3,16 +3,16 @@
 import pytest
 
 from s2sim.errors import TopologyError, UnknownNameError
-from s2sim.topology.files.catalogue import list_topologies, load_shape
-from s2sim.topology.files.shipped import GROUPS, group_of_topology, shipped_topologies
+from s2sim.topology.fields import GROUPS, shipped_topologies, topology_group
+from s2sim.topology.read_file import list_topologies, load_shape
 
 
 def test_every_kind_of_description_is_found_by_name():
-    found = {group: [name for name in shipped_topologies() if group_of_topology(name) == group] for group in GROUPS}
+    found = {group: [name for name in shipped_topologies() if topology_group(name) == group] for group in GROUPS}
     assert "fat-tree" in found["fabrics"]
     assert {"dgx-1-v100", "dgx-2", "dgx-h200", "gh200-4", "mi300x-8", "nvl72"} <= set(found["machines"])
     assert {"perlmutter", "polaris", "alps", "aws-p5", "gcp-a3-mega"} <= set(found["clusters"])
-    assert group_of_topology("hardware") is group_of_topology("mine") is None
+    assert topology_group("hardware") is topology_group("mine") is None
     names = [name for name, _, _ in list_topologies()]
     assert len(names) == len(set(names)) == sum(map(len, found.values()))
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster, summary_line
+from s2sim.topology.read_file import load_shape
 
 
 def torus(size, workers=None):
@@ -46,7 +46,7 @@ def distances(fabric, start):
     ],
 )
 def test_closed_facts(size, links, diameter, bisection):
-    values = describe(torus(size))
+    values = describe_cluster(torus(size))
     assert values["links_by_class"]["torus"] == links
     assert values["diameter_hops"] == diameter + 2
     assert values["bisection_Bps"] == bisection * 50e9
@@ -94,7 +94,7 @@ def test_a_torus_of_one_dimension_is_a_ring(make, nodes, nic):
         assert np.array_equal(one.group_of_rank, other.group_of_rank)
         assert np.array_equal(one.egress_Bps, other.egress_Bps)
     for key in ("bisection_Bps", "diameter_hops", "latency_min_ps", "latency_max_ps"):
-        assert describe(ring)[key] == describe(line)[key]
+        assert describe_cluster(ring)[key] == describe_cluster(line)[key]
 
 
 @given(nodes=st.integers(1, 500), dimensions=st.integers(1, 4))
@@ -113,7 +113,7 @@ def test_sides_are_nearly_equal_and_none_can_be_shorter(nodes, dimensions):
 def test_sides_of_the_cube():
     assert build_cluster(load_shape("torus"), 64).dims.sizes == (4, 4, 4)
     assert build_cluster(load_shape("torus"), 65).dims.sizes == (5, 4, 4)
-    assert "torus of 4 x 4 x 4, links of 400 Gbps" in first_line(build_cluster(load_shape("torus"), 64))
+    assert "torus of 4 x 4 x 4, links of 400 Gbps" in summary_line(build_cluster(load_shape("torus"), 64))
 
 
 def test_planes_and_slabs_bind_where_sides_differ():

@@ -8,10 +8,10 @@ import pytest
 from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.describe import describe, first_line
-from s2sim.topology.files.catalogue import load_shape
+from s2sim.topology.describe import describe_cluster, summary_line
 from s2sim.topology.kinds import KINDS, most_workers
 from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
@@ -63,7 +63,7 @@ def test_unequal_nodes_fill_in_order(make):
     assert (shape.gpus_per_node, shape.lanes_per_node, cluster.dims.nodes) == (4, 1, 6)
     node_set = cluster.dims.node_set
     assert node_set.port_of_gpu.tolist() == [*range(8), 8, 8, 9, 9, 10, 11, 11, 12, 13, 13]
-    assert first_line(cluster).startswith(
+    assert summary_line(cluster).startswith(
         "mine: 2 nodes x 4 GPUs (NVLink 240 GB/s) + 1 node x 2 GPUs (PCIe 12 GB/s) + 3 nodes x 3 GPUs (NVLink 25 GB/s "
         "a link, no switch), 2 in use on the last, 4 NICs of 80 Gbps or 1 NIC of 40 Gbps or 2 NICs of 80 Gbps a node"
     )
@@ -91,7 +91,7 @@ def test_equal_groups_are_equal_nodes(make):
         for family in plain.cuts().families:
             assert np.array_equal(family.egress_Bps, groups.cuts()[family.name].egress_Bps)
         for key in ("bisection_Bps", "oversubscription", "diameter_hops", "latency_max_ps"):
-            assert describe(plain)[key] == describe(groups)[key]
+            assert describe_cluster(plain)[key] == describe_cluster(groups)[key]
 
 
 def test_a_rail_is_the_leaf_switch_of_an_interface_number(make):

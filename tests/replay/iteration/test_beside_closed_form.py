@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait
-from s2sim.replay.iteration.compute import Compute
-from s2sim.replay.iteration.conditions import Conditions
-from s2sim.replay.iteration.disciplines.discipline import Bucket, ReadyTensors
-from s2sim.replay.iteration.disciplines.finish import finish_ps
-from s2sim.replay.iteration.disciplines.registry import DISCIPLINES, make_discipline
-from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import replay_iterations
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import Call, Post, Recording, Wait
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import (
+    DISCIPLINES,
+    Bucket,
+    BucketExchange,
+    ReadyTensors,
+    finish_ps,
+    make_discipline,
+)
+from s2sim.simulation.device import Compute
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.topology.hardware import load_gpu
 
 WORKERS = 4
 FORWARD_PS = 5 * 10**9
@@ -33,8 +37,8 @@ def iterate(make_cluster, switch_fabric):
     library = choose_library("nccl:timing=wire")
 
     def run(buckets, elements, compute):
-        exchange = [Leaving(bucket, dense(int(elements[list(bucket.tensors)].sum()))) for bucket in buckets]
-        found = replay_iterations(exchange, compute, timer, gpu, library, Conditions(np.ones((1, WORKERS))))
+        exchange = [BucketExchange(bucket, dense(int(elements[list(bucket.tensors)].sum()))) for bucket in buckets]
+        found = replay_iterations(exchange, compute, timer, gpu, library, IterationSettings(np.ones((1, WORKERS))))
         return found.typical.iteration
 
     return run

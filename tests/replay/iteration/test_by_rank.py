@@ -7,23 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait, Work
-from s2sim.replay import by_rank
-from s2sim.replay.by_rank import goes_by_rank
-from s2sim.replay.faults.registry import make_faults
-from s2sim.replay.iteration import run
-from s2sim.replay.iteration.compute import Compute
-from s2sim.replay.iteration.conditions import Conditions
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import replay_iterations
-from s2sim.replay.plan import make_plan
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.simulation import iteration as run
+from s2sim.simulation import skewed_communicator as by_rank
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
+from s2sim.simulation.device import Compute
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.simulation.plan import make_plan
+from s2sim.simulation.skewed_communicator import can_skew
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import load_shape
 
 MS = 10**9
 WIRE = "nccl:timing=wire"
@@ -50,12 +49,12 @@ def iterate(recordings, timer, *, library=WIRE, slower=None, faults=(), backward
     slower = np.ones((1, timer.workers)) if slower is None else slower
     compute = Compute(*(np.full(len(recordings), each * MS, np.int64) for each in (1, backward_ms)), 0, 0.0)
     exchange = [
-        Leaving(Bucket((place,), priorities[place] if priorities else 0), recording)
+        BucketExchange(Bucket((place,), priorities[place] if priorities else 0), recording)
         for place, recording in enumerate(recordings)
     ]
     library = choose_library(library)
     return replay_iterations(
-        exchange, compute, timer, load_gpu("a100"), library, Conditions(slower), faults=make_faults(faults)
+        exchange, compute, timer, load_gpu("a100"), library, IterationSettings(slower), faults=make_faults(faults)
     )
 
 
@@ -69,7 +68,7 @@ def clocked(monkeypatch):
 
     def clock(*args, **kwargs):
         with monkeypatch.context() as patched:
-            patched.setattr(run, "goes_by_rank", lambda *_: False)
+            patched.setattr(run, "can_skew", lambda *_: False)
             return iterate(*args, **kwargs)
 
     return clock
@@ -159,13 +158,13 @@ def test_several_launches_at_once_groups_of_ranks_and_too_many_messages_are_cloc
     recording = recorded(4, call_of(4, 10))
     whole = make_plan(recording, choose_library(WIRE))
     group = replace(whole, lowered=(replace(whole.lowered[0], ranks=(0, 1)),))
-    assert goes_by_rank(whole, timer)
-    assert not goes_by_rank(group, timer)
-    assert not goes_by_rank(replace(whole, in_flight=2), timer)
+    assert can_skew(whole, timer)
+    assert not can_skew(group, timer)
+    assert not can_skew(replace(whole, in_flight=2), timer)
     messages = 6 * 4
-    monkeypatch.setattr(by_rank, "_MOST_MESSAGES", messages)
-    assert goes_by_rank(whole, timer)
-    assert not goes_by_rank(replace(whole, lowered=whole.lowered * 2), timer)
+    monkeypatch.setattr(by_rank, "_MAX_MESSAGES", messages)
+    assert can_skew(whole, timer)
+    assert not can_skew(replace(whole, lowered=whole.lowered * 2), timer)
 
 
 def test_all_ranks_go_through_launches_in_one_order(make_cluster, switch_fabric):

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, UnitError, UnknownNameError
 from s2sim.options import Size
-from s2sim.replay.iteration.disciplines.ddp import Ddp
-from s2sim.replay.iteration.disciplines.discipline import ReadyTensors
-from s2sim.replay.iteration.disciplines.registry import DISCIPLINES, make_discipline
-from s2sim.testing.disciplines import check_discipline
+from s2sim.simulation.bucketing.ddp import Ddp
+from s2sim.simulation.bucketing.policy import DISCIPLINES, ReadyTensors, make_discipline
+from s2sim.testing.collectives import check_discipline
 
 MIB = 2**20
 EXAMPLES = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.replay.iteration.disciplines.discipline import Bucket, ReadyTensors
-from s2sim.replay.iteration.disciplines.finish import finish_ps
-from s2sim.replay.iteration.disciplines.registry import make_discipline
+from s2sim.simulation.bucketing.policy import Bucket, ReadyTensors, finish_ps, make_discipline
 
 LATENCY, PER_BYTE = 10, 2  # ps
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
-from s2sim.collectives.timing.groups import GroupsTimer
-from s2sim.reducers.scripts.script import Call, Post, Recording, Wait
-from s2sim.replay.iteration.compute import Compute
-from s2sim.replay.iteration.conditions import Conditions
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.replay.iteration.exchange import Leaving
-from s2sim.replay.iteration.run import replay_iterations
-from s2sim.replay.plan import request_of
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import Call, Post, Recording, Wait
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
+from s2sim.simulation.device import Compute
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.simulation.plan import to_request
+from s2sim.topology.hardware import load_gpu
 
 MS, GROUPS, RANKS = 10**9, 3, 4
 
@@ -26,7 +25,7 @@ def timer(make_cluster):
     cluster = make_cluster(
         GROUPS * RANKS, 'kind = "single-switch"', node=node, extra=nvlink, nic='rate = "25GB/s"\ncount = 1'
     )
-    return GroupsTimer(cluster, np.arange(GROUPS * RANKS).reshape(RANKS, GROUPS).T, "ring")
+    return ConcurrentGroupsTimer(cluster, np.arange(GROUPS * RANKS).reshape(RANKS, GROUPS).T, "ring")
 
 
 def iterate(timer, elements, **conditions):
@@ -34,14 +33,14 @@ def iterate(timer, elements, **conditions):
     recording = Recording((call,), ((Post(0), Wait((0,))),) * RANKS)
     compute = Compute(np.array([3, 4]) * MS, np.array([6, 8]) * MS, 2 * MS)
     found = replay_iterations(
-        [Leaving(Bucket((0, 1)), recording)],
+        [BucketExchange(Bucket((0, 1)), recording)],
         compute,
         timer,
         load_gpu("a100"),
         choose_library("ideal"),
-        Conditions(np.ones((2, RANKS)), **conditions),
+        IterationSettings(np.ones((2, RANKS)), **conditions),
     )
-    return found, timer.time(request_of(call).demand).duration_ps
+    return found, timer.time(to_request(call).demand).duration_ps
 
 
 def test_what_is_exposed_is_what_all_groups_take_at_once(timer):

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.replay.iteration.disciplines.discipline import Bucket, ReadyTensors
-from s2sim.replay.iteration.disciplines.finish import finish_ps
-from s2sim.replay.iteration.disciplines.mg_wfbp import fit_line
-from s2sim.replay.iteration.disciplines.registry import make_discipline
+from s2sim.simulation.bucketing.mg_wfbp import fit_line
+from s2sim.simulation.bucketing.policy import Bucket, ReadyTensors, finish_ps, make_discipline
 
 GRADIENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=10)
 

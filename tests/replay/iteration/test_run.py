@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.libraries.tables import choose_library
 from s2sim.collectives.timing.timer import Timer
-from s2sim.reducers.scripts.script import AwaitGradient, Call, Post, Recording, Wait, Work
-from s2sim.replay.faults.registry import make_faults
-from s2sim.replay.gpu_time import work_ps
-from s2sim.replay.iteration.compute import Compute
-from s2sim.replay.iteration.conditions import Conditions
-from s2sim.replay.iteration.disciplines.discipline import Bucket
-from s2sim.replay.iteration.exchange import Leaving, joined
-from s2sim.replay.iteration.run import replay_iterations
-from s2sim.replay.plan import make_plan, request_of
-from s2sim.replay.run import replay
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Wait, Work
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
+from s2sim.simulation.device import Compute
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.simulation.plan import make_plan, to_request, work_ps
+from s2sim.simulation.run import replay
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.files.catalogue import load_shape
-from s2sim.topology.files.hardware import load_gpu
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.read_file import load_shape
 
 WORKERS = 4
 MS = 10**9
@@ -46,12 +44,12 @@ def dense(elements, *, works=(), before=()):
 def iterate(exchange, compute, timer, gpu, *, library="ideal", count=1, faults=(), slower=None, **conditions):
     slower = np.ones((count, WORKERS)) if slower is None else slower
     return replay_iterations(
-        [Leaving(Bucket(tensors, priority), recording) for tensors, priority, recording in exchange],
+        [BucketExchange(Bucket(tensors, priority), recording) for tensors, priority, recording in exchange],
         compute,
         timer,
         gpu,
         choose_library(library),
-        Conditions(slower, **conditions),
+        IterationSettings(slower, **conditions),
         faults=make_faults(faults),
     )
 
@@ -62,7 +60,7 @@ def computing(forward_ms, backward_ms, optimizer_ms=0, memory_bound=0.0):
 
 
 def alone_ps(recording, timer):
-    return timer.time(request_of(recording.calls[0]).demand).duration_ps
+    return timer.time(to_request(recording.calls[0]).demand).duration_ps
 
 
 @pytest.mark.parametrize("library", ["ideal", "nccl", "gloo"])
@@ -163,7 +161,7 @@ def test_what_needs_the_batch_alone_hides_behind_compute(timer, gpu):
     plain = dense(10**6)
     script = (Post(0), Wait((0,)), AwaitGradient(), Post(1), Wait((1,)))
     early = Recording((call, *plain.calls), (script,) * WORKERS)
-    rows_ps = timer.time(request_of(call).demand).duration_ps
+    rows_ps = timer.time(to_request(call).demand).duration_ps
     for forward_ms in (1, 100):
         found = iterate([((0,), 0, early)], computing([forward_ms], [0]), timer, gpu).typical
         assert found.iteration == max(rows_ps, forward_ms * MS) + alone_ps(plain, timer)
@@ -214,12 +212,12 @@ def test_kernels_of_a_library_slow_compute_down(gpu):
 
 def test_joined_programs_post_in_turns_and_one_is_itself():
     one, two = dense(10**5, works=(ENCODE, DECODE)), dense(10**6, works=(ENCODE, DECODE))
-    assert joined([Leaving(Bucket((0,)), one)]) is one
-    both = joined([Leaving(Bucket((0,)), one), Leaving(Bucket((1,)), two)])
+    assert merge_recordings([BucketExchange(Bucket((0,)), one)]) is one
+    both = merge_recordings([BucketExchange(Bucket((0,)), one), BucketExchange(Bucket((1,)), two)])
     assert both.calls == (*one.calls, *two.calls)
     assert both.scripts[0] == (ENCODE, Post(0), ENCODE, Post(1), Wait((0,)), DECODE, Wait((1,)), DECODE)
     early = Recording(one.calls, ((Post(0), Wait((0,)), AwaitGradient(), DECODE),) * WORKERS)
-    mixed = joined([Leaving(Bucket((0,)), two), Leaving(Bucket((1,)), early)])
+    mixed = merge_recordings([BucketExchange(Bucket((0,)), two), BucketExchange(Bucket((1,)), early)])
     assert mixed.scripts[0] == (Post(1), Wait((1,)), AwaitGradient(), ENCODE, Post(0), DECODE, Wait((0,)), DECODE)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from s2sim.replay.iteration.disciplines.discipline import Bucket, ReadyTensors
-from s2sim.replay.iteration.disciplines.finish import finish_ps
-from s2sim.replay.iteration.disciplines.registry import make_discipline
+from s2sim.simulation.bucketing.policy import Bucket, ReadyTensors, finish_ps, make_discipline
 
 
 def test_embeddings_first_and_then_in_the_order_of_forward():

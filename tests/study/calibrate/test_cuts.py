@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.study.calibrate.cuts import Cuts
-from s2sim.study.calibrate.runs import Run, Sample
-from s2sim.study.fidelity.told import Contender
+from s2sim.uncertainty.constant_fit import CandidateSchedule
+from s2sim.validation.calibrate_runs import MeasuredRun, Sample, ScheduleLinearisations
 
-SAMPLE = Sample("a.log", 1, Run("all_reduce", 2, False), 1024, 1e-6)
+SAMPLE = Sample("a.log", 1, MeasuredRun("all_reduce", 2, False), 1024, 1e-6)
 NAMES = ("launch", "near", "far")
 
 
@@ -17,7 +16,7 @@ def told(launch, near, far):
     """Return two schedules where constants are so many times as large: one waits for the slower of two links."""
     first, second = (1e6 / near, (("near", -1),)), (2e6 / far, (("far", -1),))
     start = (3e5 * launch, (("launch", 1),))
-    return {"both": Contender((start, max(first, second))), "one": Contender((start, (1.5e6, ())))}
+    return {"both": CandidateSchedule((start, max(first, second))), "one": CandidateSchedule((start, (1.5e6, ())))}
 
 
 def time_s(launch, near, far):
@@ -26,7 +25,7 @@ def time_s(launch, near, far):
 
 @pytest.fixture
 def model():
-    cuts = Cuts()
+    cuts = ScheduleLinearisations()
     for times in ((1, 1, 1), (1, 1, 4), (2, 0.5, 4)):
         cuts.add(SAMPLE.key, told(*times), dict(zip(NAMES, np.log(times).tolist(), strict=True)))
     return cuts.model([SAMPLE, SAMPLE], NAMES)

@@ -9,20 +9,23 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.registry import read_algorithm
-from s2sim.collectives.libraries.software import Software
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError
-from s2sim.study.calibrate.fit import fit_samples
-from s2sim.study.calibrate.predict import MachinePredictor
-from s2sim.study.calibrate.runs import Run, Sample
-from s2sim.study.progress import SILENT
-from s2sim.study.scenario.cluster import Scenario
-from s2sim.study.validate.asked import algorithm_of, kind_of
-from s2sim.study.validate.curve import is_large, resampled
-from s2sim.study.validate.folder import folder_of, read_folder
-from s2sim.study.validate.library import library_of
-from s2sim.study.validate.machine import shape_of_machine
-from s2sim.topology.files.links import load_links
+from s2sim.experiment.progress import SILENT
+from s2sim.experiment.scenario.cluster import Scenario
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.topology.hardware_links import load_links
+from s2sim.validation.calibrate_fit import fit_samples
+from s2sim.validation.calibrate_runs import MachinePredictor, MeasuredRun, Sample
+from s2sim.validation.curve import (
+    collective_kind,
+    is_large,
+    read_folder,
+    requested_algorithm,
+    resampled,
+    resolve_curves_folder,
+)
+from s2sim.validation.curve_machine import machine_library, machine_shape
 
 MOST_RANKS = 512
 ANCHORS_BYTES = (2**16, 2**20, 2**24)
@@ -30,14 +33,14 @@ ANCHORS_BYTES = (2**16, 2**20, 2**24)
 
 def machine_of(machine, catalogue):
     """Return what predicts a curve, and what ran."""
-    kind = kind_of(machine)
-    algorithm = algorithm_of(machine, kind)
-    profile = library_of(machine, catalogue)
-    if not isinstance(profile, Software):
+    kind = collective_kind(machine)
+    algorithm = requested_algorithm(machine, kind)
+    profile = machine_library(machine, catalogue)
+    if not isinstance(profile, NcclProfile):
         raise S2SimError("not a library of GPUs")
     taken = algorithm if algorithm == AUTO else read_algorithm(algorithm)
-    predictor = MachinePredictor(Scenario(shape_of_machine(machine, catalogue), algorithm=taken), profile)
-    return predictor, Run(kind, machine.ranks, profile.one_process)
+    predictor = MachinePredictor(Scenario(machine_shape(machine, catalogue), algorithm=taken), profile)
+    return predictor, MeasuredRun(kind, machine.ranks, profile.one_process)
 
 
 def five(points):
@@ -69,7 +72,7 @@ def errors_of(curve, catalogue):
 def test_five_anchors_make_the_rest_of_public_curves_surer():
     catalogue = load_links()
     found = {True: [], False: []}
-    for curve in read_folder(folder_of(None)):
+    for curve in read_folder(resolve_curves_folder(None)):
         machine = curve.machine
         if machine.quality != "good" or machine.doubt or machine.ranks > MOST_RANKS:
             continue

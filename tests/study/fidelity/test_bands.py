@@ -12,28 +12,35 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
-from s2sim.study.compare.choice import Candidate
-from s2sim.study.compare.within_band import within_band
-from s2sim.study.fidelity import bands as module
-from s2sim.study.fidelity.band import Band, band_text
-from s2sim.study.fidelity.bands import VERSION, Bands, CurveOfErrors, bands_file, shipped_bands
-from s2sim.study.fidelity.run_class import RunClass
-from s2sim.study.measuring.in_band import InBand
-from s2sim.study.validate.each import tells
-from s2sim.study.validate.folder import folder_of, read_folder
-from s2sim.study.validate.result import Parameter
-from s2sim.study.validate.write import fit_to, left_out_errors, with_values
+from s2sim.experiment.choice import Candidate
+from s2sim.experiment.prediction_interval import PredictionInterval
+from s2sim.experiment.robustness import interval_robustness
+from s2sim.uncertainty import interval as module
+from s2sim.uncertainty.interval import (
+    VERSION,
+    Band,
+    CurveErrorSamples,
+    PredictionErrors,
+    RunClass,
+    error_model_path,
+    format_interval,
+    shipped_error_model,
+)
+from s2sim.validation.curve import read_folder, resolve_curves_folder
+from s2sim.validation.curve_result import Parameter
+from s2sim.validation.validate_curves import is_fit_for_calibration
+from s2sim.validation.write_fits import fit_curves, held_out_error_curves, replace_values
 
 HERE = RunClass("h100", "ib-verbs", "all_reduce", "gpu")
 SIZE = 2**20
 
 
 def curve(source, errors, run=HERE, size_bytes=SIZE):
-    return CurveOfErrors(f"{source} curve", source, run.alike, (size_bytes,) * len(errors), tuple(errors))
+    return CurveErrorSamples(f"{source} curve", source, run.alike, (size_bytes,) * len(errors), tuple(errors))
 
 
 def bands_of(*curves):
-    return Bands(VERSION, "a test", "", curves, (), ())
+    return PredictionErrors(VERSION, "a test", "", curves, (), ())
 
 
 def test_a_band_reaches_over_nine_tenths_of_the_errors():
@@ -88,8 +95,8 @@ def held(bands, curves):
 
 
 def test_shipped_bands_hold_nine_of_ten_points_of_sources_that_they_have_not_seen():
-    bands = shipped_bands()
-    assert {each.id for each in bands.curves} <= {each.id for each in read_folder(folder_of(None))}
+    bands = shipped_error_model()
+    assert {each.id for each in bands.curves} <= {each.id for each in read_folder(resolve_curves_folder(None))}
     assert len(bands.sources) > 15
     assert held(bands, bands.curves) == pytest.approx(0.9, abs=0.02)
 
@@ -97,16 +104,18 @@ def test_shipped_bands_hold_nine_of_ten_points_of_sources_that_they_have_not_see
 @pytest.mark.slow
 def test_the_command_writes_what_is_shipped():
     """Constants stay where a fit to the public curves puts them, and bands are those of their errors."""
-    fits, found = fit_to([each for each in read_folder(folder_of(None)) if tells(each)])
+    fits, found = fit_curves(
+        [each for each in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(each)]
+    )
     assert np.abs(fits.whole).max() < 0.05
-    shipped = {each.id: each for each in shipped_bands().curves}
-    for each in left_out_errors(fits, found):
+    shipped = {each.id: each for each in shipped_error_model().curves}
+    for each in held_out_error_curves(fits, found):
         assert each.alike == shipped[each.id].alike
         assert each.errors == pytest.approx(shipped[each.id].errors, abs=0.1)
 
 
 def test_draws_are_of_the_constants():
-    bands = shipped_bands()
+    bands = shipped_error_model()
     assert len(bands.draws) >= 20
     assert {len(draw) for draw in bands.draws} == {len(bands.constants)}
     assert np.abs(np.median(bands.draws, axis=0)).max() < 0.5
@@ -116,13 +125,13 @@ def test_draws_are_of_the_constants():
 def test_a_bands_file_that_cannot_be_read_says_what_to_do(text, tmp_path, monkeypatch):
     path = tmp_path / "bands.json"
     path.write_text(text)
-    monkeypatch.setattr(module, "bands_file", lambda: path)
-    shipped_bands.cache_clear()
+    monkeypatch.setattr(module, "error_model_path", lambda: path)
+    shipped_error_model.cache_clear()
     with pytest.raises(S2SimError, match=r"bands\.json.*--write"):
-        shipped_bands()
+        shipped_error_model()
     monkeypatch.undo()
-    shipped_bands.cache_clear()
-    assert json.loads(bands_file().read_text())["version"] == VERSION
+    shipped_error_model.cache_clear()
+    assert json.loads(error_model_path().read_text())["version"] == VERSION
 
 
 def test_constants_are_written_with_what_they_are_fitted_on():
@@ -140,7 +149,7 @@ def test_constants_are_written_with_what_they_are_fitted_on():
         "launch.gpu": parameter("launch.gpu", "s", 1e-6),
         "network.efa.share": parameter("network.efa.share", "share", 0.87654),
     }
-    lines = with_values(text, new, "58 public curves of 21 sources").splitlines()
+    lines = replace_values(text, new, "58 public curves of 21 sources").splitlines()
     fitted = "fitted on 58 public curves of 21 sources (2 tell it)"
     assert lines[1] == f'collective = {{ value = "4.32us", kind = "measured", source = "{fitted}; 6.6 us in NCCL" }}'
     assert lines[2] == 'gpu = { value = "3us", kind = "estimated", source = "a guess" }'
@@ -170,10 +179,10 @@ def test_an_answer_says_how_much_of_the_band_it_survives():
     assert verdict.band_share == 1
     assert f"{verdict.best} wins in 100 % of the band" in verdict.lines[2]
     dense = next(row for row in found.rows if row.baseline)
-    band = dense.in_band.band
+    band = dense.prediction_interval.band
     assert band.low_s < dense.total_s < band.high_s
     assert dense.to_json()["band"]["high_s"] == band.high_s
-    assert band_text(band.low_s, band.high_s) in verdict.lines[1]
+    assert format_interval(band.low_s, band.high_s) in verdict.lines[1]
     plain = s2sim.run("polaris", library="ideal", **asked).verdicts[0]
     assert plain.band_share is None
     assert "band" not in plain.text
@@ -182,7 +191,7 @@ def test_an_answer_says_how_much_of_the_band_it_survives():
 @dataclass(frozen=True)
 class FakeRow:
     option_string: str
-    in_band: InBand | None
+    prediction_interval: PredictionInterval | None
 
 
 def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
@@ -190,13 +199,14 @@ def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
 
     def within(*drawn):
         rows = [
-            FakeRow(name, InBand(Band(1, 2, ""), each)) for name, each in zip(("dense", "union"), drawn, strict=True)
+            FakeRow(name, PredictionInterval(Band(1, 2, ""), each))
+            for name, each in zip(("dense", "union"), drawn, strict=True)
         ]
-        return within_band(rows, candidates, None)
+        return interval_robustness(rows, candidates, None)
 
     shared = within((0.0, 1.0, 2.0), (0.0, 1.0, 2.0))
     assert shared.sentence("union") == "union wins in 100 % of the band"
     apart = within((0.0, -1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.1))
     assert apart.shares == (("union", 0.75), ("dense", 0.25))
     assert apart.sentence("union") == "undecided between union and dense in the band: 75% and 25%"
-    assert within_band([FakeRow("dense", None), FakeRow("union", None)], candidates, None) is None
+    assert interval_robustness([FakeRow("dense", None), FakeRow("union", None)], candidates, None) is None

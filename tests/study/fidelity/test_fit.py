@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.study.fidelity.constants import fitted_constants, highest_of, priors_of
-from s2sim.study.fidelity.fit import FitRules, fit, left_out, weights_of
-from s2sim.study.fidelity.told import Contender, TermModel, ToldPoint
-from s2sim.study.validate.each import each_predicted
-from s2sim.study.validate.fits import fits_of, left_out_of, parameters_of
-from s2sim.study.validate.folder import folder_of, read_folder
+from s2sim.uncertainty.constant_fit import (
+    CalibrationPoint,
+    CandidateSchedule,
+    FitRules,
+    TermModel,
+    fit,
+    fittable_library_constants,
+    leave_one_out,
+    log_priors,
+    log_upper_bounds,
+    point_weights,
+)
+from s2sim.validation.curve import read_folder, resolve_curves_folder
+from s2sim.validation.curve_fits import fit_constants, fitted_parameters, leave_one_out_errors
+from s2sim.validation.validate_curves import predict_curves
 
 US = 10**6
 NAMES = ("latency", "share")
@@ -22,8 +31,8 @@ def point(source, size_bytes, times=(1.0, 1.0), curve="c"):
     parts = ((5 * US, (("latency", 1),)), (size_bytes, (("share", -1),)))
     measured_ps = 5 * US * times[0] + size_bytes / times[1]
     large = size_bytes >= 2**20
-    contenders = (Contender(parts), Contender(((1000 * US, ()),)))
-    return ToldPoint(f"{source} {curve}", source, size_bytes, measured_ps / 1e12, large, contenders)
+    contenders = (CandidateSchedule(parts), CandidateSchedule(((1000 * US, ()),)))
+    return CalibrationPoint(f"{source} {curve}", source, size_bytes, measured_ps / 1e12, large, contenders)
 
 
 def points(source, times, curve="c"):
@@ -32,7 +41,7 @@ def points(source, times, curve="c"):
 
 def test_constants_are_recovered():
     model = TermModel([*points("a", (2.0, 0.5)), *points("b", (2.0, 0.5))], NAMES)
-    found = np.exp(fit(model, NO_PULL, weights_of(model)))
+    found = np.exp(fit(model, NO_PULL, point_weights(model)))
     assert found == pytest.approx([2.0, 0.5], rel=1e-4)
     assert model.errors(np.log(found)) == pytest.approx(np.zeros(24), abs=1e-3)
     assert model.predicted_s(np.zeros(2))[0] == pytest.approx((5 * US + 64) / 1e12)
@@ -56,15 +65,15 @@ def test_slopes_are_those_of_the_predictions():
 def test_a_source_has_one_voice_however_many_sizes_it_has():
     many = [point("b", 2**power + offset) for power in range(4, 28) for offset in range(5)]
     model = TermModel([*points("a", (1, 1)), *many], NAMES)
-    weights = weights_of(model)
+    weights = point_weights(model)
     assert weights[model.of_source("a")].sum() == pytest.approx(weights[model.of_source("b")].sum())
     twice = TermModel([*points("a", (1, 1)), *points("a", (1, 1), "d"), *many], NAMES)
-    assert weights_of(twice)[twice.of_source("a")].sum() == pytest.approx(2**0.5)
+    assert point_weights(twice)[twice.of_source("a")].sum() == pytest.approx(2**0.5)
 
 
 def test_what_is_left_out_tells_nothing():
     apart = TermModel([*points("a", (2.0, 0.5)), *points("b", (1.0, 0.9))], NAMES)
-    without = left_out(apart, NO_PULL, weights_of(apart), ["a", "b"])
+    without = leave_one_out(apart, NO_PULL, point_weights(apart), ["a", "b"])
     assert np.exp(without["a"]) == pytest.approx([1.0, 0.9], rel=1e-4)
     assert np.exp(without["b"]) == pytest.approx([2.0, 0.5], rel=1e-4)
 
@@ -77,22 +86,24 @@ def test_what_nothing_tells_goes_to_its_prior():
 
 def test_constants_and_priors_are_those_of_the_files():
     told = {f"nccl:{name}" for name in ("launch.collective", "network.tcp.share", "protocol.LL.share", "no.such")}
-    found = {each.name: each for each in fitted_constants(told)}
+    found = {each.name: each for each in fittable_library_constants(told)}
     assert "protocol.LL.share" not in found
     launch, share = found["launch.collective"], found["network.tcp.share"]
     assert (launch.unit, launch.prior, launch.is_share) == ("s", pytest.approx(6.6e-6), False)
     assert share.is_share
-    assert priors_of([launch]) == pytest.approx(np.log(6.6e-6 / launch.value))
-    assert highest_of([share]) == pytest.approx(-np.log(share.value))
+    assert log_priors([launch]) == pytest.approx(np.log(6.6e-6 / launch.value))
+    assert log_upper_bounds([share]) == pytest.approx(-np.log(share.value))
 
 
 @pytest.fixture(scope="module")
 def superbench():
     """The fits to two sources of the public curves that take no time."""
     wanted = ("superbench-a100", "dgx-h100", "snellius")
-    curves = [c for c in read_folder(folder_of(None)) if c.machine.source in wanted and c.machine.nodes == 1]
-    found = list(each_predicted(curves, tell=True))
-    return [errors for errors, _ in found], fits_of([each for _, told in found for each in told], wanted)
+    curves = [
+        c for c in read_folder(resolve_curves_folder(None)) if c.machine.source in wanted and c.machine.nodes == 1
+    ]
+    found = list(predict_curves(curves, tell=True))
+    return [errors for errors, _ in found], fit_constants([each for _, told in found for each in told], wanted)
 
 
 def test_points_of_curves_are_told_as_they_are_predicted(superbench):
@@ -104,7 +115,7 @@ def test_points_of_curves_are_told_as_they_are_predicted(superbench):
 
 def test_parameters_say_who_tells_them(superbench):
     _, fits = superbench
-    found = {each.name: each for each in parameters_of(fits)}
+    found = {each.name: each for each in fitted_parameters(fits)}
     assert set(found["share.nvlink"].fitted_on) == {"superbench-a100", "dgx-h100", "snellius"}
     launch = found["launch.gpu"]
     assert set(launch.fitted_on) == {"superbench-a100", "snellius"}
@@ -119,7 +130,7 @@ def test_parameters_say_who_tells_them(superbench):
 
 def test_left_out_errors_are_worse_than_fitted_ones(superbench):
     curves, fits = superbench
-    left = left_out_of(fits, curves)
+    left = leave_one_out_errors(fits, curves)
     assert (left.overall.curves, left.overall.large.one_voice.sources) == (len(curves), 3)
     assert {(each.kind, each.group.name) for each in left.by_class} >= {("collective", "all_reduce")}
     fitted = np.abs(fits.model.errors(fits.whole))

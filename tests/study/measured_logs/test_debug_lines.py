@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.study.measured_logs.debug_lines import Said
-from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests
+from s2sim.traffic.debug_log import NcclDebugInfo
+from s2sim.traffic.nccl_tests import parse_nccl_tests
 
 from .logs import OF_TODAY
 
@@ -23,7 +23,7 @@ Channel 00/1 : 0[0] -> 3[1] [send] via NET/IB/0/GDRDMA
 
 
 def said(text):
-    found = Said()
+    found = NcclDebugInfo()
     for line in text.splitlines():
         found.note(f" {line}")
     return found

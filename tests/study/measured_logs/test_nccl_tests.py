@@ -7,7 +7,7 @@ import time
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.study.measured_logs.nccl_tests import parse_nccl_tests, read_nccl_tests
+from s2sim.traffic.nccl_tests import parse_nccl_tests, read_nccl_tests
 
 from . import logs
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.study.papers import in_loop
-from s2sim.study.papers.paper import Effort, rebuild
-from s2sim.study.papers.registry import PAPERS
-from s2sim.study.progress import SILENT
+from s2sim.claims import training_outcomes as in_loop
+from s2sim.claims.paper import PAPERS, PaperEffort, rebuild_paper
+from s2sim.experiment.progress import SILENT
 
 DOCS = Path(__file__).parents[3] / "docs"
 # These take a minute each.
@@ -40,7 +39,7 @@ def test_the_page_has_every_paper(script, sections):
 def test_what_needs_no_training_is_as_the_page_says(name, script, sections, monkeypatch):
     """What trains in the loop ends with other last digits on other processors."""
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
-    rebuilt = rebuild(PAPERS.get(name), Effort(quick=True), SILENT)
+    rebuilt = rebuild_paper(PAPERS.get(name), PaperEffort(quick=True), SILENT)
     claims = [claim for claim in rebuilt.claims if claim.rule != in_loop.NEEDS]
     assert claims
     for claim in claims:

@@ -6,16 +6,14 @@ from math import prod
 
 import pytest
 
-from s2sim import run
-from s2sim.study.papers import in_loop
-from s2sim.study.papers.entries import dgc, random_block, sbc
-from s2sim.study.papers.entries.s2_reducer.in_the_loop import in_the_loop
-from s2sim.study.papers.messages import message_bytes, normal_gradient
-from s2sim.study.papers.paper import Effort, rebuild
-from s2sim.study.papers.registry import PAPERS
-from s2sim.study.papers.sweep import sweep
-from s2sim.study.progress import SILENT
-from s2sim.study.spec import RunSpec
+from s2sim.claims import training_outcomes as in_loop
+from s2sim.claims.paper import PAPERS, PaperEffort, rebuild_paper
+from s2sim.claims.papers import dgc, random_block, sbc
+from s2sim.claims.papers.s2_reducer import in_the_loop
+from s2sim.claims.sweep import message_bytes, normal_gradient, sweep
+from s2sim.experiment.progress import SILENT
+from s2sim.experiment.run import run
+from s2sim.experiment.spec import RunSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
@@ -57,7 +55,7 @@ def test_tables_alone_leave_out_dense_layers():
 def test_without_the_extra_torch_claims_of_accuracy_say_so(monkeypatch):
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
     for part in (in_the_loop, random_block._in_the_loop, sbc._in_the_loop, dgc._in_the_loop):
-        claims = part(Effort(quick=True), SILENT).claims
+        claims = part(PaperEffort(quick=True), SILENT).claims
         assert claims
         assert all(claim.judgement == "not testable" and "extra torch" in claim.rule for claim in claims)
 
@@ -67,7 +65,7 @@ def test_without_the_extra_torch_claims_of_accuracy_say_so(monkeypatch):
 def test_what_is_published_of_messages_is_judged(name, monkeypatch):
     """Sizes of real messages: as published where `docs/claims.md` says so, see there for what is not."""
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
-    judged = {claim.text: claim.judgement for claim in rebuild(PAPERS.get(name), Effort(), SILENT).claims}
+    judged = {claim.text: claim.judgement for claim in rebuild_paper(PAPERS.get(name), PaperEffort(), SILENT).claims}
     expected = {
         "random-block": {"random blocks send 43 times less, by all-reduce, and nothing but values": "reproduced"},
         "sbc": {"saves over four orders of magnitude upstream": "reproduced"},

@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 
 import s2sim
-from s2sim.study.papers.grid.count import best_map, filter_table, median_map, table_by
-from s2sim.study.papers.grid.gain import Gain, Where, best_of, wins
-from s2sim.study.papers.grid.recorder import Recorder
+from s2sim.claims.grid import (
+    ClusterSetting,
+    GridRecorder,
+    SettingGain,
+    best_map,
+    best_of,
+    filter_table,
+    median_map,
+    table_by,
+    winning_gains,
+)
 
 REDUCERS = ("dense", "fp16", "topk:density=0.01")
-SLOW = Where("slow", "tcp-10g", ("node.gpus=1", "nic.rate=1Gbps"))
-FAST = Where("fast", "single-switch", gpu="h100")
+SLOW = ClusterSetting("slow", "tcp-10g", ("node.gpus=1", "nic.rate=1Gbps"))
+FAST = ClusterSetting("fast", "single-switch", gpu="h100")
 
 
 def gain(reducer, time_s, where="here", batch=1, error=0.0, rejected=None):
-    return Gain("model", where, reducer, batch, 8, 1.0, time_s, error, rejected)
+    return SettingGain("model", where, reducer, batch, 8, 1.0, time_s, error, rejected)
 
 
 GAINS = (
@@ -28,8 +36,8 @@ GAINS = (
 
 
 def test_wins_are_over_a_margin():
-    assert [each.reducer for each in wins(GAINS, 0.01)] == ["a", "b", "c"]
-    assert [each.reducer for each in wins(GAINS, 0.05)] == ["a", "c"]
+    assert [each.reducer for each in winning_gains(GAINS, 0.01)] == ["a", "b", "c"]
+    assert [each.reducer for each in winning_gains(GAINS, 0.05)] == ["a", "c"]
 
 
 def test_the_best_of_a_setting_is_the_fastest():
@@ -62,7 +70,7 @@ def test_tables_and_maps_keep_the_order():
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 32])
 def test_gains_are_those_of_runs(batch):
-    recorder = Recorder(REDUCERS, 4)
+    recorder = GridRecorder(REDUCERS, 4)
     for where in (SLOW, FAST):
         found = {each.reducer: each for each in recorder.gains("resnet-18", where, batch)}
         result = s2sim.run(
@@ -87,7 +95,7 @@ def test_gains_are_those_of_runs(batch):
 
 
 def test_a_loop_of_the_host_costs_compressors_alone():
-    recorder = Recorder(REDUCERS, 4)
+    recorder = GridRecorder(REDUCERS, 4)
     (plain, *_), (slower, *_) = (recorder.gains("resnet-18", SLOW, 8, host) for host in (None, "300us"))
     assert slower.dense_s == plain.dense_s
     assert slower.time_s > plain.time_s

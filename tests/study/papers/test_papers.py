@@ -10,15 +10,24 @@ from types import ModuleType
 
 import pytest
 
+from s2sim.claims.paper import (
+    PAPERS,
+    Chart,
+    Claim,
+    HeatMap,
+    Line,
+    Paper,
+    PaperEffort,
+    PaperPart,
+    Table,
+    judge_in_range,
+    judge_within,
+    run_papers,
+)
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, UnknownNameError
-from s2sim.report.html.papers import papers_page
-from s2sim.study.papers.claim import Chart, Claim, HeatMap, Line, Table
-from s2sim.study.papers.judge import in_range, within
-from s2sim.study.papers.paper import Effort, Paper, Part
-from s2sim.study.papers.registry import PAPERS
-from s2sim.study.papers.run import run_papers
-from s2sim.study.schema.results import schema_of
+from s2sim.experiment.json_form import schema_of
+from s2sim.report.paper_page import papers_page
 
 CLAIMS = (
     Claim("halves & quarters", "section 1", "2x", "2.1x", "reproduced", "within 15 %", "it adds up"),
@@ -36,11 +45,11 @@ PICTURES = (
 def first(effort, progress):
     progress.start(1, "first part")
     rows = ((f"quick: {effort.quick}", "12"),)
-    return Part(CLAIMS[:2], (Table("Numbers", ("what", "how many"), rows),), PICTURES, setup=("first part ran",))
+    return PaperPart(CLAIMS[:2], (Table("Numbers", ("what", "how many"), rows),), PICTURES, setup=("first part ran",))
 
 
 def second(_effort, _progress):
-    return Part(CLAIMS[2:], assumed=("nothing",))
+    return PaperPart(CLAIMS[2:], assumed=("nothing",))
 
 
 def stopped(_effort, _progress):
@@ -145,10 +154,10 @@ def test_names_are_asked_for():
 
 
 def test_rules():
-    assert within(1.6, 1.8) == within(2.0, 1.8) == "reproduced"
-    assert within(1.5, 1.8) == within(2.1, 1.8) == "not reproduced"
-    assert in_range([0.5, 3.0], 1.8) == in_range([1.6], 1.8) == "reproduced"
-    assert in_range([2.2, 3.0], 1.8) == "not reproduced"
+    assert judge_within(1.6, 1.8) == judge_within(2.0, 1.8) == "reproduced"
+    assert judge_within(1.5, 1.8) == judge_within(2.1, 1.8) == "not reproduced"
+    assert judge_in_range([0.5, 3.0], 1.8) == judge_in_range([1.6], 1.8) == "reproduced"
+    assert judge_in_range([2.2, 3.0], 1.8) == "not reproduced"
 
 
 def test_every_paper_says_what_it_claims_and_where():
@@ -161,7 +170,7 @@ def test_every_paper_says_what_it_claims_and_where():
 
 @pytest.mark.usefixtures("made_up_papers")
 def test_an_answer_shows_itself():
-    result = run_papers(["whole"], Effort())
+    result = run_papers(["whole"], PaperEffort())
     assert "not reproduced" in repr(result)
     assert "encoding takes time" in result._repr_html_()
     assert papers_page(result) == papers_page(result)

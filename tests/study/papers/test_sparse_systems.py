@@ -6,9 +6,9 @@ from math import log2, prod
 
 import pytest
 
-from s2sim.study.papers.entries import does_it_pay, gtopk, ok_topk, omnireduce, powersgd, spardl, topka2a
-from s2sim.study.papers.paper import Effort, rebuild
-from s2sim.study.progress import SILENT
+from s2sim.claims.paper import PaperEffort, rebuild_paper
+from s2sim.claims.papers import does_it_pay, gtopk, ok_topk, omnireduce, powersgd, spardl, topka2a
+from s2sim.experiment.progress import SILENT
 
 JUDGED = {
     gtopk.PAPER: (4, 5, 0),
@@ -39,7 +39,7 @@ def test_spardl_sends_four_words_an_element_in_twice_the_logarithm_of_rounds(ran
 
 @pytest.mark.parametrize("skewed", [False, True])
 def test_ok_topk_sends_less_than_six_words_an_element(skewed):
-    assert ok_topk.LEAST_WORDS < ok_topk.words_sent("ok-topk", 16, skewed=skewed) < ok_topk.MOST_WORDS
+    assert ok_topk.MIN_WORDS < ok_topk.words_sent("ok-topk", 16, skewed=skewed) < ok_topk.MAX_WORDS
     assert ok_topk.words_sent("topk", 16, skewed=skewed) == pytest.approx(2 * 16)
 
 
@@ -59,14 +59,14 @@ def test_published_figures_stand_in_falling_order():
 
 
 def test_the_share_of_wins_is_twice_the_published_one():
-    assert pytest.approx(2 * 6 / 200) == does_it_pay.MOST_SHARE
+    assert pytest.approx(2 * 6 / 200) == does_it_pay.MAX_SHARE
     assert {place.name for place in does_it_pay.PLACES} > set(does_it_pay._DATA_CENTRE)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", JUDGED, ids=lambda paper: paper.name)
 def test_whole_entries(paper):
-    found = rebuild(paper, Effort(quick=True), SILENT)
+    found = rebuild_paper(paper, PaperEffort(quick=True), SILENT)
     words = [claim.judgement for claim in found.claims]
     assert tuple(map(words.count, ("reproduced", "not reproduced", "not testable"))) == JUDGED[paper]
     assert all(claim.source and claim.rule and claim.why for claim in found.claims)
@@ -76,7 +76,7 @@ def test_whole_entries(paper):
 @pytest.mark.slow
 def test_does_it_pay_over_clusters(monkeypatch):
     monkeypatch.setattr(does_it_pay, "_MODELS", does_it_pay._MODELS[:1])
-    part = does_it_pay._over_clusters(Effort(quick=True), SILENT)
+    part = does_it_pay._over_clusters(PaperEffort(quick=True), SILENT)
     best, middle, chart = part.pictures
     assert best.columns == middle.columns == tuple(place.name for place in does_it_pay.PLACES)
     assert len(best.rows) == 3

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.testbed.network.layout import Layout, address
-from s2sim.testbed.network.shaping import FRAME_BYTES, MTU_BYTES, SEGMENT_BYTES, shaping_of
+from s2sim.testbed.layout import FRAME_BYTES, MTU_BYTES, SEGMENT_BYTES, NetworkLayout, address, choose_shaping
 
 TRANSFER = Path(__file__).with_name("transfer.py")
 RATE_BPS = 2.5e6
@@ -20,8 +19,8 @@ SIZE = 500_000
 LATE_S = 60.0
 BUILD = """
 from math import inf
-from s2sim.testbed.network.layout import Layout
-from s2sim.testbed.network.build import build
+from s2sim.testbed.layout import Layout
+from s2sim.testbed.network import build
 build({})
 """
 
@@ -91,8 +90,8 @@ def retransmitted(apart, layout):
     return total
 
 
-FLAT = Layout("a", 4, 4, RATE_BPS)
-JOINED = Layout("a", 6, 3, math.inf, RATE_BPS)
+FLAT = NetworkLayout("a", 4, 4, RATE_BPS)
+JOINED = NetworkLayout("a", 6, 3, math.inf, RATE_BPS)
 
 
 @pytest.mark.slow
@@ -111,7 +110,7 @@ def test_the_busiest_link_keeps_its_rate_and_nothing_is_lost(apart, moved, layou
     # Headers of full segments, and little for what opens and closes connections or does not fill a segment.
     least = len(pairs) * SIZE * FRAME_BYTES / SEGMENT_BYTES
     assert least <= counted <= 1.01 * least
-    burst = shaping_of(layout.workers, RATE_BPS).burst_bytes(RATE_BPS)
+    burst = choose_shaping(layout.workers, RATE_BPS).burst_bytes(RATE_BPS)
     # No bucket gives more, ever.
     assert (least - burst) / RATE_BPS <= seconds <= LATE_S
     assert sum(queue["drops"] for queue in queues.values()) == 0

@@ -26,8 +26,8 @@ EXAMPLES = [
     "s2sim testbed down",
     "s2sim testbed down --all",
 ]
-BUILD = "from s2sim.testbed.network.layout import Layout; from s2sim.testbed.network.build import build, temporary\n"
-FOUND = "from s2sim.testbed.network.existing import found; print(found())"
+BUILD = "from s2sim.testbed.layout import Layout; from s2sim.testbed.network import build, temporary\n"
+FOUND = "from s2sim.testbed.network import found; print(found())"
 
 
 def wait_for(condition):
@@ -158,7 +158,7 @@ def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
 def test_what_fails_midway_is_undone(apart):
     # The address plan has no such worker, so that the last lines of making it fail.
     program = (
-        f"{BUILD}from s2sim.testbed.network import commands\n"
+        f"{BUILD}from s2sim.testbed import commands\n"
         "commands.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
         "build(Layout('a', 3, 3))"
     )

@@ -1,0 +1,54 @@
+"""Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
+
+``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``run_flows`` any traffic;
+``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported when first
+used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import S2SimError, S2SimWarning, suggest_nearest
+
+if TYPE_CHECKING:
+    from s2sim.experiment.run import run
+    from s2sim.experiment.spec import RunSpec
+    from s2sim.reducers.run import reduce_once, reduce_steps
+    from s2sim.traffic.collective_run import run_collective
+    from s2sim.traffic.flows import run_flows
+
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "RunSpec",
+    "S2SimError",
+    "S2SimWarning",
+    "__version__",
+    "reduce_once",
+    "reduce_steps",
+    "run",
+    "run_collective",
+    "run_flows",
+]
+
+_HOMES = {
+    "RunSpec": "s2sim.experiment.spec",
+    "reduce_once": "s2sim.reducers.run",
+    "reduce_steps": "s2sim.reducers.run",
+    "run": "s2sim.experiment.run",
+    "run_collective": "s2sim.traffic.collective_run",
+    "run_flows": "s2sim.traffic.flows",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 's2sim' has no attribute {name!r}{suggest_nearest(name, __all__)}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""Published claims, rebuilt and judged."""

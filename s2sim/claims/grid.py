@@ -1,0 +1,287 @@
+"""Reducers recorded once on a model's gradients, and replayed on every cluster and with every mini-batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from s2sim.claims.paper import HeatMap, Table
+from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import S2SimWarning
+from s2sim.experiment.choice import rejected
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.predict import make_row
+from s2sim.experiment.record import RecordedReducer, baseline_of
+from s2sim.experiment.run import resolve_checked
+from s2sim.experiment.scaled_buckets import record_buckets
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.spec import RunSpec
+from s2sim.simulation.bucketing.policy import Bucket
+from s2sim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSetting:
+    """A cluster by a short name, as a `RunSpec` has it."""
+
+    name: str  # For people
+    topology: str  # Name of a shipped topology
+    overrides: tuple[str, ...] = ()  # ``field=value`` on its fields
+    gpu: str | None = None  # Name in the hardware catalogue; None for the topology's
+
+
+@dataclass(frozen=True, slots=True)
+class SettingGain:
+    """One reducer in one setting: a model, a mini-batch, a cluster and a number of workers."""
+
+    # model, where, reducer: Names of the profile and the cluster, and the option string.
+    model: str
+    cluster: str
+    reducer: str
+    # batch, workers: Samples of one GPU's mini-batch, and ranks.
+    batch: int
+    workers: int
+    # dense_s, time_s: Of an iteration with dense and with this reducer.
+    dense_s: float
+    time_s: float
+    error: float | None  # Relative L2 error of the first step; None where it is not defined
+    rejected: str | None  # Why this error cannot be trusted, as verdicts of runs say it; None where it can
+
+    @property
+    def speedup(self) -> float:
+        """How many iterations fit into one of dense."""
+        return self.dense_s / self.time_s
+
+    @property
+    def setting(self) -> tuple[str, int, str, int]:
+        """What it was measured in, whatever the reducer."""
+        return (self.model, self.batch, self.cluster, self.workers)
+
+    def trusted(self, max_error: float | None = None) -> bool:
+        """Return whether its error can be trusted and is at most so large."""
+        if self.rejected is not None:
+            return False
+        return max_error is None or (self.error is not None and self.error <= max_error)
+
+
+def winning_gains(gains: Iterable[SettingGain], margin: float) -> list[SettingGain]:
+    """Return those that make an iteration faster by more than a share of dense's speed.
+
+    >>> one = SettingGain("m", "here", "fp16", 1, 8, dense_s=1.04, time_s=1.0, error=0.0, rejected=None)
+    >>> len(winning_gains([one], 0.01)), len(winning_gains([one], 0.05))
+    (1, 0)
+    """
+    return [gain for gain in gains if gain.speedup > 1 + margin]
+
+
+def best_of(gains: Iterable[SettingGain]) -> dict[tuple[str, int, str, int], SettingGain]:
+    """Return the fastest reducer of each setting."""
+    found: dict[tuple[str, int, str, int], SettingGain] = {}
+    for gain in gains:
+        if gain.setting not in found or gain.speedup > found[gain.setting].speedup:
+            found[gain.setting] = gain
+    return found
+
+
+MARGINS = (0.01, 0.05, 0.2)
+"""By how much a reducer has to be faster than dense to win: a hundredth is the least that anyone would notice."""
+
+FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
+"""Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
+
+
+def share_text(found: int, of: int) -> str:
+    """Return a count and its share.
+
+    >>> share_text(6, 200)
+    '6 of 200 (3%)'
+    """
+    return f"{found} of {of} ({found / of:.0%})" if of else "0 of 0"
+
+
+def filter_table(gains: Sequence[SettingGain]) -> Table:
+    """Return how many set-ups win, and in how many settings anything does, by the error that is allowed."""
+    settings = {gain.setting for gain in gains}
+    rows = [_filter_row("whatever the error", list(gains), len(gains), len(settings))]
+    for limit in FILTERS:
+        left = [gain for gain in gains if gain.trusted(limit)]
+        title = "errors that verdicts trust" if limit is None else f"error at most {limit:g}"
+        rows.append(_filter_row(title, left, len(gains), len(settings)))
+    titles = (f"over {margin:.0%}" for margin in MARGINS)
+    columns = (
+        "allowed",
+        *(f"set-ups that win {title}" for title in titles),
+        f"settings where one wins over {MARGINS[0]:.0%}",
+    )
+    return Table("What the error that is allowed does to the count", columns, tuple(rows))
+
+
+def _filter_row(title: str, left: Sequence[SettingGain], setups: int, settings: int) -> tuple[str, ...]:
+    counts = (share_text(len(winning_gains(left, margin)), setups) for margin in MARGINS)
+    somewhere = {gain.setting for gain in winning_gains(left, MARGINS[0])}
+    return (title, *counts, share_text(len(somewhere), settings))
+
+
+def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[SettingGain]) -> Table:
+    """Return how often set-ups win and what they gain, by something of theirs, in the order in which it comes."""
+    rows = []
+    for name in dict.fromkeys(map(key, gains)):
+        own = [gain for gain in gains if key(gain) == name]
+        speedups = [gain.speedup for gain in own]
+        rows.append(
+            (
+                name,
+                *(share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS),
+                f"{median(speedups):.2f}x",
+                f"{max(speedups):.2f}x",
+            )
+        )
+    columns = (what, *(f"win over {margin:.0%}" for margin in MARGINS), "median", "best")
+    return Table(f"Set-ups that win, by {what}", columns, tuple(rows))
+
+
+def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
+    """Return the speed-up of the fastest reducer: a row a model and mini-batch, a column a cluster."""
+    best = best_of(gains)
+    rows = list(dict.fromkeys((gain.model, gain.batch) for gain in gains))
+    columns = list(dict.fromkeys(gain.cluster for gain in gains))
+    found = {(model, batch, where): gain.speedup for (model, batch, where, _), gain in best.items()}
+    return HeatMap(
+        title,
+        tuple(columns),
+        tuple(f"{model}, batch {batch}" for model, batch in rows),
+        tuple(tuple(found.get((model, batch, where)) for where in columns) for model, batch in rows),
+    )
+
+
+def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
+    """Return the median speed-up of each reducer over models and mini-batches: a column a cluster."""
+    rows = list(dict.fromkeys(gain.reducer for gain in gains))
+    columns = list(dict.fromkeys(gain.cluster for gain in gains))
+
+    def value(reducer: str, where: str) -> float | None:
+        own = [gain.speedup for gain in gains if gain.reducer == reducer and gain.cluster == where]
+        return median(own) if own else None
+
+    return HeatMap(
+        title,
+        tuple(columns),
+        tuple(rows),
+        tuple(tuple(value(reducer, where) for where in columns) for reducer in rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedModel:
+    """What reducers do with a model's buckets, and by option string why an error cannot be trusted."""
+
+    buckets: tuple[Bucket, ...]
+    recorded: list[RecordedReducer]
+    rejected: dict[str, str | None]
+
+
+@dataclass(slots=True)
+class GridRecorder:
+    """Runs reducers on the gradients of models, each once for all clusters on which they leave in the same buckets."""
+
+    reducers: tuple[str, ...]  # Option strings, ``dense`` among them
+    workers: int  # Ranks
+    discipline: str = "ddp"  # What leaves together, and when
+
+    _known: dict[str, _RecordedModel] = field(default_factory=dict, init=False, repr=False)
+    _ways: dict[ClusterSetting, RouteTable] = field(default_factory=dict, init=False, repr=False)
+    _timers: dict[tuple[ClusterSetting, str | None], Timer] = field(default_factory=dict, init=False, repr=False)
+
+    def gains(
+        self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
+    ) -> list[SettingGain]:
+        """Return what each reducer but dense gains in iterations of a model's profile on a cluster.
+
+        Parameters
+        ----------
+        model : str
+            Name of the profile.
+        where : Where
+            The cluster.
+        batch : int or None
+            Samples of one GPU's mini-batch; None for the profile's.
+        host_loop : str or None
+            What a loop of the host takes for each tensor of a bucket, before encode and before decode. Of dense, which
+            has no codec, it is 0.
+        """
+        scenario = resolve_checked(
+            RunSpec(
+                where.topology,
+                overrides=where.overrides,
+                workers=(self.workers,),
+                reducers=self.reducers,
+                gpu=where.gpu,
+                profile=model,
+                batch=batch,
+                discipline=self.discipline,
+                host_loop=host_loop,
+            )
+        )
+        assert scenario.training is not None
+        timer = self._timer(where, scenario, None).with_profile(scenario.library.profile)
+        buckets = scenario.training.buckets(timer, scenario.dtype)
+        known = self._known.get(model)
+        if known is None or known.buckets != buckets:
+            known = self._known[model] = self._record(where, scenario, buckets)
+        times_s = {
+            item.option_string: self._executed(item, where, scenario).compared_ps / PS_PER_S for item in known.recorded
+        }
+        dense = baseline_of(known.recorded)
+        return [
+            SettingGain(
+                model,
+                where.name,
+                item.option_string,
+                scenario.training.profile.batch,
+                self.workers,
+                times_s[dense.option_string],
+                times_s[item.option_string],
+                item.errors.whole.relative_l2,
+                known.rejected[item.option_string],
+            )
+            for item in known.recorded
+            if item is not dense
+        ]
+
+    def _record(self, where: ClusterSetting, scenario: ReducerScenario, buckets: tuple[Bucket, ...]) -> _RecordedModel:
+        training = scenario.training
+        assert training is not None
+        gradients = [scenario.trace.gradient(0, rank) for rank in range(self.workers)]
+        with warnings.catch_warnings():
+            # That one has nothing to do for some model is for whoever chose both; here every one meets every model.
+            warnings.simplefilter("ignore", S2SimWarning)
+            recorded, _ = record_buckets(
+                scenario.reducers,
+                gradients,
+                training.profile.tensors,
+                buckets,
+                seed=scenario.seed,
+                model=training.model,
+            )
+        dense = self._executed(baseline_of(recorded), where, scenario)
+        why_not = {}
+        for item in recorded:
+            row = make_row(item, self._executed(item, where, scenario), dense, thorough=False)
+            why_not[item.option_string] = rejected(row, None)
+        return _RecordedModel(buckets, recorded, why_not)
+
+    def _executed(self, item: RecordedReducer, where: ClusterSetting, scenario: ReducerScenario) -> ExecutedRecording:
+        algorithm = item.reducer.runs_by
+        timer = self._timer(where, scenario, algorithm)
+        return ExecutedRecording(item.recording, scenario.running(algorithm), timer, item.exchange)
+
+    def _timer(self, where: ClusterSetting, scenario: ReducerScenario, algorithm: str | None) -> Timer:
+        """Return what times collectives on a cluster, which remembers those that it has timed."""
+        if where not in self._ways:
+            self._ways[where] = scenario.route_table(self.workers)
+        if (where, algorithm) not in self._timers:
+            self._timers[where, algorithm] = scenario.running(algorithm).timer(self.workers, self._ways[where])
+        return self._timers[where, algorithm]

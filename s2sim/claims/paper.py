@@ -1,0 +1,338 @@
+"""A paper to rebuild: its set-up, and the parts that each compute some of its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar, Literal
+
+from s2sim.errors import OptionError
+from s2sim.experiment.json_form import JsonForm, ResultForm
+from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
+from s2sim.provenance import run_record
+from s2sim.registry import Registry
+from s2sim.units import format_number_of
+
+ClaimJudgement = Literal["reproduced", "not reproduced", "not testable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(JsonForm):
+    """One published claim, judged.
+
+    Attributes
+    ----------
+    text : str
+        What is claimed, in plain words.
+    source : str
+        Where it stands: the section, table or abstract.
+    published : str
+        The figure as published; a dash for words alone.
+    ours : str
+        What came out here, computed when it was asked for; a dash where nothing could be.
+    judgement : {"reproduced", "not reproduced", "not testable"}
+        By ``rule`` alone.
+    rule : str
+        When the claim counts as reproduced; for what cannot be tested, what is missing.
+    why : str
+        What explains the result.
+    """
+
+    text: str
+    source: str
+    published: str
+    ours: str
+    judgement: ClaimJudgement
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table(JsonForm):
+    """Numbers behind claims, as texts with their units; the first column names the row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line(JsonForm):
+    """One line of a chart; ``low`` and ``high`` bound what lies around ``y``, or are empty."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chart(JsonForm):
+    """Lines over one axis; ``x`` and ``y`` name the axes with their units."""
+
+    title: str
+    x: str
+    y: str
+    lines: tuple[Line, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap(JsonForm):
+    """Figures of named rows and columns, coloured around ``middle``; None where there is none."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    middle: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt(JsonForm):
+    """What came of one paper.
+
+    Attributes
+    ----------
+    name, title, source : str
+        Its name here, its title, and who published it where.
+    setup : tuple of str
+        What was computed, a line each.
+    assumed : tuple of str
+        What is not known and was assumed, a line each.
+    claims : tuple of Claim
+        Each claim with its judgement.
+    tables : tuple of Table
+        Numbers behind them.
+    pictures : tuple of Chart or HeatMap
+        What a page draws.
+    complete : bool
+        Whether nobody interrupted it.
+    """
+
+    name: str
+    title: str
+    source: str
+    setup: tuple[str, ...]
+    assumed: tuple[str, ...]
+    claims: tuple[Claim, ...]
+    tables: tuple[Table, ...]
+    pictures: tuple[Chart | HeatMap, ...] = ()
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PapersResult(ResultForm):
+    """What `s2sim paper` returns.
+
+    Attributes
+    ----------
+    quick : bool
+        Whether the short form was asked for.
+    papers : tuple of Rebuilt
+        One a paper, in the order asked for.
+    provenance : dict
+        The run record.
+    notes : tuple of str
+        What a reader must know to read the judgements rightly.
+    """
+
+    answers: ClassVar[str] = "paper"
+
+    headline: str
+    quick: bool
+    papers: tuple[Rebuilt, ...]
+    provenance: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody interrupted it."""
+        return INTERRUPTED_NOTE not in self.notes
+
+
+SHARE = 0.15
+"""How far from a published figure one counts as the same."""
+
+WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
+IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
+
+
+def judge_condition(condition: bool) -> ClaimJudgement:
+    """Return the judgement on a claim whose rule is met or not.
+
+    >>> judge_condition(True)
+    'reproduced'
+    """
+    return "reproduced" if condition else "not reproduced"
+
+
+def judge_conditions(conditions: Iterable[bool]) -> ClaimJudgement:
+    """Return the judgement on a claim whose rule is met or not with each value that something unknown may have.
+
+    >>> judge_conditions([True, True]), judge_conditions([False, False]), judge_conditions([True, False])
+    ('reproduced', 'not reproduced', 'not testable')
+    """
+    found = set(conditions)
+    return "not testable" if len(found) > 1 else judge_condition(True in found)
+
+
+def judge_within(ours: float, published: float, share: float = SHARE) -> ClaimJudgement:
+    """Return the judgement by `WITHIN`.
+
+    >>> judge_within(1.9, 1.8), judge_within(2.5, 1.8)
+    ('reproduced', 'not reproduced')
+    """
+    return judge_condition(abs(ours - published) <= share * abs(published))
+
+
+def figure_claim(
+    text: str, source: str, published: float, ours: float, why: str, *, form: str, published_form: str | None = None
+) -> Claim:
+    """Return a claim of one figure, judged by `WITHIN`.
+
+    ``form`` is the format of our figure, such as ``{:.1f} ms``, and of the published one without ``published_form``.
+    """
+    theirs = (published_form or form).format(published)
+    return Claim(text, source, theirs, form.format(ours), judge_within(ours, published), WITHIN, why)
+
+
+def not_testable(text: str, source: str, needs: str, why: str, *, published: str = "-", ours: str = "-") -> Claim:
+    """Return a claim that nothing here can judge: ``needs`` says what is missing."""
+    return Claim(text, source, published, ours, "not testable", needs, why)
+
+
+def judge_in_range(ours: Iterable[float], published: float, share: float = SHARE) -> ClaimJudgement:
+    """Return the judgement by `IN_RANGE`, of what several settings came to.
+
+    >>> judge_in_range([1.2, 1.7], 1.8), judge_in_range([1.2, 1.5], 1.8)
+    ('reproduced', 'not reproduced')
+    """
+    values = list(ours)
+    room = share * abs(published)
+    return judge_condition(min(values) - room <= published <= max(values) + room)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperEffort:
+    """How much time may be spent: ``quick`` is half a minute a paper, else what sharper figures need."""
+
+    quick: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PaperPart:
+    """What one part of a paper came to: claims judged, the numbers behind them, pictures, and its set-up."""
+
+    claims: tuple[Claim, ...] = ()
+    tables: tuple[Table, ...] = ()
+    pictures: tuple[Chart | HeatMap, ...] = ()
+    setup: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A published paper with claims that can be rebuilt."""
+
+    name: str  # By which `s2sim paper` knows it
+    # title, source: As published, and who published it where.
+    title: str
+    source: str
+    claimed: str  # Its claims in one line
+    # setup, assumed: What all parts share: what is computed, and what is not known and assumed.
+    setup: tuple[str, ...]
+    assumed: tuple[str, ...]
+    # Each from an `PaperEffort` and a `ProgressWatcher` to a `PaperPart`; what is finished when somebody interrupts is kept.
+    parts: tuple[Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
+
+
+def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) -> Rebuilt:
+    """Return what comes of a paper; after Ctrl-C that of the parts that are finished."""
+    done: list[PaperPart] = []
+    try:
+        for part in paper.parts:
+            done.append(part(effort, progress))
+            progress.stop()
+    except KeyboardInterrupt:
+        progress.stop()
+    return Rebuilt(
+        paper.name,
+        paper.title,
+        paper.source,
+        (*paper.setup, *chain.from_iterable(part.setup for part in done)),
+        (*paper.assumed, *chain.from_iterable(part.assumed for part in done)),
+        tuple(chain.from_iterable(part.claims for part in done)),
+        tuple(chain.from_iterable(part.tables for part in done)),
+        tuple(chain.from_iterable(part.pictures for part in done)),
+        complete=len(done) == len(paper.parts),
+    )
+
+
+PAPERS = Registry(
+    "paper",
+    "s2sim.papers",
+    {
+        "s2-reducer": "s2sim.claims.papers.s2_reducer:PAPER",
+        "does-it-pay": "s2sim.claims.papers.does_it_pay:PAPER",
+        "deepreduce": "s2sim.claims.papers.deepreduce:PAPER",
+        "dgc": "s2sim.claims.papers.dgc:PAPER",
+        "gtopk": "s2sim.claims.papers.gtopk:PAPER",
+        "ok-topk": "s2sim.claims.papers.ok_topk:PAPER",
+        "omnireduce": "s2sim.claims.papers.omnireduce:PAPER",
+        "powersgd": "s2sim.claims.papers.powersgd:PAPER",
+        "random-block": "s2sim.claims.papers.random_block:PAPER",
+        "sbc": "s2sim.claims.papers.sbc:PAPER",
+        "spardl": "s2sim.claims.papers.spardl:PAPER",
+        "topka2a": "s2sim.claims.papers.topka2a:PAPER",
+    },
+)
+"""Names, and the `Paper` that each stands for."""
+
+
+def run_papers(
+    names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
+) -> PapersResult:
+    """Return what comes of some papers; after Ctrl-C that of what is finished.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no paper of a name.
+    OptionError
+        Where no name was given, or one twice.
+    """
+    if not names:
+        raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"{name} stands twice: name each paper once")
+    papers: list[Paper] = [PAPERS.get(name) for name in names]
+    effort = effort or PaperEffort()
+    found: list[Rebuilt] = []
+    for paper in papers:
+        found.append(rebuild_paper(paper, effort, progress))
+        if not found[-1].complete:
+            break
+    complete = len(found) == len(papers) and found[-1].complete
+    claims = [claim for paper in found for claim in paper.claims]
+    counts = {word: sum(claim.judgement == word for claim in claims) for word in _JUDGEMENTS}
+    judged = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return PapersResult(
+        headline=f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}: {judged or 'none judged'}",
+        quick=effort.quick,
+        papers=tuple(found),
+        provenance=run_record(
+            spec={"papers": list(names), "quick": effort.quick},
+            inputs={paper.name: {"source": paper.source} for paper in papers},
+            measured=["values, errors and bytes: reducers ran on real arrays", "losses: models were trained"],
+            assumed=["times: scripts replayed on simulated clusters"],
+        ),
+        notes=() if complete else (INTERRUPTED_NOTE,),
+    )
+
+
+_JUDGEMENTS = ("reproduced", "not reproduced", "not testable")

@@ -1,0 +1,1 @@
+"""One paper a file, with the claims that it makes."""

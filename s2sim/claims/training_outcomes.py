@@ -1,0 +1,252 @@
+"""Reducers in the loop of real training, as claims of accuracy need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from s2sim.claims.paper import (
+    Chart,
+    Claim,
+    ClaimJudgement,
+    Line,
+    PaperEffort,
+    PaperPart,
+    Table,
+    judge_condition,
+    not_testable,
+)
+from s2sim.experiment.progress import ProgressWatcher
+from s2sim.training.curve import Curve, Interval, t_interval
+from s2sim.training.result import TrainResult, TrainRow
+from s2sim.units import format_bytes, format_number_of
+
+NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
+_TOPOLOGY = "tcp-10g"
+DENSE = "dense"
+
+SAME_POINTS = 1
+"""Points of accuracy that count as none: one of the 180 digits that a small network is held to is 0.6 of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingComparison:
+    """A training to compare reducers by."""
+
+    model: str  # Option string of a model that `s2sim train` has
+    reducers: Mapping[str, str]  # Option strings by what they are called; ``dense`` is added
+    # workers, steps, seeds: As `s2sim.training.spec.TrainSpec` has them.
+    workers: int
+    steps: int
+    seeds: int
+    reads_text: bool = False  # Whether the model learns from text: the help texts that come with Python
+
+    @classmethod
+    def small(
+        cls, effort: PaperEffort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
+    ) -> TrainingComparison:
+        """Return a training of 4 ranks: quick with the fewer steps and 2 seeds, else with more and 5."""
+        quick = effort.quick
+        return cls(model, reducers, workers=4, steps=steps[0] if quick else steps[1], seeds=2 if quick else 5)
+
+    @property
+    def line(self) -> str:
+        """What is trained, in words."""
+        text = ", on the help texts that come with Python" if self.reads_text else ""
+        return (
+            f"in the loop: {self.model} of s2sim train{text}, {self.workers} ranks, {self.steps} steps, "
+            f"{self.seeds} seeds, error feedback where a reducer needs it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOutcome:
+    """What a training came to, by what its reducers are called."""
+
+    loop: TrainingComparison
+    trained: TrainResult
+
+    def row(self, name: str) -> TrainRow:
+        """Return what is known of a reducer over all seeds."""
+        option = self.loop.reducers.get(name, DENSE)
+        return next(row for row in self.trained.rows if row.reducer == option)
+
+    def curves(self, name: str) -> list[Curve]:
+        """Return the curves of a reducer, one a seed."""
+        option = self.loop.reducers.get(name, DENSE)
+        return [curve for curve in self.trained.curves if curve.reducer == option]
+
+    def table(self) -> Table:
+        """Return loss, accuracy and bytes of all reducers, with intervals over seeds."""
+        rows = []
+        for name in (DENSE, *self.loop.reducers):
+            row = self.row(name)
+            rows.append(
+                (
+                    name,
+                    _claim_interval_text(row.loss, "{:.3f}") if not row.stopped else "diverges",
+                    _claim_interval_text(row.accuracy, "{:.1%}") if not row.stopped else "-",
+                    format_bytes(row.step_bytes.mean),
+                    f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x",
+                )
+            )
+        columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
+        return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
+
+    def chart(self) -> Chart:
+        """Return the loss on held-out data over steps, with least and most over seeds; without what diverges."""
+        lines = []
+        for name in (DENSE, *self.loop.reducers):
+            if self.row(name).stopped:
+                continue
+            curves = self.curves(name)
+            long = min(len(curve.iterations) for curve in curves)
+            losses = np.array([curve.eval_loss[:long] for curve in curves])
+            lines.append(
+                Line(
+                    name,
+                    tuple(curves[0].iterations[:long].tolist()),
+                    tuple(losses.mean(axis=0).tolist()),
+                    tuple(losses.min(axis=0).tolist()),
+                    tuple(losses.max(axis=0).tolist()),
+                )
+            )
+        title = f"Loss on held-out data, {self.loop.model}: mean, least and most over {self.loop.seeds} seeds"
+        return Chart(title, "step", "loss", tuple(lines), log_y=True)
+
+    def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
+        """Return the points of accuracy below another after the last step, seed by seed; None where it diverges."""
+        if self.row(name).stopped or self.row(against).stopped:
+            return None
+        pairs = zip(self.curves(name), self.curves(against), strict=True)
+        return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
+
+    def loss_above(self, name: str) -> float | None:
+        """Return by which share the loss is above dense's after the last step, mean over seeds; None if it diverges."""
+        own, dense = self.row(name).loss, self.row(DENSE).loss
+        return None if own is None or dense is None else own.mean / dense.mean - 1
+
+
+def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> TrainingOutcome | None:
+    """Return what a training comes to; None where the extra torch is missing."""
+    if find_spec("torch") is None or find_spec("sklearn") is None:
+        return None
+    from s2sim.training.run import train
+    from s2sim.training.spec import TrainSpec
+
+    spec = TrainSpec.of(
+        _TOPOLOGY,
+        model=loop.model,
+        reducers=(DENSE, *loop.reducers.values()),
+        workers=loop.workers,
+        steps=loop.steps,
+        seeds=loop.seeds,
+        text=(_help_texts(),) if loop.reads_text else (),
+        evaluate_every=max(1, loop.steps // 10),
+    )
+    trained = train(spec, progress)
+    if not trained.complete:
+        raise KeyboardInterrupt
+    return TrainingOutcome(loop, trained)
+
+
+def loop_part(
+    loop: TrainingComparison,
+    progress: ProgressWatcher,
+    untrained: Iterable[tuple[str, str, str]],
+    judge: Callable[[TrainingOutcome], Iterable[Claim]],
+) -> PaperPart:
+    """Train, and return the claims that are judged by it, with table and chart.
+
+    ``untrained`` are texts, sources and published figures of the claims for where the extra torch is missing.
+    """
+    found = run_training(loop, progress)
+    if found is None:
+        why = "models are trained with PyTorch"
+        return PaperPart(
+            tuple(not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained)
+        )
+    return PaperPart(tuple(judge(found)), (found.table(),), (found.chart(),), setup=(loop.line,))
+
+
+def accuracy_claim(
+    found: TrainingOutcome, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
+) -> Claim:
+    """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
+    lost = found.points_lost(name, against)
+    stopped = found.row(name).stopped
+    return Claim(
+        text,
+        source,
+        published,
+        "diverges" if lost is None else _points_text(lost),
+        "not reproduced" if lost is None else judge_loss(lost, most_points),
+        f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of {against}, mean of "
+        f"{found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
+        stopped[0] if stopped else _paired_interval(found, name, against),
+    )
+
+
+def judge_loss(lost: Interval, most: float) -> ClaimJudgement:
+    """Return the judgement on a loss that may be at most so large: too few seeds may be unable to tell.
+
+    >>> judge_loss(Interval(0.5, -1.0, 2.0, 3), 1.0), judge_loss(Interval(1.5, 0.5, 2.5, 3), 1.0)
+    ('reproduced', 'not testable')
+    >>> judge_loss(Interval(1.5, 1.2, 1.8, 3), 1.0)
+    'not reproduced'
+    """
+    if lost.mean <= most:
+        return "reproduced"
+    return "not testable" if lost.low is not None and lost.low <= most else "not reproduced"
+
+
+def _points_text(lost: Interval) -> str:
+    between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
+    return f"{-lost.mean:+.1f} points{between}"
+
+
+def loss_claim(
+    found: TrainingOutcome, name: str, most_share: float, text: str, source: str, published: str, why: str
+) -> Claim:
+    """Return the judgement by how far a reducer's loss is above dense's."""
+    above = found.loss_above(name)
+    stopped = found.row(name).stopped
+    return Claim(
+        text,
+        source,
+        published,
+        "diverges" if above is None else f"loss {1 + above:.3f} times dense's",
+        judge_condition(above is not None and above <= most_share),
+        f"reproduced where the loss on held-out data is at most {most_share:.0%} above dense's, mean over "
+        f"{found.loop.seeds} seeds",
+        f"{stopped[0]}; {why}" if stopped else why,
+    )
+
+
+def _paired_interval(found: TrainingOutcome, name: str, against: str) -> str:
+    own, other = found.row(name), found.row(against)
+    fewer = other.step_bytes.mean / own.step_bytes.mean
+    return (
+        f"{_claim_interval_text(own.accuracy, '{:.1%}')} against {_claim_interval_text(other.accuracy, '{:.1%}')} of "
+        f"{found.trained.score}, at {fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step; small models "
+        "forgive more than large ones"
+    )
+
+
+def _claim_interval_text(interval: Interval | None, form: str) -> str:
+    if interval is None:
+        return "-"
+    mean = form.format(interval.mean)
+    if interval.low is None or interval.high is None:
+        return mean
+    return f"{mean} ({form.format(interval.low)} to {form.format(interval.high)})"
+
+
+def _help_texts() -> str:
+    """Return the path of the help texts of Python, prose and examples that every installation has."""
+    import pydoc_data.topics
+
+    return pydoc_data.topics.__file__

@@ -1,0 +1,117 @@
+"""``s2sim calibrate``: fit constants of a library to measurements of one's own machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
+from s2sim.errors import OptionError
+from s2sim.validation.calibrate_result import CalibrateSpec
+
+_EXAMPLE = "s2sim calibrate measured.log --topology dgx-h100 --out mine.toml"
+EXAMPLES = examples(
+    _EXAMPLE,
+    "s2sim calibrate measured.log --topology dgx-h100 --suggest",
+    "s2sim calibrate --suggest --topology dgx-h100 --workers 16",
+    "s2sim calibrate --testbed measured_testbed --setting w4-200mbps --out gloo-here.toml",
+    "s2sim collective all_reduce --topology dgx-h100 --workers 2 --size 4MiB --library nccl:timing=mine.toml",
+)
+
+
+@options_from(CalibrateSpec, needed=("topology",), unless="--testbed", leave_out=("seed", "faults"))
+def calibrate_command(
+    experiment: Experiment[CalibrateSpec],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
+            show_default="no file",
+        ),
+    ] = None,
+    testbed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Fit Gloo's constants to what s2sim testbed run measured of one --setting; needs no topology.",
+            show_default=False,
+        ),
+    ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The setting, with --testbed.", show_default="the first of the folder"),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Fit what a library adds to the wire to measurements of one's own machine.
+
+    Constants are pulled to those that are shipped, as strongly as these are known, so that a few sizes suffice. What is
+    told of each: its value, between what it lies, and how far off a point is that was left out.
+    """
+    values = experiment.values
+    if testbed is not None:
+        if any(value not in (None, False, []) for name, value in values.items() if name != "placement"):
+            raise OptionError("--testbed tells machine, library and what was measured: give --setting alone beside it")
+        _check_out(out)
+        check_targets(json=json, out=out)
+        _calibrate_setting(testbed, setting, out=out, json=json, quiet=quiet)
+        return
+    if setting is not None:
+        raise OptionError(f"--setting {setting} is one of a folder: give --testbed DIR")
+    experiment.check_needed(("--topology",), _EXAMPLE)
+    _check_out(out)
+    if out is not None and not values["logs"]:
+        raise OptionError("--out writes what logs tell: name one")
+    check_targets(json=json, out=out)
+
+    from s2sim.report.screens import calibrate_screen
+    from s2sim.validation.calibrate import run_calibration
+
+    spec = experiment.spec()
+    with watching(quiet=quiet) as progress:
+        result = run_calibration(spec, progress)
+    readable = write_result(result, json)
+    if out is not None:
+        write_text(result.profile, out)
+    if not readable:
+        return
+    screen = calibrate_screen(result)
+    show_lines(screen.before)
+    if not quiet:
+        show_grids(screen.grids)
+    show_lines(screen.after)
+    if out is not None and not quiet:
+        show_lines([f"Written to {out}: simulate with --library {result.library}:timing={out}"])
+
+
+def _check_out(out: str | None) -> None:
+    """Refuse a name that ``--library`` would not know for a file."""
+    if out is not None and not out.endswith(".toml"):
+        raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
+
+
+def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
+    """Fit, show and write the constants of Gloo that one setting of a measured testbed tells."""
+    from s2sim.report.testbed_tables import constants_grid, fit_lines
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    from s2sim.validation.testbed import setting_named
+    from s2sim.validation.testbed_fit import fit_setting, profile_toml
+
+    measured = read_measured(resolve_testbeds_folder(folder))
+    chosen = setting_named(measured, setting)
+    with watching(quiet=quiet) as progress:
+        fit = fit_setting(chosen, measured.collectives, progress)
+    readable = write_result(fit, json)
+    if out is not None:
+        write_text(profile_toml(fit), out)
+    if not readable:
+        return
+    show_lines(fit_lines(fit))
+    if not quiet:
+        show_grids([constants_grid(fit.constants)])
+        if out is not None:
+            show_lines([f"Written to {out}: simulate with --library gloo:timing={out}"])

@@ -1,0 +1,63 @@
+"""The process ``s2sim``: an interruption is one line and exit code 130, also while modules are still being imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from s2sim.cli import INTERRUPTED
+
+TYPE_CHECKING = False
+
+
+def main() -> int:
+    """Run the command line as a process of its own and return its exit code, see `s2sim.cli.main.main`."""
+    asked = False
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    try:
+        import signal
+
+        # Whoever starts s2sim in the background may have said that it is not to be interrupted.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+        sys.unraisablehook = _exit_on_interrupt
+
+        from s2sim.cli.main import main as run
+
+        code = run()
+    except BaseException as error:
+        # Python turns what interrupts the making of a class into another error.
+        if not asked and not isinstance(error, KeyboardInterrupt):
+            raise
+        _exit_at_once()
+    if code == INTERRUPTED:
+        _exit_at_once(told=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _exit_on_interrupt(what: sys.UnraisableHookArgs) -> None:
+    """Leave where the interruption meets a place from which nothing can be raised, such as a callback of an import."""
+    if issubclass(what.exc_type, KeyboardInterrupt):
+        _exit_at_once()
+    sys.__unraisablehook__(what)
+
+
+def _exit_at_once(*, told: bool = False) -> NoReturn:
+    """End the process at once: Python taking itself down could be interrupted again, and would tell so at length."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is sys.stderr and not told:
+                stream.write("s2sim: interrupted\n")
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            # Closed, or nobody reads it.
+            continue
+    os._exit(INTERRUPTED)

@@ -1,0 +1,58 @@
+"""``s2sim flows``: replay any traffic on a cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
+from s2sim.traffic.flows import FlowsSpec
+
+_EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
+EXAMPLES = examples(
+    _EXAMPLE,
+    "s2sim flows transfers.csv --topology leaf-spine --workers 32 --placement round-robin --json -",
+    "s2sim flows transfers.csv --topology fat-tree --network packet --packet-bytes 16KiB --cross-check",
+    "s2sim flows transfers.csv --topology single-switch --set nic.rate=25Gbps --out finished.csv",
+    "s2sim flows transfers.csv --topology fat-tree --fault slow-link:link=node0.nic0.out,factor=0.5",
+)
+
+
+@options_from(FlowsSpec, needed=("file", "topology"))
+def flows_command(
+    experiment: Experiment[FlowsSpec],
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write the transfers again with finish_s and slowdown beside them.",
+            show_default="no file",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Replay transfers on a cluster, and say when each arrives and what it waited for.
+
+    The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly. With
+    --network packet they go as packets instead, which wait for each other at every link.
+    """
+    check_targets(json=json, out=out)
+
+    from s2sim.report.screens import flows_screen
+    from s2sim.report.traffic_tables import flows_lines
+    from s2sim.traffic.flows import simulate_transfers
+
+    spec = experiment.saved_or(_EXAMPLE)
+    with watching(quiet=quiet) as progress:
+        result = simulate_transfers(spec, progress=progress)
+    if out is not None:
+        write_text(result.to_csv(), out)
+    if not write_result(result, json):
+        return
+    if quiet:
+        show_lines(flows_lines(result)[-1:])
+    else:
+        show_screen(flows_screen(result), show_line)

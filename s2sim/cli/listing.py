@@ -1,0 +1,325 @@
+"""``s2sim list``: what there is to choose from; ``s2sim schema``: the JSON schema of what ``--json`` writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2sim.cli.options import JsonOption, check_targets, examples
+from s2sim.cli.output import STDOUT, show_entry, show_grids, show_lines, show_paragraph, write_json
+from s2sim.errors import OptionError, unknown_name
+
+if TYPE_CHECKING:
+    from s2sim.experiment.reducer_facts import ReducerFacts
+    from s2sim.libraries.library import Library
+    from s2sim.registry import Registry
+    from s2sim.topology.quantity import Quantity
+
+Entries = list[tuple[str, str, str]]
+
+
+LIST_EXAMPLES = examples(
+    "s2sim list",
+    "s2sim list reducers",
+    "s2sim list reducers topka2a",
+    "s2sim list topologies --json -",
+    "s2sim list hardware",
+    "s2sim list gpus h100",
+    "s2sim list libraries mpi",
+)
+
+HARDWARE = ("gpus", "nics", "switches", "transports")
+"""Those of the hardware catalogue, which are listed together under this name."""
+SCHEMA_EXAMPLES = examples("s2sim schema", "s2sim schema collective", "s2sim schema regimes")
+
+# Kinds that are asked for together.
+_GROUPS = {"hardware": HARDWARE}
+_REDUCERS, _LIBRARIES = "reducers", "libraries"
+# Ranks on whose gradients reducers are measured, and on half of them.
+_RANKS = 8
+
+
+def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
+    entries = [(name, registry.get(name)) for name in registry.names()]
+    return [(name, describe(entry), entry.source) for name, entry in entries]
+
+
+def _reducers() -> Entries:
+    from s2sim.reducers.registry import REDUCERS
+    from s2sim.reducers.systems.presets import PRESETS
+
+    abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
+    presets = [(name, f"{item.summary} (is {item.option_string})", item.source) for name, item in PRESETS.items()]
+    return [*((name, about.summary, about.source) for name, about in abouts), *presets]
+
+
+def _codecs() -> Entries:
+    from s2sim.codecs.payload import CODECS
+
+    return _registered(CODECS, lambda codec: str(codec.summary))
+
+
+def _collectives() -> Entries:
+    from s2sim.collectives.algorithms.registry import ALGORITHMS
+
+    def describe(algorithm: Any) -> str:
+        # The first sentence of the documentation says what it is.
+        what = (inspect.getdoc(algorithm) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; runs {', '.join(algorithm.kinds)}"
+
+    return _registered(ALGORITHMS, describe)
+
+
+def _libraries() -> Entries:
+    from s2sim.libraries.lowering_tables import LIBRARIES
+
+    def describe(library: Library) -> str:
+        options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
+        return f"{library.summary}{f'; options {options}' if options else ''}"
+
+    return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
+
+
+def _faults() -> Entries:
+    from s2sim.simulation.faults.registry import FAULTS
+
+    def describe(fault: Any) -> str:
+        what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")
+        return f"{what}; options {', '.join(field.name for field in dataclasses.fields(fault))}"
+
+    return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
+
+
+def _disciplines() -> Entries:
+    from s2sim.simulation.bucketing.policy import DISCIPLINES
+
+    def describe(discipline: Any) -> str:
+        options = ", ".join(field.name for field in dataclasses.fields(discipline))
+        return f"{discipline.summary}{f'; options {options}' if options else ''}"
+
+    return _registered(DISCIPLINES, describe)
+
+
+def _topologies() -> Entries:
+    from s2sim.topology.read_file import list_topologies
+
+    return list_topologies()
+
+
+def _traces() -> Entries:
+    from s2sim.gradients.read_trace import shipped_traces
+
+    return shipped_traces()
+
+
+def _models() -> Entries:
+    from s2sim.gradients.models import list_models
+
+    return list_models()
+
+
+def _profiles() -> Entries:
+    from s2sim.profiles.read import list_profiles
+
+    return list_profiles()
+
+
+def _parts(kind: str) -> Entries:
+    from s2sim.topology.read_file import list_parts
+
+    return list_parts(kind)
+
+
+KINDS: dict[str, Callable[[], Entries]] = {
+    "reducers": _reducers,
+    "codecs": _codecs,
+    "collectives": _collectives,
+    "libraries": _libraries,
+    "faults": _faults,
+    "disciplines": _disciplines,
+    "topologies": _topologies,
+    "traces": _traces,
+    "models": _models,
+    "profiles": _profiles,
+    "gpus": lambda: _parts("gpus"),
+    "nics": lambda: _parts("nics"),
+    "switches": lambda: _parts("switches"),
+    "transports": lambda: _parts("transports"),
+}
+
+
+def group_of(kind: str, name: str) -> str | None:
+    """Return under which heading an entry of a kind stands; None where the kind has no headings."""
+    if kind != "topologies":
+        return None
+    from s2sim.topology.fields import topology_group
+
+    return topology_group(name) or "installed"
+
+
+def list_command(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help=f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.",
+            show_default="all of them",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A reducer, a library or a part of hardware, for all that is known of it.",
+            show_default="all",
+        ),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """List what there is to choose from, reducers to hardware: a line each.
+
+    At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
+    """
+    if kind is not None and kind not in (*KINDS, *_GROUPS):
+        raise unknown_name("kind", kind, [*KINDS, *_GROUPS])
+    if name is not None and kind not in (_REDUCERS, _LIBRARIES, *HARDWARE):
+        pages = f"{_REDUCERS}, {_LIBRARIES}, {', '.join(HARDWARE)}"
+        raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
+    check_targets(json=json)
+    if kind == _LIBRARIES and name is not None:
+        _list_library(name, json)
+        return
+    if kind == _REDUCERS:
+        _list_reducers(name, json)
+        return
+    if kind is not None and name is not None:
+        _list_part(kind, name, json)
+        return
+    found = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
+    if json is not None:
+        keys = ("name", "summary", "source")
+        write_json(
+            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in found.items()}, json
+        )
+    if json != STDOUT:
+        _show_lines(found)
+
+
+def _list_reducers(name: str | None, json: str | None) -> None:
+
+    facts = _facts(name)
+    if json is not None:
+        write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
+    if json != STDOUT:
+        _show_table(facts) if name is None else _show_page(*facts)
+
+
+def _list_part(kind: str, name: str, json: str | None) -> None:
+    """Show all that the hardware catalogue has of one part."""
+    from s2sim.topology.read_file import find_part, summarise_part
+
+    part = find_part(kind, name)
+    _list_quantities(kind, (name, summarise_part(part), part.source), list(part.quantities.items()), json)
+
+
+def _list_library(name: str, json: str | None) -> None:
+    """Show all that a library adds to the wire."""
+    from s2sim.libraries.lowering_tables import LIBRARIES, library_quantities
+
+    quantities = library_quantities(name)
+    known = name, LIBRARIES[name].summary, LIBRARIES[name].source
+    _list_quantities(_LIBRARIES, known, [(item.field, item) for item in quantities], json)
+
+
+def _list_quantities(
+    kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
+) -> None:
+    """Show values with their origin; ``known`` is the name of what they belong to, what it is, and its source."""
+    from s2sim.report.format import aligned
+    from s2sim.topology.read_file import value_text
+
+    name, summary, source = known
+    values = [(field, item.value, item.kind, item.source) for field, item in quantities]
+    if json is not None:
+        keys = ("field", "value", "kind", "source")
+        items = [dict(zip(keys, item, strict=True)) for item in values]
+        write_json({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json)
+    if json != STDOUT:
+        show_paragraph(f"{name}: {summary}")
+        rows = [(field, value_text(value), what, origin) for field, value, what, origin in values]
+        show_lines(["", "Field, value, kind, source:", *aligned(rows, indent="  ")])
+
+
+def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:
+    from s2sim.report.format import aligned
+
+    for number, (kind, items) in enumerate(found.items()):
+        show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
+        groups: dict[str | None, list[tuple[str, str, str]]] = {}
+        for name, what, source in items:
+            groups.setdefault(group_of(kind, name), []).append((name, what, f"[{source}]"))
+        for group, lines in groups.items():
+            show_lines([*([f"  {group}:"] if group else []), *aligned(lines, indent="    " if group else "  ")])
+
+
+def _facts(name: str | None) -> tuple[ReducerFacts, ...]:
+    from s2sim.experiment.reducer_facts import all_reducer_facts, reducer_facts
+    from s2sim.testing.reducer_properties import example_gradients
+
+    gradients = example_gradients(_RANKS)
+    return all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
+
+
+def _show_table(facts: Sequence[ReducerFacts]) -> None:
+    from s2sim.report.reducer_tables import LEGEND, describe_reducer, reducers_grid
+
+    show_grids([reducers_grid(facts)])
+    show_lines([""])
+    show_paragraph(LEGEND)
+    show_lines([""])
+    labels = max(len(item.name) for item in facts)
+    for item in facts:
+        show_entry(item.name, f"{describe_reducer(item)}  [{item.source}; {item.certainty}]", labels=labels)
+    show_lines([""])
+    show_paragraph("More: s2sim list reducers NAME has the algorithm and all options of one.")
+
+
+def _show_page(facts: ReducerFacts) -> None:
+    from s2sim.report.reducer_tables import option_text, properties_of
+
+    show_paragraph(f"{facts.name}: {facts.summary}")
+    for paragraph in facts.paragraphs:
+        show_lines([""])
+        show_paragraph(paragraph.replace("``", ""))
+    show_lines([""])
+    properties = properties_of(facts)
+    labels = max(len(label) for label, _ in properties)
+    for label, text in properties:
+        show_entry(label, text, labels=labels)
+    show_lines(["", "options:" if facts.options else "no options"])
+    for option in facts.options:
+        show_entry("", option_text(option).replace("``", ""))
+
+
+def schema_command(
+    result: Annotated[
+        str,
+        typer.Argument(
+            metavar="RESULT",
+            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
+            "validate, paper, or regimes of codec regimes.",
+        ),
+    ] = "run",
+) -> None:
+    """Print the JSON schema (draft 2020-12) of a result's JSON.
+
+    Results say which version they are of, as schema_version. Keys are added under the same version; another one tells
+    that a key went or means something else.
+    """
+    from s2sim.experiment.json_form import schema_of
+
+    write_json(schema_of(result), STDOUT)

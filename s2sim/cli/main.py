@@ -1,0 +1,214 @@
+"""The command ``s2sim``: its subcommands, and what becomes of every mistake, warning and interruption."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from s2sim import __version__
+from s2sim.cli import (
+    INTERRUPTED,
+    bridge,
+    calibrate,
+    codec,
+    collective,
+    flows,
+    listing,
+    notebook,
+    paper,
+    profile,
+    run,
+    testbed,
+    topology,
+    trace,
+    train,
+    validate,
+)
+from s2sim.cli.options import examples, help_without_command
+from s2sim.cli.output import printable, printable_lines
+from s2sim.errors import S2SimError, S2SimWarning
+
+BAD_INPUT = 2
+
+app = typer.Typer(
+    name="s2sim",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "s2sim run --topology fat-tree --workers 64",
+        "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
+        "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
+        "s2sim codec compare --trace lstm-lm --workers 8",
+        "s2sim list reducers",
+    ),
+)
+app.command("run", epilog=run.EXAMPLES, short_help="Compare gradient reducers on a cluster.")(run.run_command)
+app.command("collective", epilog=collective.EXAMPLES, short_help="Time one collective on a cluster.")(
+    collective.collective_command
+)
+app.command("flows", epilog=flows.EXAMPLES, short_help="Replay any traffic on a cluster.")(flows.flows_command)
+app.command("validate", epilog=validate.EXAMPLES, short_help="Compare predictions with measured curves.")(
+    validate.validate_command
+)
+app.command("calibrate", epilog=calibrate.EXAMPLES, short_help="Fit a library's constants to one's own machine.")(
+    calibrate.calibrate_command
+)
+app.command("train", epilog=train.EXAMPLES, short_help="Train a model with reducers in the loop.")(train.train_command)
+app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
+    notebook.notebook_command
+)
+app.command("paper", epilog=paper.EXAMPLES, short_help="Rebuild published claims and judge them.")(paper.paper_command)
+app.command("list", epilog=listing.LIST_EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
+app.command("schema", epilog=listing.SCHEMA_EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
+    listing.schema_command
+)
+app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
+app.add_typer(trace.app, name="trace")
+app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
+app.add_typer(topology.app, name="topology")
+app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
+app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"s2sim {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Tell whether a gradient compressor would make training faster on a cluster, by how much, why, at what cost.
+
+    Real gradients are reduced by real compressors; what they send is replayed over a simulated cluster.
+    """
+    help_without_command(context)
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split("\n")))
+
+
+def _fail(text: str) -> int:
+    sys.stderr.write(f"s2sim: error: {_one_line(text)}\n")
+    return BAD_INPUT
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    text = (
+        f"s2sim: warning: {_one_line(str(message))}\n"
+        if issubclass(category, S2SimWarning)
+        else printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
+    )
+    (file or sys.stderr).write(text)
+
+
+def _once_each(show: Callable[..., None]) -> Callable[..., None]:
+    """Return what shows a warning unless one with the same text has been shown."""
+    shown: set[str] = set()
+
+    def show_new(message: Warning | str, *more: Any, **named: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            show(message, *more, **named)
+
+    return show_new
+
+
+def _silence(stream: TextIO) -> None:
+    """Point a stream that nobody can read to nowhere, so that nothing fails once more when Python exits."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _prepare_streams() -> None:
+    if sys.stderr is None:
+        # Closed by whoever started the process, so that nobody wants to hear; what is answered stays of use.
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (no block can close it: it stays open until Python exits)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a letter shows a question mark instead of an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _os_error(error: OSError) -> int:
+    _silence(sys.stdout)
+    if error.errno == errno.EPIPE:
+        return 1
+    where = f"{error.filename}: " if error.filename else "cannot write the output: "
+    return _fail(f"{where}{error.strerror or error}")
+
+
+def _usage_text(error: Exception) -> str:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "s2sim"
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{text.rstrip('.')}: see {command} --help"
+
+
+# The class of all usage errors; typer hands out only this subclass of it.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without them, those of the process.
+
+    Returns
+    -------
+    int
+        0, 2 for a user's mistake (one line on standard error), 130 after Ctrl-C, 1 where the reader went away.
+    """
+    _prepare_streams()
+    if sys.stdout is None:
+        return _fail("standard output is closed: send it to a file, a pipe or /dev/null")
+    command = typer.main.get_command(app)
+    with warnings.catch_warnings():
+        warnings.showwarning = _once_each(_show_warning)
+        try:
+            code = command.main(args=arguments, prog_name="s2sim", standalone_mode=False)
+            sys.stdout.flush()
+        except S2SimError as error:
+            return _fail(str(error))
+        except _USAGE_ERROR as error:
+            return _fail(_usage_text(error))
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
+        except MemoryError:
+            return _fail("out of memory: ask for fewer workers or a smaller size or trace")
+        except OSError as error:
+            return _os_error(error)
+    if code == INTERRUPTED:
+        sys.stderr.write("s2sim: interrupted\n")
+    return code or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""``s2sim notebook``: the verdict and its pictures in a browser, with fields to change."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s2sim.cli.options import examples
+from s2sim.errors import S2SimError
+from s2sim.experiment.cluster_spec import TOPOLOGY, parse_worker_list
+
+EXAMPLES = examples(
+    "s2sim notebook",
+    "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps",
+)
+
+
+def notebook_command(
+    topology: Annotated[str, typer.Option(help=TOPOLOGY["text"])] = "fat-tree",
+    workers: Annotated[
+        str, typer.Option(metavar="N[,N...]", help="Number of workers (ranks, GPUs), or several separated by commas.")
+    ] = "16",
+    trace: Annotated[
+        str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01.")
+    ] = "lstm-lm",
+    library: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="Communication library (see s2sim list libraries).",
+            show_default="that of the topology",
+        ),
+    ] = None,
+    nic: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Rate of a NIC, for example 25Gbps.", show_default="as it is")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"),
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
+) -> None:
+    """Open a notebook that asks whether compression pays, with fields for cluster, gradients and library.
+
+    It is read there and answered as by s2sim run; Ctrl-C ends it. Needs marimo (the extra notebook).
+    """
+    import subprocess
+    import sys
+    from importlib.util import find_spec
+
+    from s2sim.files import data_directory
+
+    missing = [module for module in ("marimo", "matplotlib") if find_spec(module) is None]
+    if missing:
+        raise S2SimError(f"the notebook needs {' and '.join(missing)}: pip install 's2sim[notebook]'")
+    from s2sim.experiment.scenario.reducers import resolve_run
+    from s2sim.experiment.spec import RunSpec
+
+    overrides = () if nic is None else (f"nic.rate={nic}",)
+    # What cannot be is told before anything is served.
+    resolve_run(RunSpec(topology, parse_worker_list(workers), trace=trace, library=library, overrides=overrides))
+    given = {"topology": topology, "workers": workers, "trace": trace, "library": library, "nic": nic}
+    command = [sys.executable, "-m", "marimo", "run", str(data_directory("notebooks") / "does_s2_pay.py")]
+    command += ["--headless"] if headless else []
+    command += [] if port is None else ["--port", str(port)]
+    command += ["--", *(f"--{name}={value}" for name, value in given.items() if value is not None)]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)  # noqa: S603  (a list of words that no shell reads, starting with this Python)

@@ -1,0 +1,326 @@
+"""Options of commands: those of specs, made of their fields, and those of output, which commands share."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, dataclass
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+
+from s2sim.cli.output import STDOUT, partial_of
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.cluster_spec import Option, options_of
+
+S = TypeVar("S")
+Command = Callable[..., None]
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE|-",
+        help="Write the result as JSON to a file; with - to standard output and nothing else there.",
+        show_default="no JSON",
+    ),
+]
+PngOption = Annotated[
+    str | None,
+    typer.Option(
+        "--png",
+        metavar="FILE",
+        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        show_default="no picture",
+    ),
+]
+PlotOption = Annotated[
+    str | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        show_default="no picture",
+    ),
+]
+HtmlOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.html",
+        help="Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
+        show_default="no page",
+    ),
+]
+TimelineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.json",
+        help="Write every message and the load of every link over time, or with --profile a rank's streams, for "
+        "ui.perfetto.dev.",
+        show_default="no file",
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
+SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
+RootSeedOption = Annotated[int, typer.Option(metavar="N", help="Root of all randomness, a whole number from 0.")]
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH", help="UTF-8 text for a language model; repeatable, read in order.", show_default="no text"
+    ),
+]
+
+_SPEC = typer.Option(
+    None,
+    "--spec",
+    metavar="FILE",
+    help="Run a saved spec, or the spec of a saved result, again.",
+    show_default="no file",
+)
+# What is shown and written is no part of an experiment.
+_OUTPUT = (
+    "--spec",
+    "--json",
+    "--png",
+    "--plot",
+    "--timeline",
+    "--timeline-rank",
+    "--goal",
+    "--out",
+    "--show",
+    "--per-layer",
+    "--quiet",
+)
+
+
+def examples(*lines: str) -> str:
+    """Return an epilog that shows command lines, each on one line, so that it can be copied."""
+    return "\n".join(["Examples:", "", "\b", *lines])
+
+
+def group(**settings: Any) -> typer.Typer:
+    """Return a group of commands, which shows its help where none is named; that is a mistake, hence exit code 2."""
+    app = typer.Typer(rich_markup_mode=None, **settings)
+    app.callback(invoke_without_command=True)(help_without_command)
+    return app
+
+
+def help_without_command(context: typer.Context) -> None:
+    """Print the help of a group that was called without a subcommand."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment(Generic[S]):
+    """What the command line says of a spec.
+
+    Attributes
+    ----------
+    cls : type
+        The spec's.
+    given : tuple of str
+        Options of the experiment that stand on the command line, as --option or ARGUMENT.
+    values : mapping of str
+        What each field of the spec is given, as texts where the command line has texts; None where it has nothing.
+    path : str or None
+        A saved spec instead of these.
+    needed : tuple of str
+        Options without which there is no experiment.
+    """
+
+    cls: type[S]
+    given: tuple[str, ...]
+    values: Mapping[str, Any]
+    path: str | None
+    needed: tuple[str, ...]
+
+    def check_needed(self, needed: Sequence[str], example: str) -> None:
+        """Refuse a command line on which one of the options ``needed`` is missing; ``example`` has them all."""
+        missing = [name for name in needed if name not in self.given]
+        if missing:
+            raise OptionError(f"{' and '.join(missing)} must be given, for example {example}")
+
+    def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict, needed: Sequence[str] = ()) -> S:
+        """Return the spec that --spec names, else that of the options; for the arguments see the other methods."""
+        if self.path is None:
+            self.check_needed(needed or self.needed, example)
+            return self.spec(**more())
+        if self.given:
+            raise OptionError(
+                f"--spec {self.path} holds the whole experiment, so {', '.join(self.given)} cannot be given with it: "
+                "leave them out or edit the file"
+            )
+        if not self.path:
+            raise OptionError("--spec names no file: write --spec FILE")
+        spec: S = self.cls.load(Path(self.path))  # type: ignore[attr-defined]
+        return spec
+
+    def spec(self, **more: Any) -> S:
+        """Return the spec of the options; ``more`` are fields that they do not say, or that stand instead."""
+        fields = dict(more)
+        for name, (_, option) in options_of(self.cls).items():
+            value = self.values.get(name)
+            if name in more or value is None or value == []:
+                continue
+            if option.parse is not None:
+                value = option.parse(value)
+            fields[name] = tuple(value) if isinstance(value, list) else value
+        return self.cls(**fields)
+
+
+def options_from(
+    spec: type[S],
+    *,
+    needed: Sequence[str] = (),
+    unless: str = "--spec",
+    only: Sequence[str] = (),
+    leave_out: Sequence[str] = (),
+    **defaults: str,
+) -> Callable[[Command], Command]:
+    """Return a decorator for commands whose first parameter is an `Experiment` of ``spec``: its fields become options.
+
+    Parameters
+    ----------
+    needed : sequence of str
+        Fields that have to be given, unless the option ``unless`` stands there instead; --spec is added itself.
+    only, leave_out : sequence of str
+        Fields that become options, all by default, and those that do not.
+    **defaults : str
+        What other defaults the command has, as texts.
+    """
+    options, kinds = options_of(spec), get_type_hints(spec)
+    shown = [name for name in only or options if name not in leave_out]
+    flags = {name: _flag(name, options[name][1]) for name in shown}
+
+    def parameter(name: str) -> Parameter:
+        field, option = options[name]
+        note = f" Required without {unless}." if name in needed else None
+        return _parameter(flags[name], name, kinds[name], field, option, defaults.get(name), note)
+
+    def decorate(command: Command) -> Command:
+        def run(context: typer.Context, **values: Any) -> None:
+            fields = {name: values.pop(name) for name in shown}
+            path = values.pop("spec", None)
+            required = tuple(flags[name] for name in needed)
+            command(Experiment(spec, given_options(context), fields, path, required), **values)
+
+        _, *own = signature(command, eval_str=True).parameters.values()
+        before = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context), *map(parameter, shown)]
+        if needed and unless == "--spec":
+            before.append(Parameter("spec", Parameter.KEYWORD_ONLY, default=_SPEC, annotation=str | None))
+        own = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        run.__dict__["__signature__"] = Signature([*before, *own])
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return decorate
+
+
+def _flag(name: str, option: Option) -> str:
+    return option.metavar or "" if option.argument else option.flag or f"--{name.replace('_', '-')}"
+
+
+def _parameter(
+    flag: str, name: str, kind: Any, field: Field[Any], option: Option, default: str | None, needed: str | None
+) -> Parameter:
+    """Return the parameter of a command for the field of a spec."""
+    kind = next((each for each in get_args(kind) if each is not NoneType), kind) if NoneType in get_args(kind) else kind
+    several = get_origin(kind) is tuple and option.parse is None
+    if several:
+        kind = list[str]
+    elif option.parse is not None or get_origin(kind) is Literal:
+        kind = str
+    shown: str | bool = option.none or True
+    value = default if default is not None else None if several else field.default
+    if needed is not None:
+        value, shown = None, False
+    elif value is MISSING:
+        value = ...
+    elif option.parse is not None and value is not None:
+        value, shown = _text(value), True
+    texts: dict[str, Any] = {
+        "metavar": option.metavar,
+        "help": f"{option.text}{needed or ''}",
+        "show_default": True if default is not None else shown,
+    }
+    info = (
+        typer.Argument(value, **texts) if option.argument else typer.Option(value, flag, min=option.at_least, **texts)
+    )
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind | None if value is None else kind)
+
+
+def _text(value: Any) -> str:
+    """Return the default of an option as the command line has it."""
+    several = value if isinstance(value, tuple) else (value,)
+    return ",".join(f"{each:g}" if isinstance(each, float) else str(each) for each in several)
+
+
+def given_options(context: typer.Context) -> tuple[str, ...]:
+    """Return the options of the experiment that stand on the command line, as --option or ARGUMENT."""
+    found = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            option = parameter.opts[0]
+            found.append(option if option.startswith("-") else str(getattr(parameter, "metavar", option)))
+    return tuple(name for name in found if name not in _OUTPUT)
+
+
+# What can be the only thing on standard output.
+_OF_STDOUT = ("json", "goal")
+_PICTURES = ("png", "plot")
+
+
+def check_targets(**targets: str | None) -> None:
+    """Refuse files that cannot be written, and two of one path, before anything long is computed.
+
+    Names are those of options; None stands for no file.
+    """
+    taken: dict[Path | str, str] = {}
+    for name, target in targets.items():
+        if target is None:
+            continue
+        option = f"--{name}"
+        if target == STDOUT and name in _OF_STDOUT:
+            place: Path | str = STDOUT
+        else:
+            _check_target(option, target)
+            place = Path(target).resolve()
+        if name in _PICTURES:
+            from s2sim.report.figures.style import check_picture
+
+            check_picture(target)
+        if place in taken:
+            what = "standard output takes one thing" if place == STDOUT else f"{target} would be written twice"
+            raise S2SimError(f"{taken[place]} and {option}: {what}, name another file for one of them")
+        taken[place] = option
+
+
+def _check_target(option: str, target: str) -> None:
+    if target == STDOUT:
+        raise S2SimError(f"{option} - would mix with what is printed: name a file")
+    if not target:
+        raise S2SimError(f"{option} names no file: write {option} FILE")
+    path = Path(target)
+    if path.is_dir():
+        raise S2SimError(f"{option} {target} is a directory: name a file in it")
+    if not path.parent.is_dir():
+        raise S2SimError(f"{option} {target}: there is no directory {path.parent}: create it first")
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            return
+    # Only trying tells: permissions, file systems that are read-only or made up by the system, names that are too long.
+    trial = partial_of(path)
+    try:
+        with suppress(FileNotFoundError), path.open("r+b"):
+            pass
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        raise S2SimError(f"{option} {target} cannot be written: {error.strerror}") from None

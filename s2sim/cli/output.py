@@ -1,0 +1,253 @@
+"""Where output goes: text to standard output, JSON to a file or standard output, bars to a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import ProgressWatcher, SilentProgress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from s2sim.report.grid import Grid
+    from s2sim.report.screens import Screen
+
+
+STDOUT = "-"
+# Control characters, line ends of Unicode, and marks that turn the direction of reading round.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Where standard output is a pipe or a file there is no width to ask for; the table of reducers fits in this.
+_PIPE_COLUMNS = 132
+
+
+def printable(text: str) -> str:
+    r"""Return a text for one line of a terminal, with the escapes of Python for what is no letter.
+
+    >>> print(printable("red\x1b[31m"))
+    red\x1b[31m
+    """
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines in the same way, its line ends kept."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def show_lines(lines: Sequence[str]) -> None:
+    """Print lines as they are: never wrapped, never coloured."""
+    for line in lines:
+        show_line(line)
+
+
+def show_line(line: str) -> None:
+    """Print a line as it is."""
+    typer.echo(printable(line))
+
+
+def show_paragraph(text: str) -> None:
+    """Print a text, broken between words where there is a width to ask for and in one line elsewhere."""
+    text = printable(text)
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        text = fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
+
+
+def show_entry(label: str, text: str, *, labels: int = 0) -> None:
+    """Print a label and beside it a text, broken like a paragraph's; ``labels`` is the width of the widest label."""
+    head = f"  {printable(label).ljust(labels)}  "
+    text = f"{head}{printable(text)}"
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        indent = " " * len(head)
+        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    typer.echo(text)
+
+
+def _columns() -> int:
+    """Return the width to fit tables in: ``COLUMNS``, else the terminal's, else 132."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
+    with suppress(OSError, ValueError):
+        if sys.stdout.isatty():
+            return os.get_terminal_size(sys.stdout.fileno()).columns
+    return _PIPE_COLUMNS
+
+
+def show_grids(grids: Sequence[Grid]) -> None:
+    """Print tables, each after an empty line; a table too wide for the terminal is shown in parts."""
+    from rich.console import Console
+
+    from s2sim.report.grid import minimum_width, rich_tables
+
+    width = _columns()
+    for grid in map(_printable_grid, grids):
+        # A column too wide for the terminal is left for the terminal to wrap, never cut.
+        console = Console(file=sys.stdout, width=max(width, minimum_width(grid)), highlight=False)
+        for table in rich_tables(grid, width):
+            console.print()
+            console.print(table)
+
+
+def _printable_grid(grid: Grid) -> Grid:
+    columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
+    return replace(
+        grid, title=printable(grid.title), columns=columns, rows=tuple(tuple(map(printable, row)) for row in grid.rows)
+    )
+
+
+@contextmanager
+def working(what: str, *, quiet: bool) -> Iterator[None]:
+    """Show on a terminal's standard error that something takes its time."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def _finite(value: Any) -> Any:
+    """Return ``value`` with null for what JSON has no number for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+class HasJson(Protocol):
+    """A result that files of JSON take."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with the keys that other programs rely on."""
+
+
+def write_result(result: HasJson, target: str | None) -> bool:
+    """Write a result as JSON where a target is named; return whether standard output is left for what people read."""
+    if target is not None:
+        write_json(result.to_json(), target)
+    return target != STDOUT
+
+
+def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
+    """Print what stands before the tables of a screen, these, and what stands after them; a line by ``show``."""
+    for line in screen.before:
+        show(line)
+    show_grids(screen.grids)
+    for line in screen.after:
+        show(line)
+
+
+def write_json(value: Any, target: str) -> None:
+    """Write ``value`` as strict JSON, see `write_text`."""
+    write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
+
+
+def write_text(text: str, target: str) -> None:
+    """Write to standard output (``-``) or to a file, which is replaced only as a whole."""
+    if target == STDOUT:
+        sys.stdout.write(text)
+    else:
+        write_bytes(text.encode(), target)
+
+
+def write_figure(figure: Figure, target: str) -> None:
+    """Write a figure to a file in the format that its name ends in."""
+    from s2sim.report.figures.style import figure_bytes
+
+    write_bytes(figure_bytes(figure, Path(target).suffix[1:].lower()), target)
+
+
+def write_bytes(data: bytes, target: str) -> None:
+    """Write to a file, which is replaced only as a whole."""
+    try:
+        _write_whole(Path(target), data)
+    except OSError as error:
+        raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def partial_of(path: Path) -> Path:
+    """Return the file that becomes ``path``, or what it links to, once it is whole."""
+    target = path.resolve()
+    return target.with_name(f".{target.name}.partial-{os.getpid()}")
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            # A pipe or a device: renaming over it would replace it by a file.
+            path.write_bytes(data)
+            return
+    partial = partial_of(path)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path.resolve())
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
+    """Yield a bar where standard error is a terminal and nobody asked for quiet, else a silent watcher."""
+    progress: ProgressWatcher = SilentProgress() if quiet or not sys.stderr.isatty() else Bar()
+    try:
+        yield progress
+    finally:
+        progress.stop()
+
+
+class Bar:
+    """One bar a phase; it leaves no trace on the terminal.
+
+    Implements `s2sim.experiment.progress.ProgressWatcher`.
+    """
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._task: Any = None
+
+    def start(self, total: int, what: str) -> None:
+        """Begin a phase of ``total`` advances."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.stop()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(printable(what), total=total)
+        self._bar.start()
+
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
+        if self._bar is not None:
+            self._bar.advance(self._task, steps)
+
+    def stop(self) -> None:
+        """End the phase."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,153 @@
+"""``s2sim paper``: rebuild published claims and judge them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli import INTERRUPTED
+from s2sim.cli.options import JsonOption, PngOption, QuietOption, check_targets, examples
+from s2sim.cli.output import (
+    STDOUT,
+    show_entry,
+    show_grids,
+    show_lines,
+    show_paragraph,
+    watching,
+    write_figure,
+    write_json,
+    write_result,
+    write_text,
+)
+from s2sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from s2sim.claims.paper import PapersResult
+
+
+EXAMPLES = examples(
+    "s2sim paper list",
+    "s2sim paper dgc",
+    "s2sim paper s2-reducer --html s2-reducer.html",
+    "s2sim paper does-it-pay --png does-it-pay.png",
+    "s2sim paper all --json claims.json",
+)
+
+_LIST, _ALL = "list", "all"
+
+
+def paper_command(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Papers to rebuild, all of them, or list to see which there are.",
+            show_default=False,
+        ),
+    ],
+    full: Annotated[
+        bool,
+        typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper."),
+    ] = False,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
+            show_default="no page",
+        ),
+    ] = None,
+    png: PngOption = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
+
+    Of several pictures --png numbers the files: NAME-1.png, NAME-2.png and so on.
+
+    Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
+    known is said.
+    """
+    from s2sim.claims.paper import PAPERS
+
+    check_targets(json=json, html=html, png=png)
+    if names == [_LIST]:
+        _list(json, html or png)
+        return
+    for word in (_LIST, _ALL):
+        if word in names and len(names) > 1:
+            raise OptionError(f"{word} stands for itself: name it alone, or papers")
+    if html is not None:
+        from s2sim.report.figures.curves import check_page
+
+        check_page()
+
+    from s2sim.claims.paper import PaperEffort, run_papers
+
+    with watching(quiet=quiet) as progress:
+        result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)
+    readable = write_result(result, json)
+    if html is not None:
+        from s2sim.report.paper_page import papers_page
+
+        write_text(papers_page(result), html)
+    if readable:
+        _show(result, quiet=quiet)
+    if png is not None:
+        _write_pictures(result, png)
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _write_pictures(result: PapersResult, target: str) -> None:
+    """Write all pictures, to the file that was named or, of several, to files of that name with a number."""
+    from pathlib import Path
+
+    from s2sim.report.figures.charts import chart_figure
+
+    pictures = [picture for paper in result.papers for picture in paper.pictures]
+    if not pictures:
+        raise OptionError(f"--png {target}: {result.papers[0].name} has no picture: leave it out")
+    path = Path(target)
+    for number, picture in enumerate(pictures, 1):
+        numbered = path if len(pictures) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        write_figure(chart_figure(picture), str(numbered))
+
+
+def _list(json: str | None, page: str | None) -> None:
+    from s2sim.claims.paper import PAPERS
+
+    if page is not None:
+        raise OptionError(f"{page} is to show rebuilt papers: name one, or all")
+    papers = [PAPERS.get(name) for name in PAPERS.names()]
+    if json is not None:
+        keys = ("name", "title", "claimed", "source")
+        write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
+    if json == STDOUT:
+        return
+    labels = max(len(paper.name) for paper in papers)
+    for paper in papers:
+        show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
+    show_lines(["", "Rebuild one with s2sim paper NAME."])
+
+
+def _show(result: PapersResult, *, quiet: bool) -> None:
+    from s2sim.report.study_tables import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
+
+    for paper in result.papers:
+        for line in paper_head(paper):
+            show_paragraph(line)
+        show_grids([claims_grid(paper)])
+        if quiet:
+            continue
+        show_paragraph("")
+        for line in why_lines(paper):
+            show_paragraph(line)
+        show_paragraph("")
+        for label, text in setup_lines(paper):
+            show_entry(label, text, labels=len("assumed"))
+        show_grids([numbers_grid(table) for table in paper.tables])
+        show_paragraph("")
+    for line in papers_lines(result):
+        show_paragraph(line)

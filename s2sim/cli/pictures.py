@@ -1,0 +1,145 @@
+"""``--plot``: which picture of a run is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.report.figures.cluster_sizes import ClusterGraph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from s2sim.experiment.rate_curve import RateCurves
+    from s2sim.experiment.rows import Result, Row
+    from s2sim.experiment.spec import RunSpec
+    from s2sim.topology.cluster import Cluster
+
+
+# What the switches of each level are called, by the number of levels.
+_SWITCH_NAMES = {1: ("switch",), 2: ("leaf", "spine"), 3: ("leaf", "aggregation", "core")}
+# Grids of so many dimensions can be drawn; stops of others stand on a circle.
+_ARRANGEMENTS = {1: "ring", 2: "grid", 3: "grid"}
+
+
+def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
+    """Return what the graph alone does not tell: names of switches, and how those without levels stand."""
+    kind = cluster.shape.kind
+    if kind == "ring":
+        return {"switch_names": ("",), "arrangement": "ring"}
+    if kind == "torus":
+        size = tuple(described["size"])
+        return {"switch_names": ("",), "arrangement": _ARRANGEMENTS.get(len(size), "circle"), "grid": size}
+    if kind == "dragonfly":
+        return {"switch_names": ("router",), "arrangement": "circle", "between_groups": ("global",)}
+    return {"switch_names": _SWITCH_NAMES.get(cluster.shape.levels, ())}
+
+
+def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return where the links that a picture shows start and end, and which of all links these are.
+
+    PCIe switches and host bridges are drawn as their node, so what lies between them is left out, and so are links
+    from GPU to GPU.
+    """
+    fabric, vertex = cluster.fabric, cluster.layout.drawn_vertices()
+    tail, head = vertex[fabric.tail], vertex[fabric.head]
+    # NVSwitches of several nodes are no box of their own: their links end at the nodes.
+    gpu_of_link = np.minimum(fabric.tail, fabric.head)
+    for end in (tail, head):
+        above = end >= cluster.layout.first_domain
+        end[above] = fabric.gpus + cluster.layout.dims.node_set.node_of_gpu[gpu_of_link[above]]
+    drawn = (tail != head) & (np.maximum(tail, head) >= fabric.gpus)
+    return tail[drawn], head[drawn], drawn
+
+
+def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
+    """Return the graph of a cluster, and what `s2sim.topology.describe.describe_cluster` says of it, as a picture takes it."""
+    fabric = cluster.fabric
+    tail, head, drawn = _outer_ends(cluster)
+    used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)
+    node_of_gpu, rank_of_gpu = np.empty((2, cluster.workers), np.int64)
+    node_of_gpu[cluster.gpu_of_rank] = cluster.host_of_rank
+    rank_of_gpu[cluster.gpu_of_rank] = np.arange(cluster.workers)
+    return ClusterGraph(
+        tail=tail,
+        head=head,
+        link_class=codes,
+        class_names=tuple(fabric.class_names[code] for code in used),
+        rate_Bps=fabric.rate_Bps[drawn],
+        latency_ps=fabric.latency_ps[drawn],
+        node_of_gpu=node_of_gpu,
+        rank_of_gpu=rank_of_gpu,
+        nodes=fabric.nodes,
+        **_hints(cluster, described),
+    )
+
+
+BARS, SCALING, BREAK_EVEN, ERROR = "bars", "scaling", "break-even", "error"
+_PLOTS = (BARS, SCALING, BREAK_EVEN, ERROR)
+
+
+def check_plot(plot: str | None, target: str | None) -> None:
+    """Refuse a picture that there is not, or that goes nowhere."""
+    if plot is not None and plot not in _PLOTS:
+        raise OptionError(f"--plot {plot} is unknown{suggest_nearest(plot, _PLOTS)}")
+    if plot is not None and target is None:
+        raise OptionError(f"--plot {plot} draws into a file: add --png FILE")
+
+
+def choose_plot(plot: str | None, spec: RunSpec) -> str:
+    """Return which picture is drawn; refuse one that this run cannot have, before anything is computed."""
+    if plot == SCALING and len(spec.workers) == 1:
+        raise OptionError(f"--plot {SCALING} needs several numbers of workers, for example --workers 8,16,32")
+    if plot == BREAK_EVEN and max(spec.workers) == 1:
+        raise OptionError(f"--plot {BREAK_EVEN} needs 2 workers or more: no rate limits one alone")
+    if plot == BREAK_EVEN and len(spec.reducers) == 1 and spec.reducers[0].partition(":")[0] == "dense":
+        raise OptionError(f"--plot {BREAK_EVEN} needs a reducer beside dense, for example --reducer union")
+    return plot or (BARS if len(spec.workers) == 1 else SCALING)
+
+
+def rows_by_workers(result: Result) -> dict[int, list[Row]]:
+    """Return the rows of each number of workers that is finished."""
+    held = {count: [row for row in result.results if row.workers == count] for count in result.spec.workers}
+    return {count: rows for count, rows in held.items() if rows}
+
+
+def _rejection_reasons(result: Result) -> dict[str, str]:
+    """Return why reducers are out of the choice on some number of workers, however fast."""
+    from s2sim.report.answer import short_rejection
+
+    judged = [(row.reducer, row.judgement) for row in result.results]
+    return {name: short_rejection(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
+
+
+def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
+    """Return the picture of a run, of every number of workers."""
+    from s2sim.report.figures.labels import describe_setup
+
+    rows, subtitle = rows_by_workers(result), describe_setup(result)
+    if plot == BREAK_EVEN:
+        from s2sim.report.figures.break_even import break_even_figure
+
+        if not curves:
+            raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
+        return break_even_figure(curves, subtitle, _rejection_reasons(result))
+    if plot == ERROR:
+        from s2sim.experiment.choice import pareto_fronts
+        from s2sim.report.figures.error import error_figure
+
+        return error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
+    if plot == SCALING and len(rows) > 1:
+        from s2sim.report.figures.scaling import scaling_figure
+
+        return scaling_figure(rows, subtitle, _rejection_reasons(result))
+    if all(row.iteration is not None for row in result.results):
+        from s2sim.report.figures.bars import iterations_figure
+
+        return iterations_figure(rows, subtitle)
+    from s2sim.report.figures.bars import breakdown_figure
+
+    fastest_first = {count: sorted(own, key=lambda row: row.time_s.total) for count, own in rows.items()}
+    return breakdown_figure(fastest_first, subtitle)

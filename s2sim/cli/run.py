@@ -1,0 +1,148 @@
+"""``s2sim run``: compare reducers on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli import INTERRUPTED
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    PngOption,
+    QuietOption,
+    TimelineOption,
+    check_targets,
+    examples,
+    options_from,
+)
+from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_result
+from s2sim.errors import OptionError, suggest_nearest
+from s2sim.experiment.spec import RunSpec
+
+if TYPE_CHECKING:
+    from s2sim.experiment.rate_curve import RateCurves
+    from s2sim.experiment.timeline import Streams, Timeline
+
+
+EXAMPLE = "s2sim run --topology fat-tree --workers 64"
+EXAMPLES = examples(
+    EXAMPLE,
+    "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
+    "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
+    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16",
+    "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16",
+    "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
+    "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
+    "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
+    "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline timeline.json --png run.png",
+    "s2sim run --topology leaf-spine --workers 16 --reducer union --reducer fp16 --plot break-even --png rates.svg",
+    "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
+    "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
+    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
+    "s2sim run --topology fat-tree --workers 16 --reducer all",
+    "s2sim run --spec result.json",
+)
+
+_SHOWN = ("collectives", "lowering")
+
+
+@options_from(RunSpec, needed=("topology", "workers"))
+def run_command(
+    experiment: Experiment[RunSpec],
+    timeline: TimelineOption = None,
+    timeline_rank: Annotated[
+        int | None,
+        typer.Option(
+            metavar="RANK",
+            help="Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+            show_default="the slowest",
+        ),
+    ] = None,
+    png: PngOption = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="What --png draws: bars, where the time goes; scaling, time and efficiency "
+            "against workers; break-even, speed-up against the rate; error, against bytes "
+            "and time.",
+            show_default="bars; scaling for several numbers of workers",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    show: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Show more: collectives lists every collective as it ran, and each bottleneck; "
+            "lowering what the library executes for what is asked, and what that costs; repeatable.",
+            show_default="nothing more",
+        ),
+    ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="Show encode and decode, bounds, rounds, the ideal library, break-even of every reducer, and notes.",
+        ),
+    ] = False,
+    no_break_even: Annotated[
+        bool, typer.Option("--no-break-even", help="Do not look for the rates at which reducers break even with dense.")
+    ] = False,
+    per_layer: Annotated[bool, typer.Option("--per-layer", help="Show the error of every layer.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare gradient reducers on a cluster: time, bytes, error, and a verdict with break-even rates.
+
+    Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
+    """
+    shown = _check_shown(show or [], details=details, per_layer=per_layer, silent=quiet or json == STDOUT)
+    check_targets(json=json, timeline=timeline, png=png)
+    from s2sim.cli.pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
+
+    check_plot(plot, png)
+    if timeline_rank is not None and timeline is None:
+        raise OptionError("--timeline-rank says whose streams --timeline shows: add --timeline FILE.json")
+
+    from s2sim.experiment.run import run
+
+    spec = experiment.saved_or(EXAMPLE)
+    drawn = None if png is None else choose_plot(plot, spec)
+    timelines: dict[str, Timeline | Streams] = {}
+    curves: dict[int, RateCurves] = {}
+    with watching(quiet=quiet) as progress:
+        result = run(
+            spec=spec,
+            progress=progress,
+            timelines=None if timeline is None else timelines,
+            timeline_rank=timeline_rank,
+            break_even=not no_break_even,
+            thorough=details or json is not None or "lowering" in shown or drawn == BREAK_EVEN,
+            curves=curves if drawn == BREAK_EVEN else None,
+        )
+    if timeline is not None:
+        from s2sim.report.perfetto import to_perfetto
+
+        write_json(to_perfetto(timelines, result.cluster), timeline)
+    readable = write_result(result, json)
+    if png is not None and drawn is not None:
+        write_figure(figure_of(drawn, result, curves), png)
+    if readable:
+        from s2sim.cli.run_output import defaults_line, show_result
+
+        defaults = None if experiment.path is not None else defaults_line(result, experiment.given)
+        show_result(result, defaults, shown, quiet=quiet, details=details, per_layer=per_layer, saved=json)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _check_shown(show: list[str], *, details: bool, per_layer: bool, silent: bool) -> frozenset[str]:
+    for what in show:
+        if what not in _SHOWN:
+            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, _SHOWN)}")
+    if silent and (show or details or per_layer):
+        option = "--show" if show else "--details" if details else "--per-layer"
+        raise OptionError(f"{option} changes nothing with --quiet or --json -: leave one of them out")
+    return frozenset(show)

@@ -1,0 +1,95 @@
+"""A run as the terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from s2sim.cli.output import show_grids, show_lines, show_paragraph
+from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
+from s2sim.report import run_tables as rows
+from s2sim.report.answer import about_lines, break_even_grid, result_table, verdict_lines
+from s2sim.report.format import bottleneck_lines, lowering_lines
+from s2sim.report.iteration_tables import iteration_grids
+
+if TYPE_CHECKING:
+    from s2sim.experiment.rows import Result
+
+
+def defaults_line(result: Result, given: Sequence[str]) -> str | None:
+    """Return which choices nobody made, or None."""
+    chosen = {
+        "--reducer": f"reducers {', '.join(result.spec.reducers)}",
+        "--trace": f"gradients of {result.spec.trace}",
+    }
+    parts = [text for option, text in chosen.items() if option not in given]
+    return f"By default: {'; '.join(parts)}." if parts else None
+
+
+def show_result(
+    result: Result,
+    defaults: str | None,
+    shown: frozenset[str],
+    *,
+    quiet: bool,
+    details: bool,
+    per_layer: bool,
+    saved: str | None,
+) -> None:
+    """Print a result; ``shown`` names what more is asked for, ``saved`` where its JSON is."""
+    for line in verdict_lines(result):
+        show_paragraph(line)
+    if quiet:
+        return
+    grid, below = result_table(result)
+    show_grids([grid])
+    for line in (*below, "", *about_lines(result)):
+        show_paragraph(line)
+    for note in result.notes if details else result.caveats:
+        show_paragraph(f"Note: {note}.")
+    if details:
+        _show_details(result, defaults)
+    _show_more(result, shown, per_layer=per_layer)
+    if saved is not None:
+        show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
+    elif not details:
+        show_paragraph("More: --details shows phases, bounds, break-even and notes; --help the rest.")
+
+
+def _show_more(result: Result, shown: frozenset[str], *, per_layer: bool) -> None:
+    """Print what was asked for by name."""
+    if "collectives" in shown:
+        show_grids(rows.collectives_grids(result))
+        show_lines(["", *bottleneck_lines(result)])
+    if "lowering" in shown:
+        _print_lowering(result)
+    if per_layer:
+        show_grids(rows.layers_grids(result))
+
+
+def _show_details(result: Result, defaults: str | None) -> None:
+    """Print all that the first screen leaves out."""
+    if defaults:
+        show_paragraph(defaults)
+    show_grids(iteration_grids(result))
+    show_grids(rows.comparison_grids(result))
+    show_grids(rows.mechanics_grids(result))
+    show_grids(rows.errors_grids(result))
+    show_grids(rows.bounds_grids(result))
+    if result.spec.steps > 1:
+        show_grids(rows.residual_grids(result))
+        show_grids(rows.steps_grids(result))
+    break_even = break_even_grid(result)
+    if break_even is not None:
+        show_grids([break_even])
+    show_lines([""])
+    show_paragraph(f"In dense, {result.verdict.bottleneck}.")
+
+
+def _print_lowering(result: Result) -> None:
+    if result.library == IDEAL.name:
+        others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
+        show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
+        return
+    show_grids(rows.lowering_grids(result))
+    show_lines(["", *lowering_lines(result)])

@@ -1,0 +1,464 @@
+"""``s2sim testbed``: a network on this machine whose rates one sets."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2sim.cli.options import JsonOption, QuietOption, SilentOption, check_targets, examples, group
+from s2sim.cli.output import (
+    STDOUT,
+    show_grids,
+    show_lines,
+    watching,
+    working,
+    write_figure,
+    write_json,
+    write_result,
+    write_text,
+)
+from s2sim.errors import OptionError
+from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
+
+if TYPE_CHECKING:
+    from s2sim.testbed.layout import NetworkLayout
+    from s2sim.testbed.measured import MeasuredTestbeds
+
+
+_UP = (
+    "s2sim testbed up --workers 8 --rate 1Gbps",
+    "s2sim testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
+)
+_DOWN = ("s2sim testbed down", "s2sim testbed down two-nodes", "s2sim testbed down --all")
+_LIST = ("s2sim testbed list", "s2sim testbed list --json -")
+_SHOW = ("s2sim testbed show", "s2sim testbed show two-nodes --json -")
+_RUN_EXAMPLE = "s2sim testbed run --workers 2,4 --rate 200Mbps,1Gbps --sizes 1KiB-4MiB --out mine"
+_RUN = examples(
+    "s2sim testbed run NAME --out mine",
+    _RUN_EXAMPLE,
+    "s2sim testbed run --nodes 2x4 --rate 1Gbps --uplink 500Mbps --collective all_reduce --out mine",
+    "s2sim testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
+    "s2sim testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
+)
+_COMPARE = examples(
+    "s2sim testbed compare",
+    "s2sim testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim testbed compare my-testbeds --plot times.png",
+)
+_TOPOLOGY = examples(
+    "s2sim testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
+)
+_DEFAULT_NAME = "testbed"
+_NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
+
+app = group(
+    help="Make a network on this machine whose rates one sets: a namespace a worker, links with token buckets. "
+    "Needs root.",
+    epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
+)
+
+FolderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="Folder with what s2sim testbed run measured.",
+        show_default="what is shipped",
+    ),
+]
+NameArgument = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="Name of a testbed.", show_default="the only one")
+]
+
+
+@app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
+def up_command(
+    workers: Annotated[
+        str | None, typer.Option(metavar="N", help="Number of workers. Required without --nodes.", show_default=False)
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="Rate of every worker's interface each way, for example 1Gbps.",
+            show_default="as fast as the machine",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NxM",
+            help="N nodes of M workers, each node with a switch and an uplink that its workers share.",
+            show_default="all workers on one switch",
+        ),
+    ] = None,
+    uplink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="Rate of every node's uplink each way, with --nodes.", show_default="that of --rate"
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call it.")] = _DEFAULT_NAME,
+    quiet: SilentOption = False,
+) -> None:
+    """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
+
+    It stays until s2sim testbed down; nothing of it shows in the machine's own network.
+    """
+    from s2sim.testbed.network import build_testbed
+
+    layout = _layout(workers, rate, nodes, uplink, name)
+    with working("making namespaces and links", quiet=quiet):
+        build_testbed(layout)
+    if not quiet:
+        show_lines([_summary(layout), f"A command of worker 0: ip netns exec {layout.namespace(0)} COMMAND"])
+
+
+@app.command("down", epilog=examples(*_DOWN), short_help="Remove a testbed.")
+def down_command(
+    name: NameArgument = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all testbeds.")] = False,
+    quiet: SilentOption = False,
+) -> None:
+    """Remove a testbed, whole or half made, and end the processes that run in it."""
+    from s2sim.testbed.network import list_testbed_names, remove_testbed
+
+    if everything and name is not None:
+        raise OptionError(f"--all and {name}: give one of them")
+    for each in list_testbed_names() if everything else (_named(name),):
+        ended = remove_testbed(each)
+        if not quiet:
+            processes = "1 process in it was" if ended == 1 else f"{ended} processes in it were"
+            show_lines([f"{each} is removed{f', and {processes} ended' if ended else ''}"])
+
+
+@app.command("list", epilog=examples(*_LIST), short_help="List testbeds.")
+def list_command(json: JsonOption = None) -> None:
+    """List the testbeds of this machine, those too that were left half made."""
+    from s2sim.testbed.network import find_testbed, list_testbed_names
+
+    check_targets(json=json)
+    testbeds = {name: find_testbed(name) for name in list_testbed_names()}
+    if json is not None:
+        write_json({"testbeds": [_to_json(name, layout) for name, layout in testbeds.items()]}, json)
+    if json != STDOUT:
+        show_lines([_text(name, layout) for name, layout in testbeds.items()] or ["no testbed"])
+
+
+@app.command("show", epilog=examples(*_SHOW), short_help="Show a testbed.")
+def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
+    """Show a testbed: its rates, and the namespace, address and node of every worker."""
+    from s2sim.report.format import aligned
+    from s2sim.testbed.layout import address
+    from s2sim.testbed.network import find_testbed, processes_in
+
+    check_targets(json=json)
+    chosen = _named(name)
+    layout = find_testbed(chosen)
+    running = processes_in(chosen)
+    if json is not None:
+        write_json({**_to_json(chosen, layout), "processes": running}, json)
+    if json == STDOUT:
+        return
+    show_lines([_text(chosen, layout), f"processes: {', '.join(map(str, running)) or 'none'}"])
+    if layout is not None:
+        rows = [
+            (f"worker {worker}", f"node {layout.node_of(worker)}", address(worker), layout.namespace(worker))
+            for worker in range(layout.workers)
+        ]
+        show_lines(["", *aligned(rows, indent="  ")])
+
+
+@app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
+def run_command(
+    out: Annotated[
+        str,
+        typer.Option(metavar="FOLDER", help="Where rows are added; what it has already is not measured again."),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A testbed that is up (see s2sim testbed list).", show_default="made and removed"
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Make a testbed for each number of workers.", show_default="none is made"),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE,...",
+            help="Of every worker's interface, each way; one testbed for each.",
+            show_default="as fast as the machine",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="NxM", help="Instead of --workers: N nodes of M workers.", show_default="one switch"),
+    ] = None,
+    uplink: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE,...",
+            help="Of every node's uplink, each way; one testbed for each.",
+            show_default="that of --rate",
+        ),
+    ] = None,
+    what: Annotated[
+        str, typer.Option(metavar="KIND,...", help="collectives, reducers and iterations, or some of them.")
+    ] = "collectives,reducers",
+    collective: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
+            show_default="all_reduce, all_gather and all_to_all",
+        ),
+    ] = None,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE-SIZE|SIZE,...",
+            help="Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
+        ),
+    ] = "1KiB-4MiB",
+    reducer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:KEY=VALUE,...]",
+            help="For reducers and iterations, repeatable (see s2sim list reducers).",
+            show_default="dense and seven others",
+        ),
+    ] = None,
+    trace: Annotated[str, typer.Option(metavar="NAME|DIR", help="What they reduce (see s2sim list traces).")] = "ncf",
+    compute: Annotated[
+        str, typer.Option(metavar="TIME", help="For iterations: how long every worker computes first.")
+    ] = "50ms",
+    repeats: Annotated[int, typer.Option(min=3, metavar="N", help="Most repetitions of a row, after two.")] = 30,
+    budget: Annotated[
+        str, typer.Option(metavar="TIME", help="Repetitions of a row end after so long, once there are three.")
+    ] = "2s",
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what reducers draw.")] = 0,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure collectives, reducers and iterations between real processes on a network of set rates.
+
+    All ranks begin at one instant, and a time ends when the last is done. Rows stay when it is interrupted; called
+    again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
+    """
+    from s2sim.report.testbed_tables import measured_grids, measured_lines
+    from s2sim.testbed.measure import measure_series
+    from s2sim.testbed.measured import read_measured
+    from s2sim.testbed.settings import choose_layouts, parse_measurements
+    from s2sim.units import format_number_of
+
+    check_targets(json=json)
+    kinds, plan = parse_measurements(
+        what=what,
+        collectives=collective or (),
+        sizes=sizes,
+        reducers=reducer or (),
+        trace=trace,
+        compute=compute,
+        repeats=repeats,
+        budget=budget,
+        seed=seed,
+    )
+    counts = () if workers is None else parse_worker_list(workers)
+    layouts = choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
+    folder, rows = Path(out), 0
+    with watching(quiet=quiet) as progress, _ended_like_interrupted():
+
+        def advance() -> None:
+            nonlocal rows
+            rows += 1
+            progress.advance()
+
+        try:
+            measure_series(
+                folder,
+                layouts,
+                plan,
+                command=shlex.join(["s2sim", *sys.argv[1:]]),
+                existing=name is not None,
+                start=progress.start,
+                advance=advance,
+            )
+        except KeyboardInterrupt:
+            progress.stop()
+            if json != STDOUT:
+                goes_on = "the same command goes on with those that are missing"
+                show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
+            raise
+    found = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    if json is not None:
+        write_json(asdict(found), json)
+    if json == STDOUT:
+        return
+    if not quiet:
+        show_grids(measured_grids(found))
+        show_lines(["", *measured_lines(found)])
+    show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
+
+
+@contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM be an interruption, so that a testbed does not outlive the one who made it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
+def compare_command(
+    folder: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DIR", help="Folder with what s2sim testbed run measured.", show_default="what is shipped"
+        ),
+    ] = None,
+    calibrate_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SETTING",
+            help="The setting whose collectives tell the constants; all others are predicted.",
+            show_default="the first",
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Draw predicted and measured times of collectives; .svg and .pdf work too.",
+            show_default="no file",
+        ),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict what was measured on testbeds, with constants that one setting alone tells.
+
+    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
+    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
+    """
+    check_targets(json=json, plot=plot)
+    measured = _read(folder)
+
+    from s2sim.report.testbed_tables import comparison_grids, comparison_lines
+    from s2sim.validation.testbed import compare_testbeds
+
+    with watching(quiet=quiet) as progress:
+        result = compare_testbeds(measured, calibrate_on, progress)
+    readable = write_result(result, json)
+    if plot is not None:
+        from s2sim.report.figures.testbed import times_figure
+
+        write_figure(times_figure(result), plot)
+    if not readable:
+        return
+    show_lines(comparison_lines(result))
+    if not quiet:
+        show_grids(comparison_grids(result))
+    show_lines([f"Note: {note}." for note in result.notes])
+
+
+@app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
+def topology_command(
+    setting: Annotated[str, typer.Argument(metavar="SETTING", help="Name of a setting that was measured.")],
+    folder: FolderOption = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE.toml", help="Where to write it.", show_default="the screen")
+    ] = None,
+) -> None:
+    """Write the cluster that a setting is to the simulator as a topology file."""
+    from s2sim.validation.testbed import setting_named
+    from s2sim.validation.testbed_fit import setting_toml
+
+    check_targets(out=out)
+    measured = _read(folder)
+    text = setting_toml(setting_named(measured, setting))
+    if out is None:
+        show_lines(text.rstrip().splitlines())
+    else:
+        write_text(text, out)
+
+
+def _read(folder: str | None) -> MeasuredTestbeds:
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+
+    return read_measured(resolve_testbeds_folder(folder))
+
+
+def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
+    from s2sim.testbed.layout import NetworkLayout
+    from s2sim.units import parse_option, parse_rate_Bps
+
+    count = None if workers is None else parse_workers(workers)
+    rate_Bps = math.inf if rate is None else parse_option("--rate", parse_rate_Bps, rate)
+    if nodes is None:
+        if uplink is not None:
+            raise OptionError(f"--uplink {uplink} changes nothing without --nodes: one switch joins all workers")
+        if count is None:
+            raise OptionError("say how many workers there are, for example --workers 8 or --nodes 2x4")
+        return NetworkLayout(name, count, count, rate_Bps)
+    match = _NODES.fullmatch(nodes)
+    if match is None:
+        raise OptionError(f"--nodes {nodes!r}: write nodes and workers of each, for example --nodes 2x4")
+    number, each = int(match[1]), int(match[2])
+    if count is not None and number * each != count:
+        raise OptionError(f"--nodes {nodes} makes {number * each} workers, and --workers says {count}: leave that out")
+    if number == 1 or each == 1:
+        raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {number * each} instead")
+    uplink_Bps = rate_Bps if uplink is None else parse_option("--uplink", parse_rate_Bps, uplink)
+    return NetworkLayout(name, number * each, number, rate_Bps, uplink_Bps)
+
+
+def _named(name: str | None) -> str:
+    """Return the name of a testbed, by default of the only one."""
+    from s2sim.testbed.network import list_testbed_names
+
+    if name is not None:
+        return name
+    known = list_testbed_names()
+    if not known:
+        raise OptionError("there is no testbed: make one with s2sim testbed up --workers 8 --rate 1Gbps")
+    if len(known) > 1:
+        raise OptionError(f"there are several testbeds: name one of {', '.join(known)}")
+    return known[0]
+
+
+def _text(name: str, layout: NetworkLayout | None) -> str:
+    return f"{name}: half made; remove it with s2sim testbed down {name}" if layout is None else _summary(layout)
+
+
+def _summary(layout: NetworkLayout) -> str:
+    from s2sim.report.format import workers_text
+    from s2sim.units import format_rate
+
+    def of(rate_Bps: float) -> str:
+        return f"{format_rate(rate_Bps)} each way" if math.isfinite(rate_Bps) else "as fast as the machine"
+
+    text = f"{layout.name}: {workers_text(layout.workers)}"
+    if not layout.joined:
+        return f"{text} on one switch, {of(layout.rate_Bps)}"
+    each = layout.workers // layout.nodes
+    return f"{text}, {layout.nodes} nodes of {each}; workers {of(layout.rate_Bps)}, uplinks {of(layout.uplink_Bps)}"
+
+
+def _to_json(name: str, layout: NetworkLayout | None) -> dict[str, Any]:
+    return {"name": name, "whole": layout is not None, **({} if layout is None else asdict(layout))}

@@ -1,0 +1,153 @@
+"""``s2sim trace``: look at, check, record and import gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s2sim.cli.options import JsonOption, SilentOption, TextOption, check_targets, examples, group
+from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
+from s2sim.experiment.cluster_spec import parse_workers
+
+if TYPE_CHECKING:
+    from s2sim.gradients.read_trace import Trace
+
+
+_SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ncf --json -")
+_CHECK = ("s2sim trace check lstm-lm", "s2sim trace check cnn --quiet")
+_RECORD = (
+    "s2sim trace record lstm --workers 64 --steps 1 --text my-text.txt --out my-trace",
+    "s2sim trace record ncf --workers 8 --steps 5 --out clicks --seed 1",
+)
+_IMPORT = (
+    "s2sim trace import rank0.npy rank1.npy --out my-trace",
+    "s2sim trace import step0-rank0.npy step0-rank1.npy step1-rank0.npy step1-rank1.npy --out my-steps",
+    "s2sim trace import rank0.npy rank1.npy --out my-cnn --model 'ResNet-50, step 1000' --licence CC0-1.0",
+)
+
+app = group(
+    help="Look at, check, record and import gradients.",
+    epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
+)
+
+TraceArgument = Annotated[
+    str,
+    typer.Argument(metavar="TRACE", help="Name of a shipped trace (see s2sim list traces) or path of a directory."),
+]
+OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
+
+
+@app.command("show", epilog=examples(*_SHOW), short_help="Show what a trace says about itself.")
+def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
+    """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
+    from s2sim.cli.trace_text import law_grid, layer_grid, manifest_json, manifest_lines, union_grid
+
+    check_targets(json=json)
+
+    from s2sim.gradients.law import forecast
+    from s2sim.gradients.synthetic import load_trace
+
+    opened = load_trace(trace, workers=1)
+    # A synthetic trace has no statistics in a file: they are measured on what it draws.
+    from s2sim.gradients.statistics import trace_statistics
+
+    statistics = opened.manifest.statistics or trace_statistics(opened)
+    law = forecast(opened)
+    if json is not None:
+        write_json(manifest_json(opened, statistics, law), json)
+    if json == STDOUT:
+        return
+    show_lines(manifest_lines(opened))
+    show_grids([layer_grid(opened.manifest, statistics), union_grid(statistics)])
+    if law is not None and law.layers:
+        show_grids([law_grid(law)])
+
+
+@app.command("check", epilog=examples(*_CHECK), short_help="Read every gradient with all checks.")
+def check_command(trace: TraceArgument, quiet: SilentOption = False) -> None:
+    """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
+    from s2sim.gradients.read_trace import open_trace
+
+    opened = open_trace(trace)
+    with working(f"checking {len(opened.manifest.files)} files", quiet=quiet):
+        opened.verify()
+    if not quiet:
+        show_lines([f"trace {opened.name} is sound: {len(opened.manifest.files)} files checked"])
+
+
+@app.command("record", epilog=examples(*_RECORD), short_help="Train a model and record every rank's gradient.")
+def record_command(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+        ),
+    ],
+    workers: Annotated[str, typer.Option(metavar="N", help="Shards of the data, one a rank.")],
+    out: OutOption,
+    steps: Annotated[int, typer.Option(help="Consecutive training steps to record.")] = 1,
+    text: TextOption = None,
+    seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
+    overwrite: OverwriteOption = False,
+    quiet: SilentOption = False,
+) -> None:
+    r"""Train a real model on real data and record every rank's gradient at the same weights; needs the extra torch."""
+    count = parse_workers(workers)
+
+    from s2sim.pytorch.record_trace import record
+
+    with watching(quiet=quiet) as progress:
+
+        def follow(done: int, total: int) -> None:
+            if done == 1:
+                progress.start(total, f"training {model} (mini-batches)")
+            progress.advance()
+
+        recorded = record(
+            model,
+            workers=count,
+            steps=steps,
+            out=out,
+            text=list(text or ()),
+            seed=seed,
+            overwrite=overwrite,
+            progress=follow,
+        )
+    _written(recorded, out, quiet=quiet)
+
+
+@app.command("import", epilog=examples(*_IMPORT), short_help="Make a trace of your own gradients.")
+def import_command(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES",
+            help=".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
+            "and rank with names that tell both, such as step3-rank1.pt.",
+        ),
+    ],
+    out: OutOption,
+    model: Annotated[str, typer.Option(help="One line on the model.")] = "imported gradients",
+    data: Annotated[str, typer.Option(help="What the model was trained on.")] = "gradients of the user",
+    licence: Annotated[str, typer.Option(help="Licence of these data.")] = "not stated",
+    overwrite: OverwriteOption = False,
+    quiet: SilentOption = False,
+) -> None:
+    """Make a trace of your own gradients, one file a rank, or a step and rank."""
+    from s2sim.gradients.import_trace import import_trace
+
+    with working(f"importing {len(files)} files", quiet=quiet):
+        imported = import_trace(files, out, model=model, data=data, licence=licence, overwrite=overwrite)
+    _written(imported, out, quiet=quiet)
+
+
+def _written(trace: Trace, out: str, *, quiet: bool) -> None:
+    from s2sim.cli.trace_text import describe_extent, usage_line
+
+    if not quiet:
+        show_lines(
+            [f"wrote {describe_extent(trace.manifest)} to {out}", f"use it with: s2sim run {usage_line(trace, out)}"]
+        )

@@ -1,0 +1,65 @@
+"""``s2sim train``: train a real model with reducers in the loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s2sim.cli import INTERRUPTED
+from s2sim.cli.options import Experiment, JsonOption, PlotOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.output import show_paragraph, show_screen, watching, write_bytes, write_result
+from s2sim.errors import S2SimError
+from s2sim.files import user_path
+from s2sim.training.spec import TrainSpec
+
+EXAMPLES = examples(
+    "s2sim train cnn --reducer topk:density=0.01 --reducer fp16 --steps 60 --seeds 2",
+    "s2sim train lstm --text book.txt --reducer s2-exact --reducer topk:density=0.01 --topology tcp-10g --out lstm-run",
+    "s2sim train lstm --text book.txt --reducer s2-exact --reducer topk:density=0.01 --topology tcp-10g --out lstm-run "
+    "--resume",
+    "s2sim train ncf --reducer powersgd --target-accuracy 0.5 --compute 20ms --plot ncf.png",
+)
+
+
+@options_from(TrainSpec, topology="fat-tree")
+def train_command(
+    experiment: Experiment[TrainSpec],
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Keep checkpoints there, to go on from.", show_default="none are kept"),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoints of --out; more reducers and seeds may join.")
+    ] = False,
+    plot: PlotOption = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a real model with real gradients through reducers; loss against iterations and simulated time.
+
+    All ranks' mini-batches are trained in this process, with every reducer's feedback and state from step to step; what
+    a step sends is replayed on the cluster. Ctrl-C keeps what is done. Needs the extra torch.
+    """
+    check_targets(json=json, plot=plot)
+    spec = experiment.spec()
+
+    from s2sim.training.run import train
+
+    with watching(quiet=quiet) as progress:
+        result = train(spec, progress, out=None if out is None else user_path(out, S2SimError), resume=resume)
+    readable = write_result(result, json)
+    if plot is not None:
+        from s2sim.report.figures.curves import draw_training
+
+        write_bytes(draw_training(result, Path(plot).suffix[1:].lower()), plot)
+    if readable and quiet:
+        for line in result.verdict:
+            show_paragraph(line)
+    elif readable:
+        from s2sim.report.screens import train_screen
+
+        show_screen(train_screen(result))
+    if not result.complete:
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,256 @@
+"""The count sketch: a linear summary of a vector from which any of its elements can be estimated.
+
+M. Charikar, K. Chen, M. Farach-Colton, "Finding frequent items in data streams", ICALP 2002. Row j adds s_j(key) value
+to its cell h_j(key); an element's estimate is the median over rows of s_j(key) cell[j, h_j(key)]. Sketches of the same
+shape and seed add up: the sketch of a sum is the sum of the sketches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, comb, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from s2sim.arrays import Bits, Floats32, Ints, Words
+from s2sim.codecs import compiled
+from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, iterate_positions, pack_nonzero
+from s2sim.codecs.bits import BATCH_KEYS, batches, row_batches
+from s2sim.codecs.compiled import Backend
+from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
+from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.errors import CodecError, OptionError
+from s2sim.options import check_options
+
+
+@dataclass(frozen=True, slots=True)
+class CountSketch:
+    """Shape and hash functions of a count sketch; its cells are float32 arrays of shape (rows, columns).
+
+    Attributes
+    ----------
+    rows : int
+        Independent estimates of each element, 1 to 16.
+    hash : {"mix", "modulo", "product"}
+        Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses.
+    backend : {"numpy", "numba"}
+        What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
+        because each cell gets the same additions in the same order.
+
+    Examples
+    --------
+    >>> sketch = CountSketch(rows=3, columns=64)
+    >>> keys = np.array([5, 9], np.uint32)
+    >>> sketch.decode_keys(sketch.encode_keys(keys, np.array([2.0, -1.0], np.float32)), keys)
+    array([ 2., -1.], dtype=float32)
+    """
+
+    rows: int = 3
+    columns: int = 256
+    seed: int = 0
+    hash: HashKind = "mix"
+    # What does not compare does not go into payloads either.
+    backend: Backend = field(default="numpy", compare=False)
+
+    name: ClassVar[str] = "count-sketch"
+    summary: ClassVar[str] = "a count sketch of the non-zero elements and the bitmap of where they are"
+    source: ClassVar[str] = "Charikar, Chen, Farach-Colton, ICALP 2002; Ge et al., S2 Reducer, arXiv:2110.02140"
+    combine: ClassVar[Combination] = {"cells": "sum", "support": "or"}
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= MAX_ROWS:
+            raise OptionError(f"a count sketch of {self.rows} rows was asked for; it can have 1 to {MAX_ROWS}")
+        if not 1 <= self.columns < 1 << 32:
+            raise OptionError(f"a count sketch of {self.columns} columns was asked for; it can have 1 to 2^32 - 1")
+        if self.seed < 0:
+            raise OptionError(f"seed {self.seed} of a count sketch is negative; it must be 0 or more")
+        check_options(self, "count sketch")
+        if self.backend == "numba" and self.hash != "mix":
+            raise OptionError(f"backend numba has the mix hash only: hash {self.hash} needs backend numpy")
+
+    def encode(self, array: Floats32) -> Payload:
+        """Return the payload of ``array``, float32 of shape (n,); ranks whose payloads add up agree on all options."""
+        cells, support = self.encode_dense(array)
+        return Payload.of(self, len(array), cells=cells, support=support)
+
+    def decode(self, payload: Payload) -> Floats32:
+        """Return the estimates of the non-zero elements and zeros elsewhere, float32 of shape (n,)."""
+        cells, support = payload.expect(self, "cells", "support")
+        return self.decode_dense(cells, support, payload.elements)
+
+    def empty(self) -> Floats32:
+        """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
+        return np.zeros((self.rows, self.columns), np.float32)
+
+    def encode_keys(self, keys: Words, values: Floats32) -> Floats32:
+        """Return the cells of the elements ``keys`` (uint32, shape (k,)) with ``values`` (float32, shape (k,))."""
+        keys = as_keys(keys)
+        if values.dtype != np.float32 or values.shape != keys.shape:
+            raise CodecError(f"{len(keys)} keys need as many float32 values; found {values.dtype} {values.shape}")
+        cells = self.empty()
+        for start in range(0, len(keys), BATCH_KEYS):
+            self._add(cells, keys[start : start + BATCH_KEYS], values[start : start + BATCH_KEYS])
+        return cells
+
+    def encode_dense(self, array: Floats32) -> tuple[Floats32, Bits]:
+        """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
+
+        The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. The bitmap is that of
+        `s2sim.codecs.bitmap.pack_nonzero`.
+        """
+        array = float32_vector(array, "a count sketch")
+        check_key_space(0, len(array))
+        cells, bitmap = self.empty(), np.empty(bitmap_bytes(len(array)), np.uint8)
+        for keys, values in batches(_iterate_nonzeros(array, bitmap)):
+            self._add(cells, keys, values)
+        return cells, bitmap
+
+    def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
+        """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
+
+        Parameters
+        ----------
+        row_ids : int64 array, shape (k,)
+            Which rows of the matrix.
+        values : float32 array, shape (k, width)
+            Their values; the element in column i of row r has the key offset + r * width + i.
+        offset : int
+            Key of the matrix's first element: matrices that share a sketch need disjoint keys.
+        """
+        if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
+            raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")
+        cells = self.empty() if out is None else self._check_cells(out)
+        for rows, columns, keys in row_batches(row_ids, values.shape[1], offset):
+            self._add(cells, keys, values[rows, columns].ravel())
+        return cells
+
+    def decode_keys(self, cells: Floats32, keys: Words) -> Floats32:
+        """Return the estimates of the elements ``keys`` (uint32, shape (k,)), float32 of shape (k,)."""
+        cells = self._check_cells(cells)
+        keys = as_keys(keys)
+        values = np.empty(len(keys), np.float32)
+        for start in range(0, len(keys), BATCH_KEYS):
+            values[start : start + BATCH_KEYS] = self._estimate(cells, keys[start : start + BATCH_KEYS])
+        return values
+
+    def decode_rows(self, cells: Floats32, row_ids: Ints, width: int, *, offset: int = 0) -> Floats32:
+        """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
+        cells = self._check_cells(cells)
+        values = np.empty((len(row_ids), width), np.float32)
+        for rows, columns, keys in row_batches(row_ids, width, offset):
+            block = values[rows, columns]
+            block[...] = self._estimate(cells, keys).reshape(block.shape)
+        return values
+
+    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
+        """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere, float32 of shape (n,).
+
+        The inverse of `encode_dense`; cells and bitmap may be the sum and the OR of those of several ranks.
+        """
+        cells = self._check_cells(cells)
+        check_bitmap(bitmap, n)
+        check_key_space(0, n)
+        array = np.zeros(n, np.float32)
+        for (positions,) in batches((part,) for part in iterate_positions(bitmap)):
+            array[positions] = self._estimate(cells, positions.astype(np.uint32))
+        return array
+
+    def _check_cells(self, cells: Floats32) -> Floats32:
+        if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
+            raise CodecError(
+                f"the cells of this sketch are float32 of shape {(self.rows, self.columns)}; "
+                f"found {cells.dtype} of shape {cells.shape}"
+            )
+        return cells
+
+    def _add(self, cells: Floats32, keys: Words, values: Floats32) -> None:
+        if self.backend == "numba":
+            compiled.add_rows(cells, keys, *mix_constants(self.rows, self.seed), values)
+            return
+        bits = values.view(np.uint32)
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
+            signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
+            np.add.at(row, columns, signed.view(np.float32))
+
+    def _estimate(self, cells: Floats32, keys: Words) -> Floats32:
+        if self.backend == "numba":
+            return median([*compiled.read_rows(cells, keys, *mix_constants(self.rows, self.seed))])
+        estimates = []
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
+            # No column is out of range; looking for one would double the time.
+            signed = np.bitwise_xor(sign_bits, row.take(columns, mode="clip").view(np.uint32), out=sign_bits)
+            estimates.append(signed.view(np.float32))
+        return median(estimates)
+
+    def _hashes(self, keys: Words) -> Iterator[tuple[Ints, Words]]:
+        return hash_rows(self.hash, keys, self.rows, self.columns, self.seed)
+
+
+def median(estimates: list[Floats32]) -> Floats32:
+    """Return the element-wise median of several float32 arrays of one shape, which may be overwritten.
+
+    An even number of them gives the mean of the two in the middle. Minima and maxima take a tenth of a sort's time.
+    """
+    count = len(estimates)
+    if count == 1:
+        return estimates[0]
+    if count == 3:
+        a, b, c = estimates
+        low = np.minimum(a, b)
+        np.maximum(a, b, out=a)
+        np.minimum(a, c, out=a)
+        return np.maximum(low, a, out=low)
+    ordered = list(estimates)
+    # A bubble sort of arrays: each pass carries the largest left to the end, until the middle is in its place.
+    for end in range(count - 1, (count - 1) // 2 - 1, -1):
+        for index in range(end):
+            low = np.minimum(ordered[index], ordered[index + 1])
+            np.maximum(ordered[index], ordered[index + 1], out=ordered[index + 1])
+            ordered[index] = low
+    middle = ordered[count // 2]
+    if count % 2:
+        return middle
+    middle += ordered[count // 2 - 1]
+    middle *= np.float32(0.5)
+    return middle
+
+
+def _iterate_nonzeros(array: Floats32, bitmap: Bits) -> Iterator[tuple[Words, Floats32]]:
+    """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
+    for start in range(0, len(array), BLOCK_ELEMENTS):
+        packed = pack_nonzero(array[start : start + BLOCK_ELEMENTS])
+        bitmap[start // 8 : start // 8 + len(packed)] = packed
+        for positions in iterate_positions(packed, start):
+            yield positions.astype(np.uint32), array.take(positions)
+
+
+def rms_relative_error(keys: float, columns: int) -> float:
+    """Return the relative L2 error of a one-row sketch, as RMS over hash functions: sqrt(keys / columns).
+
+    Every other element lands in an element's cell with probability 1 / columns and with a random sign, so the estimate
+    is unbiased with variance (sum of the other squares) / columns (Charikar, Chen, Farach-Colton 2002, section 3).
+    Summed over all elements read, of which ``keys`` counts zeros too, this is (keys - 1) / columns times the squared
+    norm, whatever the values are.
+
+    >>> rms_relative_error(10_000, 40_000)
+    0.5
+    """
+    return sqrt(keys / columns)
+
+
+def tail_probability(rows: int, columns: int, relative_error: float) -> float:
+    """Return a bound on the probability that one element's error exceeds ``relative_error`` times the L2 norm.
+
+    One row exceeds it with probability at most p = 1 / (columns relative_error^2) by Chebyshev's inequality. The median
+    can only be off if half of the rows are, so independent rows give the binomial tail
+    P(at least ceil(rows / 2) of rows), which falls exponentially with rows (Charikar, Chen, Farach-Colton 2002,
+    section 3; K. G. Larsen, R. Pagh, J. Tetek, "CountSketches, Feature Hashing and the Median of Three",
+    arXiv:2102.02193).
+
+    >>> [round(tail_probability(rows, 400, 0.1), 5) for rows in (1, 3, 5)]
+    [0.25, 0.15625, 0.10352]
+    """
+    p = min(1.0, 1.0 / (columns * relative_error**2))
+    return sum(comb(rows, off) * p**off * (1.0 - p) ** (rows - off) for off in range(ceil(rows / 2), rows + 1))

@@ -1,0 +1,262 @@
+"""A sketch from which every key's sum over ranks is read exactly: a table that is peeled, with fixed-point cells.
+
+Like a count sketch it adds up over ranks, and the keys of the sum are known from a merged bitmap; unlike one it has no
+signs and no median, and loses nothing but what fixed point rounds off. A key is an element or a row of several values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
+from s2sim.codecs.hashing import as_keys
+from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.peeling import add_values, drop_unit_axis, peel_order, read_values
+from s2sim.codecs.quantize import from_fixed, group_maxima, groups_per_block, to_fixed
+from s2sim.errors import CodecError, OptionError
+from s2sim.options import check_options
+
+CellType: TypeAlias = Literal["int32", "int64", "float32"]
+
+_CHUNK_VALUES = 1 << 16
+"""Values that are encoded at once: temporaries of half a megabyte stay in a core's second-level cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodedSums:
+    """The sums that peeling reads.
+
+    Attributes
+    ----------
+    values : float32 array, shape (k, width)
+        The sums, in the order of the keys; zeros for those that are left.
+    left : int64 array
+        Indices of the keys that could not be read, increasing: their values must come in another message.
+    rounds : int
+        Rounds that waited for each other, of the block that had most.
+    clean : bool
+        Whether the keys that were read account for all that the cells held; only integers do, and only if none is left.
+    """
+
+    values: Floats32
+    left: Ints
+    rounds: int
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExactSketch:
+    """Shape, hash functions and number type of an exact sketch; all ranks must agree on them before they encode.
+
+    Attributes
+    ----------
+    table : PeelTable
+        Where keys go.
+    width : int
+        Values of each key.
+    dtype : {"int32", "int64", "float32"}
+        Type of the cells. The integers hold fixed-point numbers, see `s2sim.codecs.quantize`.
+
+    Examples
+    --------
+    >>> from s2sim.codecs.quantize import exponents_for
+    >>> sketch = ExactSketch.for_keys(2)
+    >>> keys, values = np.array([5, 9], np.uint32), np.array([[2.0], [-1.0]], np.float32)
+    >>> exponents = exponents_for(sketch.maxima(keys, values), "int32")
+    >>> sketch.decode(sketch.encode(keys, values, exponents), keys, exponents).values.tolist()
+    [[2.0], [-1.0]]
+    """
+
+    table: PeelTable
+    width: int = 1
+    dtype: CellType = "int32"
+
+    def __post_init__(self) -> None:
+        check_options(self, "exact sketch")
+        if self.width < 1:
+            raise OptionError(f"keys of {self.width} values were asked for; a key has at least 1")
+
+    @classmethod
+    def for_keys(
+        cls,
+        keys: float,
+        width: int = 1,
+        dtype: CellType = "int32",
+        *,
+        cells_per_key: float = CELLS_PER_KEY,
+        seed: int = 0,
+    ) -> Self:
+        """Return the sketch for a union of about ``keys`` keys of ``width`` values each."""
+        return cls(PeelTable.for_keys(keys, cells_per_key=cells_per_key, seed=seed), width, dtype)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the cells: blocks, cells of a block, values of a key."""
+        return self.table.blocks, self.table.block_cells, self.width
+
+    @property
+    def groups(self) -> int:
+        """How many groups of keys have a fixed-point unit of their own; none if cells are float32."""
+        return 0 if self.dtype == "float32" else self.table.blocks * self._groups_per_block
+
+    @property
+    def _groups_per_block(self) -> int:
+        return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
+
+    def group_of(self, keys: NDArray[Any]) -> Ints:
+        """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
+        return self.table.parts(as_keys(keys), self.groups)
+
+    def maxima(self, keys: NDArray[Any], values: Floats32) -> Floats:
+        """Return the largest magnitude of a rank's ``values`` in each group; see `fixed_point.group_maxima`."""
+        if not self.groups:
+            raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
+        keys = as_keys(keys)
+        return group_maxima(self._check_values(keys, values), self.group_of(keys), self.groups)
+
+    def encode(self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None) -> NDArray[Any]:
+        """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
+
+        Parameters
+        ----------
+        keys : uint32 array, shape (k,)
+            The keys, each once.
+        values : float32 array, shape (k, width)
+            Their values.
+        exponents : int16 array, shape (groups,)
+            Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
+        """
+        cells = np.zeros(self.shape, self.dtype)
+        keys = as_keys(keys)
+        for block, columns, part in self._parts(keys, values, exponents, self.table.by_block(keys)):
+            add_values(cells[block], columns, part)
+        return cells
+
+    def encode_touched(
+        self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None
+    ) -> tuple[Ints, NDArray[Any]]:
+        """Return which cells, counted over all blocks, some keys go to, and what `encode` has there: all else is zero.
+
+        Where a rank holds few keys of many values this is a small part of the cells. The numbers of the cells are int64
+        of shape (t,), strictly increasing; the cells have the shape (t, width).
+        """
+        keys = as_keys(keys)
+        blocks = list(self.table.by_block(keys))
+        touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
+        for own, (_, columns) in zip(touched, blocks, strict=True):
+            own[columns] = True
+        place = np.cumsum(touched).reshape(touched.shape) - 1
+        numbers = np.flatnonzero(touched)
+        cells = np.zeros((len(numbers), self.width), self.dtype)
+        for block, columns, part in self._parts(keys, values, exponents, blocks):
+            add_values(cells, place[block][columns], part)
+        return numbers, cells
+
+    def _parts(
+        self, keys: Words, values: Floats32, exponents: Ints16 | None, blocks: Iterable[tuple[Ints, Ints]]
+    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+        """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
+        self._check_values(keys, values)
+        self._check_exponents(exponents)
+        step = max(1, _CHUNK_VALUES // self.width)
+        for block, (places, columns) in enumerate(blocks):
+            for start in range(0, len(places), step):
+                chunk = places[start : start + step]
+                part = drop_unit_axis(values).take(chunk, axis=0).reshape(len(chunk), self.width)
+                if exponents is not None:
+                    part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
+                yield block, columns[:, start : start + step], part
+
+    def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
+        """Return the sums of all keys that were added to the cells.
+
+        Parameters
+        ----------
+        cells : array, shape (blocks, cells of a block, width)
+            The sum of what ranks encoded; it is not changed.
+        keys : uint32 array, shape (k,)
+            The union of their keys. A key that was not added counts as zeros.
+        exponents : int16 array, shape (groups,)
+            As they were encoded with.
+        """
+        keys = as_keys(keys)
+        self._check_exponents(exponents)
+        if cells.dtype != self.dtype or cells.shape != self.shape:
+            raise CodecError(
+                f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
+            )
+        if self.width == 1 and self.table.blocks > 1:
+            return self._decode_in_place(cells, keys, exponents)
+        result = np.empty((len(keys), self.width), np.float32)
+        left, rounds, clean = [np.empty(0, np.int64)], 0, True
+        for block, (places, columns) in enumerate(self.table.by_block(keys)):
+            units = None if exponents is None else self._exponents(exponents, block, keys, places)
+            # All keys of a single block are where they were: copying is several times as fast as scattering.
+            where = places if self.table.blocks > 1 else slice(None)
+            for sums in read_values(columns, cells[block]):
+                values = sums.values if units is None else from_fixed(sums.values, units)
+                drop_unit_axis(result[:, sums.part])[where] = drop_unit_axis(values)
+                clean = clean and sums.clean
+            rounds = max(rounds, sums.rounds)
+            if sums.read < len(places):
+                left.append(places.take(self._stuck(columns)))
+        return DecodedSums(result, np.sort(np.concatenate(left)), rounds, clean)
+
+    def _decode_in_place(self, cells: NDArray[Any], keys: Words, exponents: Ints16 | None) -> DecodedSums:
+        """Decode keys of a single value: the array of the results first holds the keys sorted by block."""
+        result = np.empty((len(keys), 1), np.float32)
+        numbers = result[:, 0].view(np.uint32)
+        numbers[...] = keys
+        runs = self.table.sorted_runs(keys, numbers)
+        stuck, rounds, clean = [np.empty(0, np.uint32)], 0, True
+        for block in range(self.table.blocks):
+            own = runs.take(block)
+            columns = self.table.columns_of(own)
+            (sums,) = read_values(columns, cells[block])
+            units = None if exponents is None else self._exponents(exponents, block, own, slice(None))
+            values = sums.values if units is None else from_fixed(sums.values, units)
+            runs.put(block, values[:, 0].view(np.uint32))
+            rounds, clean = max(rounds, sums.rounds), clean and sums.clean
+            if sums.read < len(own):
+                stuck.append(own.take(self._stuck(columns)))
+        self.table.restore(keys, numbers)
+        return DecodedSums(result, _indices_of(np.concatenate(stuck), keys), rounds, clean)
+
+    def _stuck(self, columns: Ints) -> Ints:
+        # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
+        return peel_order(columns, self.table.block_cells).left(columns.shape[1])
+
+    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
+        """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
+        if self._groups_per_block == 1:
+            return exponents[block : block + 1]
+        return exponents.take(self.group_of(keys[places]))
+
+    def _check_values(self, keys: Words, values: Floats32) -> Floats32:
+        if values.dtype != np.float32 or values.shape != (len(keys), self.width):
+            raise CodecError(
+                f"{len(keys)} keys of this sketch have float32 values of shape {(len(keys), self.width)}; "
+                f"found {values.dtype} {values.shape}"
+            )
+        return values
+
+    def _check_exponents(self, exponents: Ints16 | None) -> None:
+        found = 0 if exponents is None else len(exponents)
+        if found != self.groups:
+            raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
+
+
+def _indices_of(chosen: Words, keys: Words) -> Ints:
+    """Return where in ``keys`` some of them are, int64, increasing."""
+    chosen.sort()
+    found = [np.empty(0, np.int64)]
+    for start in range(0, len(keys) if len(chosen) else 0, _CHUNK_VALUES):
+        chunk = keys[start : start + _CHUNK_VALUES]
+        near = chosen.take(np.searchsorted(chosen, chunk), mode="clip")
+        found.append(start + np.flatnonzero(near == chunk))
+    return np.concatenate(found)

@@ -1,0 +1,254 @@
+"""The wire: a payload is a few named arrays, and its bytes are a frame of fixed size followed by the arrays' bytes.
+
+The frame holds everything that is not data (magic, version, codec and options, names, types and shapes, checksum), so
+that ``len(payload.to_bytes()) - FRAME_BYTES`` is exactly what a network would carry. Reading builds arrays from a
+closed list of number types and nothing else: nothing in the bytes is ever executed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.errors import CodecError
+from s2sim.options import build, option_text, split_option_string
+from s2sim.registry import Registry
+
+Combine: TypeAlias = Literal["sum", "or", "max", "gather"]
+"""How the same array of several ranks' payloads becomes one: all-reduced by an operation, or gathered side by side."""
+
+Combination: TypeAlias = dict[str, Combine]
+"""How each array of a codec's payload combines."""
+
+
+class Codec(Protocol):
+    """A frozen dataclass of options that encodes vectors, with the name it is registered under.
+
+    Attributes
+    ----------
+    summary, source : str
+        What it does, in one line, and where it was published.
+    combine : dict of str to {"sum", "or", "max", "gather"}
+        For each array of its payload, how those of several ranks combine.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    combine: ClassVar[Combination]
+
+    def encode(self, array: Floats32) -> Payload:
+        """Return the payload of ``array``, float32 of shape (n,)."""
+
+    def decode(self, payload: Payload) -> Floats32:
+        """Return what ``payload`` stands for, float32 of shape (n,)."""
+
+
+def float32_vector(array: NDArray[Any], owner: str) -> Floats32:
+    """Return ``array`` if it is a float32 vector; `CodecError` says what ``owner`` found instead."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
+        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise CodecError(f"{owner} encodes a float32 vector; found {found}: convert and flatten it first")
+    return array
+
+
+VERSION = 1
+MAX_ARRAYS = 4
+MAX_DIMENSIONS = 3
+
+_MAGIC = b"S2SIMPLD"
+# magic, version, number of arrays, elements of the vector, bytes of the body, codec with its options
+_HEAD = struct.Struct("<8sHHQQ128s")
+# name, type, dimensions, shape
+_ARRAY = struct.Struct(f"<16s4sI{MAX_DIMENSIONS}Q")
+_CHECKSUM = struct.Struct("<I")
+_ARRAYS_BYTES = MAX_ARRAYS * _ARRAY.size
+
+FRAME_BYTES = _HEAD.size + _ARRAYS_BYTES + _CHECKSUM.size
+"""Bytes of `Payload.to_bytes` that are not data, the same for every payload."""
+
+_DTYPES = {
+    dtype.str.encode(): dtype
+    for dtype in map(np.dtype, ("|u1", "|i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<i8", "<f8"))
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Payload:
+    """An encoded vector: named arrays.
+
+    Attributes
+    ----------
+    codec : str
+        Option string of the codec that made it, without which it cannot be decoded.
+    elements : int
+        Length of the vector.
+    arrays : mapping of str to array
+        The data, in the order in which they travel.
+    """
+
+    codec: str
+    elements: int
+    arrays: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def of(cls, codec: Codec, elements: int, **arrays: NDArray[Any]) -> Payload:
+        """Return the payload that ``codec`` makes of a vector of ``elements``."""
+        return cls(option_text(codec), elements, arrays)
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the data, without the frame."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def expect(self, codec: Codec, *names: str) -> list[NDArray[Any]]:
+        """Return the arrays called ``names``; `CodecError` if ``codec`` did not make this payload of just these."""
+        _check_codec_name(self.codec, codec)
+        if tuple(self.arrays) != names:
+            raise CodecError(f"a payload of {codec.name} holds {', '.join(names)}; found {', '.join(self.arrays)}")
+        return list(self.arrays.values())
+
+    def to_bytes(self) -> bytes:
+        """Return the frame and the data, `FRAME_BYTES` + `body_bytes` long."""
+        if len(self.arrays) > MAX_ARRAYS:
+            raise CodecError(f"a payload holds at most {MAX_ARRAYS} arrays; found {len(self.arrays)}")
+        body = b"".join(_little_endian(array).tobytes() for array in self.arrays.values())
+        head = _HEAD.pack(
+            _MAGIC,
+            VERSION,
+            len(self.arrays),
+            self.elements,
+            len(body),
+            _encode_text(self.codec, 128, "codec option string"),
+        )
+        described = b"".join(_describe(name, array) for name, array in self.arrays.items())
+        frame = head + described.ljust(_ARRAYS_BYTES, b"\0")
+        return b"".join((frame, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(frame))), body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview, codec: Codec) -> Payload:
+        """Return the payload that `to_bytes` of a payload of ``codec`` made; `CodecError` for anything else.
+
+        That is: cut short, longer, altered in any byte, of another version or codec.
+        """
+        data = _as_bytes(data)
+        if len(data) < FRAME_BYTES:
+            raise CodecError(f"a payload has at least {FRAME_BYTES} bytes; found {len(data)}: it is cut short")
+        magic, version, count, elements, body_bytes, codec_text = _HEAD.unpack_from(data)
+        if magic != _MAGIC:
+            raise CodecError(f"these {len(data)} bytes are no payload: they begin with {magic!r}, not {_MAGIC!r}")
+        if version != VERSION:
+            raise CodecError(f"the payload has version {version}; this s2sim reads version {VERSION}")
+        if len(data) != FRAME_BYTES + body_bytes:
+            raise CodecError(
+                f"the payload should have {FRAME_BYTES + body_bytes} bytes and has {len(data)}: "
+                f"{'it is cut short' if len(data) < FRAME_BYTES + body_bytes else 'something follows it'}"
+            )
+        frame, body = data[: FRAME_BYTES - _CHECKSUM.size], memoryview(data)[FRAME_BYTES:]
+        (checksum,) = _CHECKSUM.unpack_from(data, len(frame))
+        if zlib.crc32(body, zlib.crc32(frame)) != checksum:
+            raise CodecError("the payload's checksum does not match: its bytes were altered")
+        _check_codec_name(_decode_text(codec_text, "codec"), codec)
+        return cls(option_text(codec), elements, _read_arrays(frame[_HEAD.size :], count, body))
+
+
+def _check_codec_name(found: str, codec: Codec) -> None:
+    if found != option_text(codec):
+        raise CodecError(f"the payload was made by {found!r} and cannot be read by {option_text(codec)!r}")
+
+
+def _as_bytes(data: object) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise CodecError(f"a payload is read from bytes; found {type(data).__name__}")
+
+
+def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.newbyteorder("<").str.encode() not in _DTYPES:
+        raise CodecError(f"a payload cannot carry {array.dtype}; it carries {', '.join(map(str, _DTYPES.values()))}")
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _encode_text(text: str, size: int, what: str) -> bytes:
+    encoded = text.encode("ascii", errors="replace")
+    if len(encoded) > size or not text.isascii() or "\0" in text:
+        raise CodecError(f"the {what} {text!r} does not fit in a frame: use at most {size} ASCII characters")
+    return encoded.ljust(size, b"\0")
+
+
+def _decode_text(field: bytes, what: str) -> str:
+    text, _, padding = field.partition(b"\0")
+    if padding.strip(b"\0") or not text or not text.isascii():
+        raise CodecError(f"the payload's {what} {field[:16]!r} is not a padded ASCII text")
+    return text.decode("ascii")
+
+
+def _describe(name: str, array: NDArray[Any]) -> bytes:
+    if array.ndim > MAX_DIMENSIONS:
+        raise CodecError(f"array {name!r} has {array.ndim} dimensions; a payload's have at most {MAX_DIMENSIONS}")
+    shape = (*array.shape, *[0] * (MAX_DIMENSIONS - array.ndim))
+    dtype = _little_endian(array).dtype.str.encode()
+    return _ARRAY.pack(_encode_text(name, 16, "array name"), dtype.ljust(4, b"\0"), array.ndim, *shape)
+
+
+def _read_arrays(described: bytes, count: int, body: memoryview) -> dict[str, NDArray[Any]]:
+    """Return the arrays that ``described`` names; they must use the body up, and unused slots must be empty."""
+    if count > MAX_ARRAYS or any(described[count * _ARRAY.size :]):
+        raise CodecError(f"the payload claims {count} arrays but describes others; at most {MAX_ARRAYS} are possible")
+    arrays: dict[str, NDArray[Any]] = {}
+    start = 0
+    for slot in range(count):
+        name_field, dtype_field, dimensions, *sizes = _ARRAY.unpack_from(described, slot * _ARRAY.size)
+        name = _decode_text(name_field, "array name")
+        dtype = _DTYPES.get(dtype_field.rstrip(b"\0"))
+        if dtype is None or dimensions > MAX_DIMENSIONS or any(sizes[dimensions:]) or name in arrays:
+            raise CodecError(f"array {name!r} of the payload has an impossible name, type or shape")
+        shape = tuple(sizes[:dimensions])
+        stop = start + prod(shape) * dtype.itemsize
+        if stop > len(body):
+            raise CodecError(f"array {name!r} of shape {shape} does not fit in a body of {len(body)} bytes")
+        try:
+            # Copied, so that arrays are aligned and writable like freshly encoded ones.
+            arrays[name] = np.frombuffer(body[start:stop], dtype).reshape(shape).copy()
+        except (ValueError, OverflowError) as error:
+            # An empty array whose other dimensions overflow NumPy's sizes.
+            raise CodecError(f"array {name!r} of the payload has the impossible shape {shape}") from error
+        start = stop
+    if start != len(body):
+        raise CodecError(f"the payload's arrays take {start} bytes of a body of {len(body)}")
+    return arrays
+
+
+CODECS = Registry(
+    "codec",
+    "s2sim.codecs",
+    {
+        "bitmap": "s2sim.codecs.bitmap:Bitmap",
+        "count-sketch": "s2sim.codecs.count_sketch:CountSketch",
+        "peeled-sketch": "s2sim.codecs.peeled_sketch:PeeledSketchCodec",
+        "top-k": "s2sim.codecs.top_k:TopKCodec",
+        "fp16": "s2sim.codecs.floats:HalfCodec",
+        "fp8": "s2sim.codecs.floats:Float8Codec",
+    },
+)
+
+
+def make_codec(text: str) -> Codec:
+    """Return the codec that an option string names.
+
+    >>> make_codec("top-k:density=0.05")
+    TopK(density=0.05)
+    """
+    name, options = split_option_string(text)
+    codec: Codec = build(CODECS.get(name), options, name)
+    return codec

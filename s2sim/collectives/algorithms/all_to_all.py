@@ -1,0 +1,288 @@
+"""Everything at once, or many partners at once: grouped sends and receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.blocks import Blocks, blocks_of
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
+from s2sim.collectives.schedules.groups import Groups, OverGroups, check_at_once, joined, schedule_of
+from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
+from s2sim.errors import ContendedError, OptionError
+from s2sim.options import check_options, option_text
+from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Direct(OverGroups):
+    """One round each way: least latency, P - 1 messages of every rank at once."""
+
+    name: ClassVar[str] = "direct"
+    source: ClassVar[str] = "Rashidi et al., ASTRA-SIM, ISPASS 2020 (direct all-reduce on fully connected dimensions)"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    auto: ClassVar[tuple[str, ...]] = ()
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
+        members = groups.members
+        check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")
+        sender = np.repeat(np.arange(members), members - 1)
+        receiver = (sender + 1 + np.tile(np.arange(members - 1), members)) % members
+        pattern = Pattern(groups.ranks[:, sender].reshape(-1), groups.ranks[:, receiver].reshape(-1))
+        stages = []
+        if kind in ("all_reduce", "reduce_scatter"):
+            stages.append(_owner_round(groups, pattern, chunk=receiver, adds=True))
+        if kind in ("all_reduce", "all_gather"):
+            stages.append(_owner_round(groups, pattern, chunk=sender, adds=False))
+        return joined(stages)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time on a full mesh, where every pair of ranks has links of its own.
+
+        R rounds, 2 for an all-reduce and 1 else, of L + b/B; b = D/P, or the largest contribution. Where a rank sends
+        all its messages through one port they share it and this form does not hold: with more than two ranks on every
+        fabric of switches.
+        """
+        if demand.ranks == 1:
+            return 0.0
+        if demand.shared:
+            return 2 * hops.round_s(demand.buffer_bytes / demand.ranks)
+        if len(set(demand.sizes_bytes.tolist())) > 1 and len((*hops.inside, *hops.across)) > 1:
+            raise ContendedError(
+                f"{self.name} with unequal contributions has no closed form where ways differ: simulate it instead"
+            )
+        return hops.round_s(demand.sizes_bytes.max())
+
+
+def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -> Stage:
+    """Return one round in which each message carries the chunk of this member of its group."""
+    begin, end = groups.begin[:, chunk].reshape(-1), groups.end[:, chunk].reshape(-1)
+    sent = Round(pattern, groups.bytes[:, chunk].reshape(-1))
+
+    def pieces(_step: int, _time: int) -> Pieces:
+        return Pieces(np.arange(len(begin)), begin, end, np.full(len(begin), adds))
+
+    return Stage((Step(sent),), pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairwise:
+    """One partner a round, P - 1 rounds: every port carries one block at a time.
+
+    Attributes
+    ----------
+    partners : {"shift", "xor"}
+        Whom rank r sends to in round k: (r + k) mod P, or r XOR k, which needs a power of two and lets the two ranks
+        of a pair send to each other.
+    release : {"delivered", "sent"}
+        When a round starts: once the one before has arrived, or once its last byte has left.
+    """
+
+    name: ClassVar[str] = "pairwise"
+    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
+    kinds: ClassVar[tuple[str, ...]] = ("all_to_all",)
+    auto: ClassVar[tuple[str, ...]] = ()
+    partners: Literal["shift", "xor"] = "shift"
+    release: Literal["delivered", "sent"] = "delivered"
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name)
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule; rounds are made when asked for, because there are P - 1 of P pairs each."""
+        ranks = demand.ranks
+        if self.partners == "xor" and ranks & (ranks - 1):
+            raise OptionError(
+                f"pairwise: partners=xor needs a power of two of ranks, found {ranks}: take partners=shift"
+            )
+        source = np.arange(ranks)
+        blocks = blocks_of(demand)
+
+        def step(index: int) -> Step:
+            target = self._targets(source, index + 1)
+            sent = Round(Pattern(source, target), blocks.bytes(source, target))
+            if self.release == "delivered" or index == 0:
+                return Step(sent)
+            return Step(sent, after=(), after_sent=(index - 1,))
+
+        def pieces(index: int, _time: int) -> Pieces:
+            return block_pieces(blocks, source, self._targets(source, index + 1))
+
+        stage = Stage(LazySteps(ranks - 1, step), pieces, chain=self.release == "delivered")
+        return schedule_of(demand, option_text(self), stage)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time on a fabric where messages share nothing, b_k the largest block of round k.
+
+        The sum of L + b_k/B over the P - 1 rounds, or L + the sum of b_k/B where a round follows the last byte of the
+        one before. Blocks that are cut evenly count their rank's contribution over P.
+        """
+        if demand.ranks == 1:
+            return 0.0
+        require_uniform_routes(self.name, hops)
+        source, blocks = np.arange(demand.ranks), blocks_of(demand)
+        *others, last = (float(blocks.bytes(source, self._targets(source, k)).max()) for k in range(1, demand.ranks))
+        clocked_s = hops.round_s if self.release == "delivered" else hops.sending_s
+        return sum(map(clocked_s, others)) + hops.round_s(last)
+
+    def _targets(self, source: Ints, k: int) -> Ints:
+        """Return whom each rank sends to in round k, from 1 on."""
+        return source ^ k if self.partners == "xor" else (source + k) % len(source)
+
+
+def block_pieces(blocks: Blocks, source: Ints, target: Ints) -> Pieces:
+    """Return one message from each ``source`` with its block for ``target``, both int64 of shape (m,)."""
+    begin, end = blocks.bounds(source, target)
+    return Pieces(np.arange(len(source)), begin, end, np.zeros(len(source), bool))
+
+
+# Libraries throttle too: MPICH has 32 sends and receives of an alltoallv outstanding (MPIR_CVAR_ALLTOALL_THROTTLE).
+# Every block of a size of its own ends at a moment of its own, at which all rates are solved again: with 64 ranks this
+# takes seconds for all at once, and a tenth of it for 16, which come within 2 % of it on fat trees and 30 % elsewhere.
+_UNEQUAL_PARTNERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadOut:
+    """All messages in one round: they share every port, and the fluid network divides it.
+
+    With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
+    every rank of group i sends to all of group i + k, and a round follows the last byte of the one before. Unless
+    given, all are partners; or 16 where blocks differ in size from pair to pair.
+
+    With ``turns`` one of any two ranks sends to the other first, and gets what is for it then: so it goes where both
+    ways are one connection, on which a rank's word that it is ready to receive waits behind what it sends.
+    """
+
+    name: ClassVar[str] = "spread"
+    source: ClassVar[str] = "NVIDIA, NCCL user guide, point-to-point communication: grouped sends and receives"
+    kinds: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
+    auto: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
+    partners: int | None = None
+    turns: bool = False
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name, partners=1)
+        if self.turns and self.partners is not None:
+            raise OptionError(f"spread: partners={self.partners} beside turns=true: leave one out")
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule: each rank sends its stretch to the next, or each of its blocks to its owner."""
+        if demand.kind == "send_recv":
+            if self.partners is not None or self.turns:
+                given = "turns=true" if self.turns else f"partners={self.partners}"
+                raise OptionError(f"spread: {given} changes nothing in send_recv: leave it out")
+            return schedule_of(demand, self.name, _ring_shift(demand))
+        if self.turns:
+            return schedule_of(demand, option_text(self), _alternating_rounds(demand))
+        partners = self.partners
+        if partners is None and demand.blocks and _has_block(demand).sum(axis=1).max() > _UNEQUAL_PARTNERS:
+            partners = _UNEQUAL_PARTNERS
+        text = option_text(replace(self, partners=partners))
+        return schedule_of(demand, text, _grouped_rounds(demand, cluster.node_of_rank, partners or demand.ranks))
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where every pair has links of its own: L + b/B, b the largest message.
+
+        On any fabric where a rank has one port, the blocks of an all_to_all share it and this form does not hold.
+        """
+        if demand.ranks == 1:
+            return 0.0
+        if demand.blocks or len(set(demand.elements)) > 1:
+            require_uniform_routes(self.name, hops)
+        if demand.kind == "send_recv":
+            return hops.round_s(float(demand.sizes_bytes.max()))
+        if self.partners is not None and self.partners < demand.ranks:
+            raise ContendedError(
+                f"{self.name} of {self.partners} partners at once has no closed form: simulate it instead"
+            )
+        source, target = _partner_pairs(np.arange(demand.ranks), 1, 0)
+        if self.turns:
+            first = _goes_first(source, target, demand.ranks)
+            sizes = blocks_of(demand).bytes(source, target)
+            return sum(hops.round_s(float(sizes[turn].max())) for turn in (first, ~first))
+        return hops.round_s(float(blocks_of(demand).bytes(source, target).max()))
+
+
+def _ring_shift(demand: Demand) -> Stage:
+    """Return the round in which each rank sends its whole stretch to the next."""
+    source = np.arange(demand.ranks)
+    begin, end = demand.stretches()
+    pattern = Pattern(source, (source + 1) % demand.ranks)
+    step = Step(Round(pattern, demand.sizes_bytes))
+    return Stage((step,), lambda _step, _time: Pieces(source, begin, end, np.zeros(demand.ranks, bool)))
+
+
+def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
+    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` a round.
+
+    What is empty is not sent: most pairs are, where only some ranks are peers.
+    """
+    ranks = demand.ranks
+    held = _has_block(demand) if demand.blocks else None
+    check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
+    groups = -(-ranks // partners)
+    order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
+    blocks = blocks_of(demand)
+    if held is not None and groups == 1:
+        source, target = np.nonzero(held)
+        first_after = np.lexsort(((target - source) % ranks, source))
+        rounds = [(source[first_after], target[first_after])]
+    else:
+        rounds = [_partner_pairs(order, groups, shift) for shift in range(groups)]
+        if held is not None:
+            rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
+    sent = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
+    first, *others = sent
+    steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
+    return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]), chain=groups == 1)
+
+
+def _alternating_rounds(demand: Demand) -> Stage:
+    """Return two rounds, in which each rank sends to some of the others, and then to those that have sent to it."""
+    check_at_once("spread", demand.ranks * (demand.ranks - 1), "pairwise")
+    source, target = _partner_pairs(np.arange(demand.ranks), 1, 0)
+    if demand.blocks:
+        held = _has_block(demand)[source, target]
+        source, target = source[held], target[held]
+    first, blocks = _goes_first(source, target, demand.ranks), blocks_of(demand)
+    rounds = [(source[turn], target[turn]) for turn in (first, ~first) if turn.any()]
+    steps = tuple(Step(Round(Pattern(*pairs), blocks.bytes(*pairs))) for pairs in rounds)
+    return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]))
+
+
+def _goes_first(source: Ints, target: Ints, ranks: int) -> Mask:
+    """Return which of two ranks sends first: the one from which the other is less than half of the way around."""
+    further = (target - source) % ranks
+    first: Mask = (2 * further < ranks) | ((2 * further == ranks) & (source < target))
+    return first
+
+
+def _has_block(demand: Demand) -> Mask:
+    """Return who has something for whom, bool of shape (ranks, ranks)."""
+    held: Mask = np.asarray(demand.blocks) > 0
+    np.fill_diagonal(held, val=False)
+    return held
+
+
+def _partner_pairs(order: Ints, groups: int, shift: int) -> tuple[Ints, Ints]:
+    """Return (source, target) of all pairs from each of ``groups`` stretches of ``order`` to that ``shift`` further.
+
+    Everybody begins with the one after its own place.
+    """
+    cuts = np.arange(groups + 1) * len(order) // groups
+    group = np.repeat(np.arange(groups), np.diff(cuts))
+    place = np.arange(len(order)) - cuts[group]
+    begin = cuts[(group + shift) % groups]
+    size = cuts[(group + shift) % groups + 1] - begin
+    source = np.repeat(np.arange(len(order)), size)
+    turn = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
+    target = begin[source] + (place[source] + 1 + turn) % size[source]
+    others = source != target
+    return order[source[others]], order[target[others]]

@@ -1,0 +1,216 @@
+"""Recursive halving and doubling: bandwidth-optimal in a logarithmic number of rounds.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", Int. J.
+High Performance Computing Applications 19(1), 2005; the all-reduce is Rabenseifner's.
+
+Bruck's all-gather: as few rounds as there can be, for any number of ranks.
+
+Source: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in
+Multiport Message-Passing Systems", IEEE Transactions on Parallel and Distributed Systems 8(11), 1997.
+
+Recursive doubling: partners at distances 1, 2, 4, ... exchange all that they have, in the fewest rounds.
+
+Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", Int. J.
+High Performance Computing Applications 19(1), 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import (
+    ChunkMove,
+    Cube,
+    Hops,
+    MemberPairs,
+    all_gather,
+    chunk_per_member,
+    distances_below,
+    doubling_exchanges,
+    doubling_time_s,
+    reduce_scatter,
+    require_uniform_routes,
+    reverse_moves,
+    single_chunk,
+    stage_of_moves,
+)
+from s2sim.collectives.schedules.groups import Groups, OverGroups, even_groups
+from s2sim.collectives.schedules.schedule import Stage
+from s2sim.options import check_options
+
+
+@dataclass(frozen=True, slots=True)
+class Bruck(OverGroups):
+    """All-gather in ceil(log2 P) rounds for any P, each sending as much as all before it.
+
+    In round j, j = 0, 1, ..., rank i has the contributions of ranks i to i + 2^j - 1 modulo P and sends the first
+    min(2^j, P - 2^j) of them to rank i - 2^j. All ranks together send (P - 1)·D bytes, D the sum of contributions.
+    Turning a rank's buffer so that its own contribution comes first, and back, costs no time here.
+
+    A reduce-scatter is the same backwards. A barrier is the same without bytes: the dissemination barrier (D. Hensgen,
+    R. Finkel, U. Manber, Int. J. Parallel Programming 17(1), 1988), in the other direction around.
+    """
+
+    name: ClassVar[str] = "bruck"
+    source: ClassVar[str] = "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997"
+    kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter", "barrier")
+    auto: ClassVar[tuple[str, ...]] = ("barrier",)
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part."""
+        member = np.arange(groups.members)
+        moves = [
+            ChunkMove(
+                MemberPairs(member, (member - distance) % groups.members),
+                member,
+                min(distance, groups.members - distance),
+            )
+            for distance in distances_below(groups.members)
+        ]
+        if kind == "reduce_scatter":
+            moves = reverse_moves(moves)
+        return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing and all ways are alike.
+
+        Round j takes L + b/B, b the most that min(2^j, P - 2^j) ranks in a row contribute; ceil(log2 P)·L + (P-1)/P·D/B
+        for equal contributions, ceil(log2 P)·L for a barrier.
+        """
+        require_uniform_routes(self.name, hops)
+        sizes = demand.sizes_bytes
+        around = np.concatenate([[0.0], np.cumsum(np.tile(sizes, 2))])
+        total = 0.0
+        for distance in distances_below(demand.ranks):
+            count = min(distance, demand.ranks - distance)
+            total += hops.round_s(float((around[count:] - around[:-count]).max()))
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingDoubling(OverGroups):
+    """Reduce-scatter by recursive halving, all-gather by recursive doubling; both for an all-reduce.
+
+    In round j of the halving, j = 1 to k, partners keep one half each of what they still have to sum, and send the
+    other: D/2^j bytes. The doubling is the same backwards. Of P = 2^k + r ranks with r > 0 the first 2r form pairs of
+    which only the odd one takes part:
+
+    - all-reduce: the even one sends its buffer before and gets the sum afterwards. 2k + 2 rounds; all ranks together
+      send 2·r·D + 2·(2^k - 1)·D bytes.
+    - all-gather: it sends its contribution before and gets all others afterwards. k + 2 rounds; all ranks together
+      send (P - 1)·D bytes, as any all-gather that brings nothing twice, D the sum of contributions.
+    - reduce-scatter: the same backwards. It sends all but its own part before, and gets that afterwards.
+
+    A message may carry parts that do not lie side by side. Libraries number the parts of an all-reduce otherwise, so
+    that they do; bytes are the same.
+
+    Attributes
+    ----------
+    distance : {"near-first", "far-first"} or None
+        Distances of partners in the halving: 1, 2, 4, ..., P/2, so that the largest messages stay near, or the other
+        way round. The doubling goes through them backwards. None takes what MPICH runs: near-first for an all-reduce;
+        far-first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so
+        begins with the nearest partner.
+    """
+
+    name: ClassVar[str] = "halving-doubling"
+    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "reduce_scatter", "all_gather")
+    auto: ClassVar[tuple[str, ...]] = ()
+    distance: Literal["near-first", "far-first"] | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name)
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part."""
+        gathers_near_first = self._halves_far_first(kind)
+        if kind == "reduce_scatter":
+            return reduce_scatter(groups, near_first=gathers_near_first)
+        if kind == "all_gather":
+            return all_gather(groups, near_first=gathers_near_first)
+        cube = Cube(groups.members)
+        halving, doubling = doubling_exchanges(cube, near_first=gathers_near_first)
+        corners = len(cube.corners())
+        cut = _rechunk(groups, cube) if cube.extras else groups
+        everything = np.zeros(cube.extras, np.int64)
+        moves = [
+            *cube.fold(everything, corners, adds=True),
+            *halving,
+            *doubling,
+            *cube.unfold(everything, corners, adds=False),
+        ]
+        return stage_of_moves(groups.ranks, chunk_per_member(cut), moves)
+
+    def _halves_far_first(self, kind: Kind) -> bool:
+        return self.distance == "far-first" or (self.distance is None and kind != "all_reduce")
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing and all ways are alike.
+
+        All-reduce: 2k·L + 2·(2^k - 1)/2^k·D/B, so 2·log2(P)·L + 2·(P-1)/P·D/B for a power of two; with r > 0, 2·(L +
+        D/B) more. All-gather and reduce-scatter: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B for a power of two and
+        equal contributions.
+        """
+        require_uniform_routes(self.name, hops)
+        if not demand.shared:
+            return doubling_time_s(demand, hops, near_first=self._halves_far_first(demand.kind))
+        cube = Cube(demand.ranks)
+        halves_s = sum(hops.round_s(demand.buffer_bytes / 2**j) for j in range(1, cube.rounds + 1))
+        return 2 * halves_s + (2 * hops.round_s(demand.buffer_bytes) if cube.extras else 0.0)
+
+
+def _rechunk(groups: Groups, cube: Cube) -> Groups:
+    """Return the corners with even chunks of their group's part, whose positions lie side by side."""
+    part_bytes = groups.bytes.sum(axis=1, keepdims=True)
+    even = even_groups(groups.ranks[:, cube.corners()], groups.begin[:, 0], groups.end[:, -1], 1.0)
+    return replace(even, bytes=even.bytes * part_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RecursiveDoubling(OverGroups):
+    """Whole buffers exchanged with partners at distances 1, 2, 4, ...: for small messages.
+
+    In an all-reduce every round sends the whole buffer, so all ranks together send 2^k·k·D bytes. In an all-gather
+    every round sends twice as much as the one before; a barrier is that without bytes. Of P = 2^k + r ranks with r > 0
+    the first 2r form pairs of which only the odd one takes part: the even one sends what it has before (D bytes, or
+    its contribution) and gets the result afterwards (D bytes, or all other contributions), in two more rounds. The
+    all-gather is that of halving-doubling.
+    """
+
+    name: ClassVar[str] = "recursive-doubling"
+    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
+    auto: ClassVar[tuple[str, ...]] = ()
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part."""
+        if kind != "all_reduce":
+            return all_gather(groups, near_first=True)
+        cube = Cube(groups.members)
+        _, doubling = doubling_exchanges(cube, near_first=True)
+        whole = np.zeros(groups.members, np.int64)
+        moves = [
+            *cube.fold(whole[: cube.extras], 1, adds=True),
+            *(ChunkMove(move.pairs, whole[: len(move.first)], 1, adds=True) for move in doubling),
+            *cube.unfold(whole[: cube.extras], 1, adds=False),
+        ]
+        return stage_of_moves(groups.ranks, single_chunk(groups), moves)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing and all ways are alike.
+
+        All-reduce: k·(L + D/B), with r > 0 two rounds more. All-gather: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B for
+        a power of two and equal contributions. Barrier: k·L, with r > 0 two rounds more.
+        """
+        require_uniform_routes(self.name, hops)
+        if not demand.shared:
+            return doubling_time_s(demand, hops, near_first=True)
+        cube = Cube(demand.ranks)
+        rounds = cube.rounds + (2 if cube.extras else 0)
+        return rounds * hops.round_s(demand.buffer_bytes)

@@ -1,0 +1,218 @@
+"""Hierarchical all-reduce: inside nodes, across them, inside again.
+
+Every rank of a node gets the node's sum of its own part of the buffer, reduces that part with the ranks of its number
+on all other nodes, and gathers the other parts, so that nodes exchange every byte once and through all their
+interfaces (Cho et al., MLSys 2019). Where nodes hold unequal numbers of ranks, one of each gets all of the node's sum
+and alone talks to other nodes (Karonis et al., IPDPS 2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hops
+from s2sim.collectives.schedules.groups import Groups, OverGroups, arranged, even_groups, joined, schedule_of
+from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
+from s2sim.errors import ContendedError, OptionError
+from s2sim.options import check_options, option_text
+from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class HierarchicalAllReduce:
+    """In nodes, across nodes, in nodes: links between nodes carry no byte twice.
+
+    Attributes
+    ----------
+    local, across : str
+        Names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the all-reduce
+        between.
+    chunks : int
+        Pieces of the buffer that go through the three parts one behind the other.
+    mode : {"scatter", "leader"}
+        Whether all ranks of a node take a part of the buffer to the other nodes, or its first one takes all of it,
+        which it gets and hands on over a binomial tree.
+    """
+
+    name: ClassVar[str] = "hierarchical"
+    source: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; mode=leader: Karonis et al., IPDPS 2000"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    auto: ClassVar[tuple[str, ...]] = ()
+    local: str | None = None
+    across: str = "ring"
+    chunks: int = 1
+    mode: Literal["scatter", "leader"] = "scatter"
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name, chunks=1)
+        if self.mode == "leader" and self.local is not None:
+            raise OptionError(
+                f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
+                "first rank of each node: leave it out"
+            )
+        _parse_stage_algorithm("local", self.local or "ring", "reduce_scatter")
+        _parse_stage_algorithm("local", self.local or "ring", "all_gather")
+        _parse_stage_algorithm("across", self.across, "all_reduce")
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule; the cluster tells which ranks share a node.
+
+        In nodes and between them one chunk is under way at a time, as in a communicator of a library.
+        """
+        nodes = _Nodes.of(cluster)
+        lanes: list[list[Stage]] = []
+        for chunk in range(self.chunks):
+            begin, end = (cut * demand.buffer_elements // self.chunks for cut in (chunk, chunk + 1))
+            make = self._scattered if self.mode == "scatter" else self._led
+            lane = make(nodes, begin, end, demand.buffer_bytes / self.chunks, cluster)
+            # All chunks count the same bytes: they have the rounds of the first.
+            pairs = zip(lane, lanes[0] if lanes else lane, strict=True)
+            lanes.append([replace(stage, steps=first.steps) for stage, first in pairs])
+        stage = joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
+        return schedule_of(demand, option_text(self), stage)
+
+    def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
+        """Return a reduce-scatter in nodes, an all-reduce of each part between nodes, an all-gather in nodes."""
+        members = nodes.equal_members()
+        count, gpus = members.shape
+        inside = even_groups(members, np.full(count, begin), np.full(count, end), size_bytes)
+        between = even_groups(members.T, inside.begin[0], inside.end[0], size_bytes / gpus)
+        local = self.local or "ring"
+        return [
+            _stage_rounds("local", local, "reduce_scatter", inside, cluster),
+            _stage_rounds("across", self.across, "all_reduce", between, cluster),
+            _stage_rounds("local", local, "all_gather", inside, cluster),
+        ]
+
+    def _led(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
+        """Return a reduction to the leader of each node, an all-reduce between leaders, a broadcast in nodes."""
+        leaders = even_groups(nodes.leaders[None, :], np.array([begin]), np.array([end]), size_bytes)
+        return [
+            _tree(nodes, begin, end, size_bytes, down=False),
+            _stage_rounds("across", self.across, "all_reduce", leaders, cluster),
+            _tree(nodes, begin, end, size_bytes, down=True),
+        ]
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time of rings on a fabric where messages share nothing.
+
+        2(g - 1)(L_in + D/(g·B_in)) + 2(m - 1)(L_out + D/(g·m·B_out)) for m nodes of g ranks.
+        """
+        if demand.ranks == 1:
+            return 0.0
+        if (self.local or "ring", self.across, self.chunks, self.mode) != ("ring", "ring", 1, "scatter"):
+            raise ContendedError(
+                f"{option_text(self)} has no closed form, which is for rings and one chunk: simulate it instead"
+            )
+        gpus = demand.ranks // hops.nodes
+        inside_s = hops.within_nodes().round_s(demand.buffer_bytes / gpus)
+        across_s = hops.between_nodes().round_s(demand.buffer_bytes / demand.ranks)
+        return 2 * (gpus - 1) * inside_s + 2 * (hops.nodes - 1) * across_s
+
+
+def _parse_stage_algorithm(option: str, name: str, kind: str) -> OverGroups:
+    """Return the algorithm that an option names."""
+    algorithm = make_algorithm(name, kind)
+    if not isinstance(algorithm, OverGroups):
+        known = {other: ALGORITHMS.get(other) for other in ALGORITHMS.names()}
+        able = [other for other, cls in known.items() if kind in cls.kinds and issubclass(cls, OverGroups)]
+        raise OptionError(
+            f"hierarchical: {option}={name} cannot run over several groups at once; these can: {', '.join(able)}"
+        )
+    return algorithm
+
+
+def _stage_rounds(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+    """Return the rounds of the algorithm that an option names; a group of one has nothing to send."""
+    if groups.members == 1:
+        return Stage((), _empty_round)
+    return _parse_stage_algorithm(option, name, kind).fitted(groups, cluster).stage(kind, groups)
+
+
+def _empty_round(step: int, time: int) -> Pieces:
+    raise IndexError((step, time))
+
+
+def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
+    """Return chunks one behind the other; in nodes each is scattered before the one ahead of it is gathered."""
+    parts: list[tuple[Stage, tuple[int, ...]]] = []
+
+    def add(stage: Stage, *before: int | None) -> int:
+        parts.append((stage, tuple(number for number in before if number is not None)))
+        return len(parts) - 1
+
+    local: int | None = None
+    across: int | None = None
+    for turn in range(len(lanes) + 1):
+        reduced = across
+        if turn < len(lanes):
+            scatter, between, _ = lanes[turn]
+            local = add(scatter, local)
+            across = add(between, local, across)
+        if turn > 0:
+            local = add(lanes[turn - 1][2], local, reduced)
+    return arranged(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """The ranks of each node in the order of their GPUs, node after node, and how many each holds: int64 arrays."""
+
+    ranks: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> _Nodes:
+        """Return those of a cluster."""
+        order = np.lexsort((cluster.gpu_of_rank, cluster.node_of_rank))
+        return cls(order.astype(np.int64), np.unique(cluster.node_of_rank, return_counts=True)[1])
+
+    @property
+    def starts(self) -> Ints:
+        """Where each node's ranks begin, int64 of shape (nodes,)."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @property
+    def leaders(self) -> Ints:
+        """First rank of each node, int64 of shape (nodes,)."""
+        return self.ranks[self.starts]
+
+    def equal_members(self) -> Ints:
+        """Return the ranks as int64 of shape (nodes, ranks a node), or refuse nodes of unequal size."""
+        least, most = int(self.sizes.min()), int(self.sizes.max())
+        if least < most:
+            raise OptionError(
+                f"hierarchical: mode=scatter needs as many ranks on every node, found {least} to {most}: use "
+                "mode=leader or fill the nodes"
+            )
+        return self.ranks.reshape(len(self.sizes), most)
+
+
+def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool) -> Stage:
+    """Return the rounds of a binomial tree in every node, up to its leader or down from it.
+
+    On the way up, in round k those whose number in the node is an odd multiple of 2^k send to the one 2^k below.
+    """
+    number = np.arange(len(nodes.ranks)) - np.repeat(nodes.starts, nodes.sizes)
+    steps = []
+    for k in range(int(nodes.sizes.max() - 1).bit_length()):
+        below = np.flatnonzero(number % 2 ** (k + 1) == 2**k)
+        ends = nodes.ranks[below], nodes.ranks[below - 2**k]
+        pattern = Pattern(*(reversed(ends) if down else ends))
+        steps.append(Step(Round(pattern, np.full(len(below), size_bytes))))
+    if down:
+        steps.reverse()
+
+    def pieces(step: int, _time: int) -> Pieces:
+        count = steps[step].round.pattern.messages
+        return Pieces(np.arange(count), np.full(count, begin), np.full(count, end), np.full(count, not down))
+
+    return Stage(steps, pieces)

@@ -1,0 +1,163 @@
+"""The algorithms by name, and what every one of them offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Protocol, cast, runtime_checkable
+
+import numpy as np
+
+from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage
+from s2sim.collectives.schedules.channels import groups_in_orders
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hops
+from s2sim.collectives.schedules.groups import group_of_all, schedule_of
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.errors import OptionError
+from s2sim.options import build, option_text, split_option_string
+from s2sim.registry import Registry
+from s2sim.topology.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitRings:
+    """Rings side by side, each with an even part of the data.
+
+    Attributes
+    ----------
+    orders : tuple of tuple of int
+        All ranks in the order of each ring.
+    """
+
+    name: ClassVar[str] = Ring.name
+    source: ClassVar[str] = Ring.source
+    kinds: ClassVar[tuple[str, ...]] = Ring.kinds
+    auto: ClassVar[tuple[str, ...]] = ()
+    orders: tuple[tuple[int, ...], ...]
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule."""
+        orders = np.array(self.orders, np.int64)
+        groups = groups_in_orders(demand, orders, np.ones(len(orders), np.int64))
+        return schedule_of(demand, option_text(self._ring), self._ring.stage(demand.kind, groups))
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing: that of rings in any order."""
+        return self._ring.closed_form_s(demand, hops)
+
+    @property
+    def _ring(self) -> Ring:
+        return Ring(channels=len(self.orders) if len(self.orders) > 1 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitTrees:
+    """Trees side by side, each with an even part of the data, which goes up and down in pieces.
+
+    Attributes
+    ----------
+    parents : tuple of tuple of int
+        The parent of each rank in each tree, -1 of its root.
+    chunks : int
+        Pieces of a tree's part.
+    """
+
+    name: ClassVar[str] = DoubleBinaryTree.name
+    source: ClassVar[str] = DoubleBinaryTree.source
+    kinds: ClassVar[tuple[str, ...]] = DoubleBinaryTree.kinds
+    auto: ClassVar[tuple[str, ...]] = ()
+    parents: tuple[tuple[int, ...], ...]
+    chunks: int
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule."""
+        stage = tree_stage(group_of_all(demand), [np.array(each, np.int64) for each in self.parents], self.chunks)
+        return schedule_of(demand, option_text(self._trees), stage)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time where messages share nothing: that of double binary trees."""
+        return self._trees.closed_form_s(demand, hops)
+
+    @property
+    def _trees(self) -> DoubleBinaryTree:
+        pairs = len(self.parents) // 2
+        return DoubleBinaryTree(channels=pairs if pairs > 1 else None, chunks=self.chunks)
+
+
+ALGORITHMS = Registry(
+    "algorithm",
+    "s2sim.collectives",
+    {
+        "ring": "s2sim.collectives.algorithms.ring:Ring",
+        "double-binary-tree": "s2sim.collectives.algorithms.tree:DoubleBinaryTree",
+        "halving-doubling": "s2sim.collectives.algorithms.halving_doubling:HalvingDoubling",
+        "recursive-doubling": "s2sim.collectives.algorithms.halving_doubling:RecursiveDoubling",
+        "bruck": "s2sim.collectives.algorithms.halving_doubling:Bruck",
+        "pat": "s2sim.collectives.algorithms.pat:Pat",
+        "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
+        "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
+        "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
+        "torus": "s2sim.collectives.algorithms.torus:Torus",
+        "parameter-server": "s2sim.collectives.algorithms.parameter_server:ParameterServer",
+        "in-network": "s2sim.collectives.algorithms.in_network:InNetwork",
+        "nvls-tree": "s2sim.collectives.algorithms.in_network:NvlsTree",
+        "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
+        "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
+        "binomial": "s2sim.collectives.algorithms.tree:Binomial",
+        "chain": "s2sim.collectives.algorithms.chain:Chain",
+    },
+)
+
+
+class Algorithm(Protocol):
+    """One way to run a collective: a frozen dataclass of options.
+
+    ``auto`` names those of its ``kinds`` for which communication libraries choose it, so that ``auto`` considers it.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    kinds: ClassVar[tuple[str, ...]]
+    auto: ClassVar[tuple[str, ...]]
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule for this demand on this cluster."""
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time in seconds where messages take these ways and no two share a link direction."""
+
+
+@runtime_checkable
+class NeedsHelpers(Protocol):
+    """An algorithm with servers of its own."""
+
+    def helpers(self, ranks: int, gpus_per_node: int) -> int:
+        """Return how many GPUs a cluster needs beside the ranks."""
+
+
+# Libraries name what they have by option strings, the same ones for every size, group and cluster that is timed.
+@cache
+def read_algorithm(text: str) -> Algorithm:
+    """Return the algorithm of an option string, a value: the same one for the same text."""
+    name, options = split_option_string(text)
+    return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
+
+
+def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
+    """Return an algorithm, of an option string or as it is, that has to be able to run ``kind``.
+
+    >>> make_algorithm("double-binary-tree:chunks=8", "all_reduce").chunks
+    8
+    """
+    algorithm = read_algorithm(asked) if isinstance(asked, str) else asked
+    if kind not in algorithm.kinds:
+        able = [other for other in ALGORITHMS.names() if kind in ALGORITHMS.get(other).kinds]
+        raise OptionError(f"{algorithm.name} does not run {kind}; these do: {', '.join(able)}")
+    return algorithm
+
+
+def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
+    """Return how many GPUs an algorithm needs beside the ranks, numbered after them; most need none."""
+    return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0

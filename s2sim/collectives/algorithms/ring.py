@@ -1,0 +1,205 @@
+"""Ring collectives: every rank sends to the next (Patarasuk and Yuan, JPDC 69(2), 2009)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.channels import channel_count, channel_groups
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import Hops
+from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, joined, schedule_of
+from s2sim.collectives.schedules.schedule import (
+    LazySteps,
+    Pattern,
+    Pieces,
+    Round,
+    Schedule,
+    Stage,
+    Step,
+    traffic_between,
+    traffic_of,
+)
+from s2sim.errors import OptionError
+from s2sim.options import check_options, option_text
+from s2sim.topology.cluster import Cluster
+
+# Steps of pieces in flight are kept one by one.
+_MAX_STEPS = 2_000_000
+_MAX_CHUNKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(OverGroups):
+    """Ring in rank order: bandwidth-optimal, latency linear in ranks.
+
+    Attributes
+    ----------
+    channels : int or None
+        Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
+        through another GPU; None takes one for each network interface of a node, where there are several nodes.
+    chunks : int
+        Pieces that each rank's share is cut into.
+    in_flight : int or None
+        Pieces that go round together, one behind the other; None takes all.
+    release : {"delivered", "sent"}
+        When a rank may send its next piece: once the one before it has arrived, or once its last byte has left.
+    """
+
+    name: ClassVar[str] = "ring"
+    source: ClassVar[str] = "Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009"
+    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
+    auto: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    channels: int | None = None
+    chunks: int = 1
+    in_flight: int | None = None
+    release: Literal["delivered", "sent"] = "delivered"
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name, channels=1, chunks=1, in_flight=1)
+        for field in ("channels", "chunks"):
+            if (getattr(self, field) or 1) > _MAX_CHUNKS:
+                raise OptionError(f"ring: {field}={getattr(self, field)} is more than {_MAX_CHUNKS}: take fewer")
+        if self.in_flight is not None and self.in_flight > self.chunks:
+            raise OptionError(f"ring: in_flight={self.in_flight} is more than chunks={self.chunks}: give more chunks")
+        if self.chunks == 1 and (self.release == "sent" or self.in_flight is not None):
+            raise OptionError(
+                "ring: release and in_flight have no effect with one chunk in flight: give chunks=2 or more"
+            )
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule.
+
+        A reduce-scatter passes partial sums on until each rank has its chunk, in P - 1 rounds; an all-gather passes
+        chunks on, in P - 1 rounds; an all-reduce does one after the other on chunks [i·n//P, (i+1)·n//P). With several
+        channels each does so with its part of the buffer, or of every contribution.
+        """
+        channels = channel_count(cluster, self.channels)
+        text = option_text(replace(self, channels=channels if channels > 1 else None))
+        return schedule_of(demand, text, self.stage(demand.kind, channel_groups(demand, cluster, channels)))
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds in which each group does ``kind`` on its part: one ring a group, all at once."""
+        return _unpipelined_rounds(kind, groups) if self.chunks == 1 else self._in_flight(kind, groups)
+
+    def _in_flight(self, kind: Kind, groups: Groups) -> Stage:
+        """Return the rounds of several pieces that go round one behind the other."""
+        stages = [_unpipelined_rounds(kind, _slice_chunks(groups, piece, self.chunks)) for piece in range(self.chunks)]
+        rounds = stages[0].rounds
+        if (count := rounds * self.chunks) > _MAX_STEPS:
+            raise OptionError(
+                f"ring: chunks={self.chunks} over {groups.members} ranks make {count:,} steps, more than "
+                f"{_MAX_STEPS:,}: take fewer chunks"
+            )
+        flying = self.in_flight or self.chunks
+        steps: list[Step] = []
+        place: list[tuple[int, int]] = []
+        for first in range(0, self.chunks, flying):
+            batch = range(first, min(first + flying, self.chunks))
+            for k in range(rounds):
+                for piece in batch:
+                    own = (len(steps) - len(batch),) if k else ()
+                    before = (len(steps) - 1,) if steps else ()
+                    if self.release == "delivered" or (k == 0 and piece == first):
+                        steps.append(Step(_round_at(stages[piece], k), after=own + before))
+                    else:
+                        steps.append(Step(_round_at(stages[piece], k), after=own, after_sent=before))
+                    place.append((piece, k))
+
+        def pieces(index: int, _time: int) -> Pieces:
+            piece, k = place[index]
+            return stages[piece].pieces(*_locate_round(stages[piece], k))
+
+        return Stage(steps, pieces, partial(traffic_of, stages), chain=False)
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time on a fabric where messages share nothing: its slowest hop clocks every round.
+
+        R rounds, R = 2(P-1) for an all-reduce and P - 1 else, of L + b/B; b = D/(P·C·K) with C channels and K chunks,
+        or the largest contribution over C·K. With F chunks in flight, each sent once the one before has left:
+        K/F times (R - 1)·max(F·b/B, L + b/B) + (F - 1)·b/B + L + b/B.
+        """
+        ranks = demand.ranks
+        shared = demand.shared
+        share = demand.buffer_bytes / ranks if shared else float(demand.sizes_bytes.max())
+        size = share / (self.channels or 1) / self.chunks
+        rounds = (2 if shared else 1) * (ranks - 1)
+        hop_s, sent_s = hops.round_s(size), hops.sending_s(size)
+        if rounds == 0:
+            return 0.0
+        if self.release == "delivered":
+            return rounds * self.chunks * hop_s
+        total = 0.0
+        for first in range(0, self.chunks, self.in_flight or self.chunks):
+            flying = min(self.in_flight or self.chunks, self.chunks - first)
+            total += (rounds - 1) * max(flying * sent_s, hop_s) + (flying - 1) * sent_s + hop_s
+        return total
+
+
+def _unpipelined_rounds(kind: Kind, groups: Groups) -> Stage:
+    """Return the rounds in which every chunk goes round in one piece.
+
+    In an all-reduce member i first sends chunk i, and has the sum of chunk i + 1 between the two passes.
+    """
+    pattern = Pattern(groups.ranks.reshape(-1), np.roll(groups.ranks, -1, axis=1).reshape(-1))
+    if kind == "all_reduce":
+        begin, end = np.roll(groups.begin, -1, axis=1), np.roll(groups.end, -1, axis=1)
+        between = Groups(groups.ranks, begin, end, np.roll(groups.bytes, -1, axis=1))
+        return joined([_ring_steps(between, pattern, adding=True), _ring_steps(between, pattern, adding=False)])
+    return _ring_steps(groups, pattern, adding=kind == "reduce_scatter")
+
+
+def _slice_chunks(groups: Groups, piece: int, pieces: int) -> Groups:
+    """Return the groups with one of ``pieces`` even parts of each chunk."""
+    return Groups(groups.ranks, *cut(groups.begin, groups.end, piece, pieces), groups.bytes / pieces)
+
+
+def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
+    """Return p - 1 rounds in which member i passes a chunk to the next: i - k, or i - 1 - k of partial sums."""
+    members = groups.members
+    rounds = members - 1
+    position = np.arange(members)
+    message = np.arange(groups.ranks.size)
+
+    def chunks(k: int) -> Ints:
+        return (position - k - adding) % members
+
+    def pieces(step: int, time: int) -> Pieces:
+        chosen = chunks(step + time)
+        return Pieces(
+            message,
+            groups.begin[:, chosen].reshape(-1),
+            groups.end[:, chosen].reshape(-1),
+            np.full(len(message), adding),
+        )
+
+    def volume(ranks: int) -> Ints:
+        """Every member sends all chunks but one: its own of partial sums, else the next member's."""
+        size = groups.end - groups.begin
+        sent = size.sum(axis=1, keepdims=True) - (size if adding else np.roll(size, -1, axis=1))
+        return traffic_between(ranks, pattern.src, pattern.dst, sent if rounds else np.zeros_like(sent))
+
+    if rounds == 0:
+        return Stage((), pieces, volume)
+    if groups.alike:
+        return Stage((Step(Round(pattern, groups.bytes.reshape(-1)), rounds),), pieces, volume)
+    steps = LazySteps(rounds, lambda k: Step(Round(pattern, groups.bytes[:, chunks(k)].reshape(-1))))
+    return Stage(steps, pieces, volume)
+
+
+def _locate_round(stage: Stage, k: int) -> tuple[int, int]:
+    """Return (step, time) of round k of a chain."""
+    for index, step in enumerate(stage.steps):
+        if k < step.times:
+            return index, k
+        k -= step.times
+    raise IndexError(k)
+
+
+def _round_at(stage: Stage, k: int) -> Round:
+    return stage.steps[_locate_round(stage, k)[0]].round

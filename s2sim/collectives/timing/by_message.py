@@ -1,0 +1,274 @@
+"""A schedule in execution in which every rank waits for its own messages alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.timing.collective_run import CompletedRound, dependencies
+from s2sim.collectives.timing.message_level import MessageDelays, MessagesByRank, PartialStep, messages_by_rank
+from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
+from s2sim.network.network import Network
+from s2sim.topology.cluster import Cluster
+
+_STEP_SHIFT = 32  # a tag holds the step above its message
+_MESSAGE = (1 << _STEP_SHIFT) - 1
+
+
+class MessageLevelRun:
+    """One collective in flight, in which a rank sends as soon as its own part of what it waits for is done.
+
+    A rank's part of a round is done when the messages that it sends and receives in it have been delivered; where it
+    has none, when it could have begun. It begins its part of a step when its parts of those that the step waits for
+    are done, or, where the step follows the last byte of another, when its own messages of that have left; the
+    repetitions of a step follow each other likewise. Messages begin once both ends have posted the collective. The
+    GOAL text of a schedule says the same (`s2sim.collectives.schedules.goal`).
+
+    Parameters
+    ----------
+    network, schedule, cluster, on_complete, on_round, late_ps, on_routes
+        As of `s2sim.collectives.timing.collective_run.CollectiveRun`.
+    on_rank_done : callable, optional
+        Told of a rank when its whole part is done.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        schedule: Schedule,
+        cluster: Cluster,
+        on_complete: Callable[[], None],
+        *,
+        on_rank_done: Callable[[int], None] | None = None,
+        on_round: Callable[[CompletedRound], None] | None = None,
+        late_ps: Callable[[int, int, int], Ints] | None = None,
+        on_routes: OnRoutes | None = None,
+    ) -> None:
+        self._network = network
+        self._schedule = schedule
+        self._on_complete = on_complete
+        self._on_rank_done = on_rank_done
+        self._on_round = on_round
+        self._late_ps = late_ps
+        self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
+        self._owner = network.add_owner(self._arrived)
+        self._parts: dict[bytes, MessagesByRank] = {}
+        self._begun: dict[int, PartialStep] = {}
+        self._missing, self._dependents = dependencies(schedule)
+        # By step and rank, for how many other steps the rank still waits; made when one of them is done.
+        self._waiting: dict[int, list[int]] = {}
+        self._steps_left = [len(schedule.steps)] * schedule.places
+        self._ranks_left = schedule.places
+        self._here = [False] * schedule.places
+        # Messages that a rank will get which has not posted yet.
+        self._held: dict[int, list[tuple[int, int]]] = {}
+        # What is to be done at once: ranks that may begin their part of a step's next round, and messages to send.
+        self._able: list[tuple[int, int]] = []
+        self._leaving: list[tuple[int, int]] = []
+
+    def start(self) -> None:
+        """Let all ranks post it now."""
+        self.post(range(self._schedule.places))
+
+    def post(self, ranks: Iterable[int]) -> None:
+        """Let some ranks post it now, each once; each launches it, and then takes part."""
+        posted = list(ranks)
+        if not self._schedule.launch_ps:
+            self._join(posted)
+            return
+        launch = self._network.env.timeout(self._schedule.launch_ps)
+        assert launch.callbacks is not None
+        launch.callbacks.append(lambda _: self._join(posted))
+
+    def _join(self, ranks: list[int]) -> None:
+        first = range(1) if self._schedule.stage.chain else np.flatnonzero(self._missing == 0).tolist()
+        for rank in ranks:
+            self._here[rank] = True
+        for rank in ranks:
+            for message in self._held.pop(rank, ()):
+                self._offer(*message)
+            if self._steps_left[rank] == 0:
+                self._leave(rank)
+            else:
+                self._able += [(index, rank) for index in first]
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Do all that can be done now, and send what leaves."""
+        while self._able:
+            self._begin(*self._able.pop())
+        leaving, self._leaving = self._leaving, []
+        if not leaving:
+            return
+        numbers, sizes, tags = [], [], []
+        for index, message in leaving:
+            begun = self._begun[index]
+            numbers.append(begun.numbers[message])
+            sizes.append(begun.bytes[message])
+            tags.append((index << _STEP_SHIFT) + message)
+        self._network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
+
+    def _of(self, index: int) -> PartialStep:
+        """Return the state of a step that some rank has begun."""
+        begun = self._begun.get(index)
+        if begun is None:
+            step = self._schedule.steps[index]
+            pattern = step.round.pattern
+            parts = self._parts.get(pattern.key)
+            if parts is None:
+                parts = self._parts[pattern.key] = messages_by_rank(pattern)
+            numbers, after_ps = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
+            begun = self._begun[index] = PartialStep(
+                step, parts, self._schedule.places, numbers.tolist(), after_ps, step.round.bytes.tolist()
+            )
+        return begun
+
+    def _begin(self, index: int, rank: int) -> None:
+        """Let a rank begin its part of the next round of a step."""
+        begun = self._of(index)
+        has = begun.parts.has.get(rank)
+        if has is None:
+            self._release(index, rank, by_sending=True)
+            self._finish(index, rank)
+            return
+        begun.able.add(rank)
+        sends = begun.parts.sends.get(rank, ())
+        for message in sends:
+            begun.senders_left[message] -= 1
+            if begun.senders_left[message] == 0:
+                begun.senders_left[message] = len(begun.parts.senders[message])
+                self._offer(index, message)
+        if not sends and begun.time[rank] == begun.step.times - 1:
+            self._release(index, rank, by_sending=True)
+        if begun.open[rank] == 0:
+            self._end_round(index, rank)
+
+    def _offer(self, index: int, message: int) -> None:
+        """Send a message that its senders have ready, once all its ends are there."""
+        absent = next((rank for rank in self._begun[index].parts.ends[message] if not self._here[rank]), None)
+        if absent is None:
+            begun = self._begun[index]
+            begun.sent_ps[message] = int(self._network.env.now)
+            self._leaving.append((index, message))
+        else:
+            self._held.setdefault(absent, []).append((index, message))
+
+    def _arrived(self, tags: Ints) -> None:
+        """Take note of messages whose last byte the network has carried."""
+        later: dict[int, list[tuple[int, int]]] = {}
+        for tag in tags.tolist():
+            index, message = tag >> _STEP_SHIFT, tag & _MESSAGE
+            begun = self._begun[index]
+            time = begun.delivered[message]
+            delay_ps = int(begun.after_ps[message]) + self._late(index, time, message)
+            later.setdefault(delay_ps, []).append((index, message))
+            if time == begun.step.times - 1:
+                for rank in begun.parts.senders[message]:
+                    begun.leaving[rank] -= 1
+                    if begun.leaving[rank] == 0:
+                        self._release(index, rank, by_sending=True)
+        for delay_ps in sorted(later):
+            self._deliver_after(delay_ps, later[delay_ps])
+        self._go_on()
+
+    def _late(self, index: int, time: int, message: int) -> int:
+        """Return by how much a message is late, of which each is asked once."""
+        if self._late_ps is None:
+            return 0
+        drawn = self._begun[index].late_ps
+        if time not in drawn:
+            messages = len(self._begun[index].bytes)
+            drawn[time] = MessageDelays(self._late_ps(index, time, messages).tolist(), messages)
+        drawn[time].left -= 1
+        late_ps = drawn[time].late_ps[message]
+        if drawn[time].left == 0:
+            del drawn[time]
+        return late_ps
+
+    def _deliver_after(self, delay_ps: int, messages: list[tuple[int, int]]) -> None:
+        if delay_ps == 0:
+            self._deliver(messages)
+            return
+
+        def deliver(_: object) -> None:
+            self._deliver(messages)
+            self._go_on()
+
+        timeout = self._network.env.timeout(delay_ps)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(deliver)
+
+    def _deliver(self, messages: list[tuple[int, int]]) -> None:
+        """Let the ranks at both ends of messages know that they have been delivered."""
+        for index, message in messages:
+            begun = self._begun[index]
+            time = begun.delivered[message]
+            begun.delivered[message] = time + 1
+            if self._on_round is not None:
+                self._note(self._on_round, index, time, message)
+            for rank in begun.parts.ends[message]:
+                # Others may be some rounds ahead of it.
+                if begun.time[rank] == time:
+                    begun.open[rank] -= 1
+                    if begun.open[rank] == 0 and rank in begun.able:
+                        self._end_round(index, rank)
+
+    def _note(self, on_round: Callable[[CompletedRound], None], index: int, time: int, message: int) -> None:
+        """Take note of when a message was sent and delivered, and tell of the round with its last one."""
+        begun = self._begun[index]
+        ran = begun.ran.setdefault(time, [])
+        ran.append((message, begun.sent_ps[message], int(self._network.env.now)))
+        if len(ran) == len(begun.bytes):
+            del begun.ran[time]
+            _, sent_ps, end_ps = np.array(sorted(ran), np.int64).T
+            on_round(CompletedRound(index, time, begun.step.round, int(sent_ps.min()), end_ps, sent_ps))
+
+    def _end_round(self, index: int, rank: int) -> None:
+        """Go on after a rank's part of a round."""
+        begun = self._begun[index]
+        begun.able.discard(rank)
+        begun.time[rank] += 1
+        time = begun.time[rank]
+        if time == begun.step.times:
+            self._finish(index, rank)
+        else:
+            begun.open[rank] = sum(begun.delivered[message] <= time for message in begun.parts.has[rank])
+            self._able.append((index, rank))
+
+    def _finish(self, index: int, rank: int) -> None:
+        """Go on after a rank's part of a step."""
+        begun = self._begun[index]
+        begun.ranks_left -= 1
+        if begun.ranks_left == 0:
+            del self._begun[index]
+        self._steps_left[rank] -= 1
+        if self._schedule.stage.chain:
+            if self._steps_left[rank]:
+                self._able.append((index + 1, rank))
+        else:
+            self._release(index, rank, by_sending=False)
+        if self._steps_left[rank] == 0:
+            self._leave(rank)
+
+    def _release(self, index: int, rank: int, *, by_sending: bool) -> None:
+        """Let a rank begin what it has waited for this step last."""
+        if self._schedule.stage.chain:
+            return
+        for dependent, on_sending in self._dependents[index]:
+            if on_sending == by_sending:
+                if dependent not in self._waiting:
+                    self._waiting[dependent] = [int(self._missing[dependent])] * self._schedule.places
+                self._waiting[dependent][rank] -= 1
+                if self._waiting[dependent][rank] == 0:
+                    self._able.append((dependent, rank))
+
+    def _leave(self, rank: int) -> None:
+        """Tell that a rank is done, and that all are."""
+        self._ranks_left -= 1
+        if self._on_rank_done is not None:
+            self._on_rank_done(rank)
+        if self._ranks_left == 0:
+            self._on_complete()

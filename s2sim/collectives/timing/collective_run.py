@@ -1,0 +1,273 @@
+"""A schedule in execution on a network, beside whatever else is in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.collectives.schedules.schedule import Round, Schedule, Step
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
+from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.network.network import Network, SkippableNetwork
+from s2sim.topology.cluster import Cluster
+
+_STEP_SHIFT = 32  # a tag holds the step above its message
+
+
+@dataclass(frozen=True, slots=True)
+class IdleNetwork:
+    """The network on which rounds may pass without a message, and how long they take on it alone."""
+
+    network: SkippableNetwork
+    times: RoundTimes
+
+
+class CollectiveRun:
+    """One collective in flight: sends a round as soon as those that it waits for have been delivered, or have left.
+
+    Parameters
+    ----------
+    network : Network
+        Carries the messages.
+    schedule : Schedule
+        What to send. Where a step follows the last byte of another, latency passes after the bytes instead of before.
+    cluster : Cluster
+        Gives the routes.
+    on_complete : callable
+        Called when everything has been delivered.
+    passing : Passing, optional
+        With it, rounds of a chain pass without a message as long as nothing else is in flight: what comes in between
+        finds the network as if they had been sent.
+    on_round : callable, optional
+        Told of every round when all of it has been delivered.
+    late_ps : callable, optional
+        ``late_ps(step, time, messages)`` returns how much later than its last byte each message of a round is
+        delivered, int64 picoseconds.
+    on_routes : callable, optional
+        Told of the network's numbers of routes, and of the ranks from which and to which they lead.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        schedule: Schedule,
+        cluster: Cluster,
+        on_complete: Callable[[], None],
+        *,
+        passing: IdleNetwork | None = None,
+        on_round: Callable[[CompletedRound], None] | None = None,
+        late_ps: Callable[[int, int, int], NDArray[np.int64]] | None = None,
+        on_routes: OnRoutes | None = None,
+    ) -> None:
+        self._network = network
+        self._schedule = schedule
+        self._on_complete = on_complete
+        self._passing = passing if schedule.stage.chain else None
+        self._on_round = on_round
+        self._late_ps = late_ps
+        self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
+        self._owner = network.add_owner(self._arrived)
+        self._flying: dict[int, _ActiveRound] = {}
+        self._open = len(schedule.steps)
+        self._missing, self._dependents = dependencies(schedule)
+
+    def start(self) -> None:
+        """Launch it now, and then send all rounds that wait for nothing."""
+        if self._schedule.launch_ps:
+            launch = self._network.env.timeout(self._schedule.launch_ps)
+            assert launch.callbacks is not None
+            launch.callbacks.append(lambda _: self._begin())
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._open == 0:
+            self._on_complete()
+        elif self._schedule.stage.chain:
+            self._go_on(0, 0)
+        else:
+            for index in np.flatnonzero(self._missing == 0).tolist():
+                self._send(index, 0)
+
+    def _go_on(self, index: int, time: int) -> None:
+        """Do the rounds of a chain from ``time`` of step ``index`` on: without messages where nothing can disturb."""
+        if self._passing is None or not self._passing.network.idle:
+            self._send(index, time)
+            return
+        network, times = self._passing.network, self._passing.times
+        now = int(network.env.now)
+        rounds_ps = np.array([times.time_ps(step.round) for step in self._schedule.steps[index:]])
+        left = np.array([step.times for step in self._schedule.steps[index:]])
+        left[0] -= time
+        ends_ps = now + np.cumsum(rounds_ps * left)
+        landed = False
+
+        def land() -> None:
+            nonlocal landed
+            landed = True
+            self._land(network, index, time, now, rounds_ps, ends_ps)
+
+        def pass_by() -> None:
+            if not landed:
+                network.end_reservation()
+                self._open = 0
+                self._on_complete()
+
+        network.reserve(self._owner, land)
+        timeout = network.env.timeout(int(ends_ps[-1]) - now)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(lambda _: at_end_of_timestep(network.env, pass_by))
+
+    def _land(
+        self,
+        network: SkippableNetwork,
+        index: int,
+        time: int,
+        began_ps: int,
+        rounds_ps: NDArray[np.int64],
+        ends_ps: NDArray[np.int64],
+    ) -> None:
+        """Send the round that would be in flight now, as of its start."""
+        now = int(network.env.now)
+        # A round that ends now has not been seen to end yet, unless it takes no time.
+        step = min(int(np.searchsorted(ends_ps, now)), len(ends_ps) - 1)
+        start_ps = int(ends_ps[step - 1]) if step else began_ps
+        done = max(0, -(-(now - start_ps) // max(int(rounds_ps[step]), 1)) - 1)
+        start_ps += done * int(rounds_ps[step])
+        self._open = len(self._schedule.steps) - index - step
+        self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
+
+    def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
+        """Send a round, now or as of a time that has passed."""
+        step = self._schedule.steps[index]
+        messages = step.round.pattern.messages
+        now = int(self._network.env.now)
+        end_ps, after_ps = np.zeros((2, messages), np.int64)
+        flying = _ActiveRound(step, time, now, end_ps, after_ps, messages, messages)
+        self._flying[index] = flying
+        if messages == 0:
+            self._release(index, by_sending=True)
+            self._finish(index)
+            return
+        numbers, flying.after_ps = self._numbers.of(step.round.pattern)
+        if self._late_ps is not None:
+            flying.after_ps = flying.after_ps + self._late_ps(index, time, messages)
+        tags = (index << _STEP_SHIFT) + np.arange(messages)
+        (send or self._network.send)(numbers, step.round.bytes, self._owner, tags)
+
+    def _arrived(self, tags: NDArray[np.int64]) -> None:
+        """Take note of messages whose last byte the network has carried."""
+        steps = tags >> _STEP_SHIFT
+        for index in np.unique(steps).tolist():
+            messages = tags[steps == index] & ((1 << _STEP_SHIFT) - 1)
+            flying = self._flying[index]
+            after_ps = flying.after_ps[messages]
+            flying.leaving -= len(messages)
+            flying.end_ps[messages] = self._network.env.now + after_ps
+            self._deliver_after(int(after_ps.max()), index, len(messages))
+            if flying.leaving == 0 and flying.time == flying.step.times - 1:
+                self._release(index, by_sending=True)
+
+    def _deliver_after(self, delay_ps: int, index: int, messages: int) -> None:
+        """Count messages as delivered when the last of them has been: until then none makes anything start."""
+
+        def deliver(_: object) -> None:
+            flying = self._flying[index]
+            flying.arriving -= messages
+            if flying.arriving == 0:
+                self._finish(index)
+
+        if delay_ps == 0:
+            deliver(None)
+        else:
+            timeout = self._network.env.timeout(delay_ps)
+            assert timeout.callbacks is not None
+            timeout.callbacks.append(deliver)
+
+    def _finish(self, index: int) -> None:
+        """Go on after a round has been delivered everywhere."""
+        flying = self._flying.pop(index)
+        if self._on_round is not None:
+            sent_ps = np.full_like(flying.end_ps, flying.start_ps)
+            self._on_round(
+                CompletedRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps, sent_ps)
+            )
+        if flying.time + 1 < flying.step.times:
+            if self._schedule.stage.chain:
+                self._go_on(index, flying.time + 1)
+            else:
+                self._send(index, flying.time + 1)
+            return
+        self._open -= 1
+        if self._open == 0:
+            self._on_complete()
+        elif self._schedule.stage.chain:
+            self._go_on(index + 1, 0)
+        else:
+            self._release(index, by_sending=False)
+
+    def _release(self, index: int, *, by_sending: bool) -> None:
+        """Send what has waited for this step last."""
+        if self._schedule.stage.chain:
+            return
+        for dependent, on_sending in self._dependents[index]:
+            if on_sending == by_sending:
+                self._missing[dependent] -= 1
+                if self._missing[dependent] == 0:
+                    self._send(dependent, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompletedRound:
+    """One round as it ran.
+
+    Attributes
+    ----------
+    step, time : int
+        Which step of the schedule, and which of its repetitions.
+    round : Round
+        What was sent.
+    start_ps : int
+        When its first message was sent.
+    end_ps, sent_ps : int64 array, shape (m,)
+        When each message had been delivered, and when it was sent.
+    """
+
+    step: int
+    time: int
+    round: Round
+    start_ps: int
+    end_ps: NDArray[np.int64]
+    sent_ps: NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _ActiveRound:
+    """A round in flight."""
+
+    step: Step
+    time: int
+    start_ps: int
+    end_ps: NDArray[np.int64]
+    after_ps: NDArray[np.int64]  # what passes between a message's last byte and its delivery
+    leaving: int
+    arriving: int
+
+
+def dependencies(schedule: Schedule) -> tuple[NDArray[np.int64], list[list[tuple[int, bool]]]]:
+    """Return for how many steps each one waits, and which steps wait for each one, by its sending or its delivery."""
+    if schedule.stage.chain:
+        return np.zeros(0, np.int64), []
+    missing = np.zeros(len(schedule.steps), np.int64)
+    dependents: list[list[tuple[int, bool]]] = [[] for _ in schedule.steps]
+    for index, step in enumerate(schedule.steps):
+        for on_sending, before in ((False, step.waits(index)), (True, step.after_sent)):
+            missing[index] += len(before)
+            for other in before:
+                dependents[other].append((index, on_sending))
+    return missing, dependents

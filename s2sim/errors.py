@@ -1,0 +1,89 @@
+"""One root for every mistake a user can make; the command line prints its text in one line and exits with 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+class S2SimError(ValueError):
+    """Something that was asked for cannot be done; the text says what was asked, what was found, what to do."""
+
+
+class UnitError(S2SimError):
+    """A quantity without a unit, or with one that does not fit."""
+
+
+class UnknownNameError(S2SimError):
+    """A name that nothing answers to."""
+
+
+class OptionError(S2SimError):
+    """An option that does not exist, has a bad value, or would change nothing."""
+
+
+class CodecError(S2SimError):
+    """Bytes that are not a payload of this codec."""
+
+
+class TraceError(S2SimError):
+    """A gradient trace that is missing, damaged or does not fit what was asked."""
+
+
+class TopologyError(S2SimError):
+    """A cluster description that is missing, incomplete or contradicts itself."""
+
+
+class ContendedError(S2SimError):
+    """A closed form was asked for a fabric on which messages share a link direction."""
+
+
+class S2SimWarning(UserWarning):
+    """Something was done differently from what one might assume; the text says what and why."""
+
+
+_MAX_LISTED = 16
+
+
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for a close name, and what there is: all of a few, else those that are closest.
+
+    >>> suggest_nearest("rnig", ["ring", "tree"])
+    " (did you mean 'ring'? known: ring, tree)"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    more = len(names) - _MAX_LISTED
+    shown = names if more <= 0 else sorted(difflib.get_close_matches(name, names, _MAX_LISTED, cutoff=0))
+    listed = f"known: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}" if names else "none is known"
+    return f" (did you mean {close[0]!r}? {listed})" if close else f" ({listed})"
+
+
+def describe_problems(found: Sequence[Mapping[str, Any]], whole: str, most: int | None = None) -> str:
+    """Return the problems that pydantic found, each with its place, in one line; ``whole`` names what has them.
+
+    Messages of our own checks stand as they were raised, without the kind of error that pydantic puts before them.
+
+    >>> describe_problems([{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}], "file", most=1)
+    'layers.0: is no text; and 1 more'
+    >>> describe_problems([{"loc": ("width",), "msg": "Value error, -3 is negative"}], "file")
+    'width: -3 is negative'
+    """
+    parts = [f"{'.'.join(map(str, each['loc'])) or whole}: {strip_error_kind(each['msg'])}" for each in found]
+    more = [f"and {len(parts) - most} more"] if most is not None and len(parts) > most else []
+    return "; ".join([*parts[:most], *more])
+
+
+def strip_error_kind(found: str) -> str:
+    """Return what pydantic says of a value, without the kind of error where a check of our own raised it.
+
+    >>> strip_error_kind("Value error, -3 is negative")
+    '-3 is negative'
+    """
+    return found.removeprefix("Value error, ")
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Return the error for an unknown ``kind`` called ``name``, naming the nearest known one."""
+    return UnknownNameError(f"unknown {kind} {name!r}{suggest_nearest(name, known)}")

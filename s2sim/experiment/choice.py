@@ -1,0 +1,354 @@
+"""The law of choice: which of several reducers to use, or none.
+
+What is exact needs no reason to be used but time. What is not needs one for its error: that it stays below what the
+user allows, or, where nobody has said what is allowed, that nothing with less error gains anything. What is worse than
+zeros on any layer is out, however fast; and what rests on an assumption is never chosen without the best that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isclose
+from statistics import fmean, median_low
+from typing import Literal
+
+from s2sim.experiment.row_parts import Judgement
+from s2sim.experiment.rows import Row
+
+Decision = Literal["use", "undecided", "do not compress"]
+
+
+# A gain below one per cent is within what models of this kind can tell apart.
+WORTHWHILE = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A reducer as the choice sees it.
+
+    Attributes
+    ----------
+    name : str
+        Option string.
+    time_s : float
+        Of what the verdict is about: a phase or an iteration, of one step or of the median one.
+    error : float or None
+        Relative L2 error; None where the exact mean is zero and the reducer's is not.
+    exact : bool
+        Whether all that is lost is rounding.
+    baseline : bool
+        Whether it is what others are compared with.
+    assumes : str or None
+        On what its time rests beside what is simulated.
+    rejected : str or None
+        Why it cannot be chosen, whatever its time.
+    doubt : float
+        By which factor its time may be longer, where it is extrapolated.
+    """
+
+    name: str
+    time_s: float
+    error: float | None
+    exact: bool
+    baseline: bool = False
+    assumes: str | None = None
+    rejected: str | None = None
+    doubt: float = 1.0
+
+    @property
+    def loss(self) -> float:
+        """What it loses, to be compared: rounding is nothing."""
+        return 0.0 if self.exact else self.error or 0.0
+
+    def gains_on(self, other: Candidate) -> bool:
+        """Return whether it is faster by more than the model can err."""
+        return self.time_s * WORTHWHILE <= other.time_s and self.time_s < other.time_s
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to use.
+
+    Attributes
+    ----------
+    decision : {"use", "undecided", "do not compress"}
+        Undecided: there is a gain, but less than the model can err, or what it was extrapolated from.
+    exact : Candidate
+        The fastest exact one, which may be the baseline.
+    lossy : Candidate or None
+        The one to use if its error is acceptable, where one gains on all exact ones.
+    faster : Candidate or None
+        One that gains on ``lossy`` with more error, where nobody has said how much is allowed.
+    doubtful : Candidate or None
+        What would be chosen first, if its gain were not less than what it was extrapolated from may be off.
+    runner_up : Candidate or None
+        The fastest that is not rejected beside the baseline and what does as it does; None without any.
+    without : Choice or None
+        What is chosen of those that assume nothing, where the best one assumes something.
+    """
+
+    decision: Decision
+    exact: Candidate
+    lossy: Candidate | None
+    faster: Candidate | None
+    doubtful: Candidate | None
+    runner_up: Candidate | None
+    without: Choice | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """What the verdict names first."""
+        return _default_choice(self.exact, self.lossy)
+
+    def named(self) -> tuple[Candidate, ...]:
+        """Return all but the baseline that a verdict speaks of."""
+        several = (self.exact, self.lossy, self.faster, self.doubtful, self.runner_up)
+        own = (each for each in several if each is not None and not each.baseline)
+        return tuple(dict.fromkeys([*own, *(self.without.named() if self.without is not None else ())]))
+
+
+def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """Return which candidates another one beats in time or error and equals in both, and which one does.
+
+    One that rests on an assumption beats only others that do.
+    """
+    able = [each for each in candidates if each.rejected is None]
+    found = {}
+    for each in able:
+        better = [
+            other
+            for other in able
+            if (other.time_s, other.loss) != (each.time_s, each.loss)
+            and other.time_s <= each.time_s
+            and other.loss <= each.loss
+            and (other.assumes is None or each.assumes is not None)
+        ]
+        if better:
+            found[each.name] = min(better, key=lambda other: (other.time_s, other.loss)).name
+    return found
+
+
+def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
+    """Return what to use of several candidates, the baseline among them.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        Those with more than ``max_error`` are rejected already.
+    max_error : float or None
+        Largest relative L2 error that the user allows, if they have said so.
+    """
+    baseline = next(each for each in candidates if each.baseline)
+    able = [each for each in candidates if each.rejected is None]
+    beaten = find_dominated(able)
+    best = [each for each in able if each.baseline or each.name not in beaten]
+    sure = [each for each in best if each.baseline or each.time_s * each.doubt < baseline.time_s]
+    exact, lossy, faster = _pick(sure, baseline, max_error)
+    wished = _default_choice(*_pick(best, baseline, max_error)[:2])
+    others = [each for each in able if not each.baseline and (not each.exact or each.time_s != baseline.time_s)]
+    choice = Choice(
+        "use",
+        exact,
+        lossy,
+        faster,
+        doubtful=None if wished in sure else wished,
+        runner_up=min(others, key=lambda each: (each.time_s, each.loss), default=None),
+    )
+    if choice.best.baseline:
+        gains = choice.runner_up is not None and choice.runner_up.time_s < baseline.time_s
+        return replace(choice, decision="undecided" if gains else "do not compress")
+    if choice.best.assumes is None:
+        return choice
+    return replace(choice, without=choose([each for each in candidates if each.assumes is None], max_error))
+
+
+def _default_choice(exact: Candidate, lossy: Candidate | None) -> Candidate:
+    """Return what is recommended first: what is exact, if it gains anything."""
+    return lossy if lossy is not None and exact.baseline else exact
+
+
+def _pick(
+    able: Sequence[Candidate], baseline: Candidate, max_error: float | None
+) -> tuple[Candidate, Candidate | None, Candidate | None]:
+    """Return the exact one to use, the lossy one, and a faster one with more error, as `Choice` has them."""
+    exacts = [each for each in able if each.exact or each.baseline]
+    exact = _fastest([each for each in exacts if each.gains_on(baseline)] or [baseline])
+    # An error is no price for what something exact gains as well, however little that is.
+    quickest = min(exacts, key=lambda each: each.time_s)
+    gaining = [each for each in able if each not in exacts and each.gains_on(quickest)]
+    gaining = [each for each in gaining if each.assumes is None] or gaining
+    if not gaining:
+        return exact, None, None
+    fastest_s = min(each.time_s for each in gaining)
+    near = [each for each in gaining if each.time_s <= fastest_s * WORTHWHILE]
+    if max_error is not None:
+        return exact, min(near, key=_least_loss), None
+    lossy = min(gaining, key=_least_loss)
+    return exact, lossy, min((each for each in near if each.gains_on(lossy)), key=_least_loss, default=None)
+
+
+def _fastest(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the fastest; of those that nothing tells apart one that assumes nothing."""
+    fastest_s = min(each.time_s for each in candidates)
+    near = [each for each in candidates if each.time_s <= fastest_s * WORTHWHILE]
+    return min(near, key=lambda each: (each.assumes is not None, each.time_s))
+
+
+def _least_loss(candidate: Candidate) -> tuple[float, float]:
+    return candidate.loss, candidate.time_s
+
+
+# What has an error of 1 on a layer sends nothing of it, which error feedback makes good; what has more is worse.
+_ZEROS = 1 + 1e-6
+
+# From here on an error rounds to 1 in two digits: hardly anything arrives, and speed alone is no gain. Only steps in
+# which error feedback makes that good can say otherwise.
+_WORSE_THAN_ZEROS = 0.995
+
+_NO_MEAN = {
+    "sign": "signs, not the mean: only training can tell",
+    "weights": "models of their own: only training can tell",
+    "shards": "parts of tables: no rank ends with the mean",
+}
+
+
+def judged_time_s(row: Row) -> float:
+    """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some.
+
+    Of what does not exchange every step it is the mean.
+    """
+    if row.iteration_s is None:
+        return _phase_s(row)
+    return row.iteration_s if row.iteration is not None else row.iteration_s - row.time_s.total + _phase_s(row)
+
+
+def _phase_s(row: Row) -> float:
+    if row.period == 1:
+        return median_low(step.total_s for step in row.steps) if row.steps else row.time_s.total
+    # In the median step nothing is exchanged: the mean over the last whole periods.
+    whole = len(row.steps) // row.period * row.period
+    return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.time_s.total
+
+
+def _doubt(row: Row) -> float:
+    """Return by which factor the time that a verdict is about may be longer: what GPUs compute is not extrapolated."""
+    time_s = judged_time_s(row)
+    if row.extrapolated is None or not time_s:
+        return 1.0
+    return 1 + (row.extrapolated.doubt - 1) * _phase_s(row) / time_s
+
+
+def rejected(row: Row, max_error: float | None) -> str | None:
+    """Return why a reducer cannot be recommended, however fast; None where it can.
+
+    It has to send something else than dense does: another schedule for the same bytes is no compressor. It has to end
+    with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
+    over what is compressed, not above it on any layer, and not above what the user allows. Where no residuals were
+    followed it has to be clearly below that of zeros; where they were, they must not diverge.
+    """
+    if row.estimates != "mean":
+        return _NO_MEAN[row.estimates]
+    if row.lossless:
+        rescheduled = row.options.get("collective") is not None and not row.baseline
+        return "dense by another schedule, as --collective times all reducers by" if rescheduled else None
+    error, compressed = row.error.relative_l2, row.error_compressed.relative_l2
+    if error is None:
+        return "error undefined"
+    largest = max(error, compressed or 0)
+    if largest >= 1:
+        return "worse than zeros"
+    layer, worst = row.error_worst_layer
+    if worst is not None and worst > _ZEROS:
+        return f"worse than zeros on {layer}"
+    if row.residual_trend is None and largest >= _WORSE_THAN_ZEROS:
+        return "as bad as zeros"
+    if row.residual_trend == "diverges":
+        return "residuals diverge"
+    if max_error is not None and error > max_error:
+        return f"error over {max_error:g}"
+    return None
+
+
+def acceptable(row: Row, max_error: float | None) -> bool:
+    """Return whether a reducer's error allows it to win, see `rejected`."""
+    return rejected(row, max_error) is None
+
+
+def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
+    """Return the rows of one number of workers as the choice sees them; the first ``dense`` is the baseline.
+
+    What training does without a compressor is never rejected, however its type rounds.
+    """
+    baseline = next(row for row in rows if row.baseline)
+    return [
+        _candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows
+    ]
+
+
+def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:
+    return Candidate(
+        name=row.reducer,
+        time_s=judged_time_s(row),
+        error=row.error.relative_l2,
+        exact=row.exact,
+        baseline=baseline,
+        assumes=row.assumes,
+        rejected=why_not,
+        doubt=_doubt(row),
+    )
+
+
+def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
+    """Return the rows of one number of workers with what is thought of each, ``dense`` among them."""
+    candidates = candidates_of(rows, max_error)
+    dense_s = next(each.time_s for each in candidates if each.baseline)
+    beaten = find_dominated(candidates)
+    return [
+        replace(
+            row,
+            judgement=Judgement(
+                time_s=each.time_s,
+                speedup=dense_s / each.time_s if each.time_s else 1.0 if dense_s == 0 else float("inf"),
+                rejected=each.rejected,
+                dominated_by=beaten.get(each.name),
+                as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
+            ),
+        )
+        for row, each in zip(rows, candidates, strict=True)
+    ]
+
+
+def pareto_front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
+    """Return the option strings of those rows that no other beats in error and cost at once: the Pareto-optimal ones.
+
+    All rows are of one number of workers. Rows of equal error and cost are all on the front; one that no
+    verdict would take for its error is never.
+    """
+    held = sorted(rows, key=lambda row: (cost(row), _error(row)))
+    best, best_cost = inf, -inf
+    chosen = set()
+    for row in held:
+        error = _error(row)
+        if error < best or (error == best < inf and cost(row) == best_cost):
+            chosen.add(row.reducer)
+            best, best_cost = error, cost(row)
+    return frozenset(chosen)
+
+
+def pareto_fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the fronts of error and bytes, and of error and time: of iterations where they were simulated."""
+    # One rank alone sends nothing: what it would hand to a network stands for that.
+    alone = rows[0].workers == 1
+    by_bytes = pareto_front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
+    return by_bytes, pareto_front(
+        rows, lambda row: row.time_s.total if row.iteration is None else row.iteration.total_s
+    )
+
+
+def _error(row: Row) -> float:
+    """Return an error to compare: exact ones differ by rounding alone, and what no verdict takes has none."""
+    if row.exact:
+        return 0.0
+    error = row.error.relative_l2
+    return inf if error is None or not acceptable(row, None) else error

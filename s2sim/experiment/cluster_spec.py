@@ -1,0 +1,384 @@
+"""What all specs say of the cluster, and how specs are checked, written and read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, signature
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
+
+from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
+from s2sim.experiment.json_form import JsonForm
+from s2sim.files import read_text
+
+_OPTION = "option"
+_WHOLE = re.compile(r"[+-]?\d+")
+_MOST_WORKERS_DIGITS = 9
+_LONGEST_TEXT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What the field of a spec is to those who write it.
+
+    Attributes
+    ----------
+    metavar : str or None
+        The form of its value, with its unit.
+    text : str
+        What it does.
+    none : str
+        What the default amounts to, where it is None or long.
+    flag : str
+        Its option on the command line; by default the field's name.
+    parse : callable or None
+        Makes the value of the text on the command line, where that is of another type.
+    at_least : int or None
+        Smallest value that the command line takes.
+    argument : bool
+        Whether the command line takes it by its place, under the name ``metavar``.
+    """
+
+    metavar: str | None
+    text: str
+    none: str = ""
+    flag: str = ""
+    parse: Callable[[str], Any] | None = None
+    at_least: int | None = None
+    argument: bool = False
+
+
+def described(metavar: str | None, text: str, **more: Any) -> dict[str, Option]:
+    """Return the metadata of a field that has to be given; for the arguments see `Option`."""
+    return {_OPTION: Option(metavar, text, **more)}
+
+
+def option(default: Any, metavar: str | None, text: str, **more: Any) -> Any:
+    """Return a field of a spec that has a default; for the other arguments see `Option`."""
+    return field(default=default, metadata=described(metavar, text, **more))
+
+
+def options_of(spec: type) -> dict[str, tuple[Field[Any], Option]]:
+    """Return the options of a spec by field: its own first, then those of what it is derived from.
+
+    The topology comes before all, and arguments before options. Fields without a text are for programs alone.
+    """
+    found = {each.name: (each, each.metadata[_OPTION]) for each in fields(spec) if _OPTION in each.metadata}
+    names = [name for base in spec.__mro__ for name in vars(base).get("__annotations__", {}) if name in found]
+    arguments = [name for name in names if found[name][1].argument]
+    return {name: found[name] for name in dict.fromkeys([*arguments, "topology", *names]) if name in found}
+
+
+def parse_workers(text: str) -> int:
+    """Return a number of workers.
+
+    >>> parse_workers("64")
+    64
+    """
+    shown = repr(text) if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]!r}..."
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise OptionError(f"--workers {shown} is not a whole number; for example --workers 64")
+    if len(text.strip().lstrip("+-0")) > _MOST_WORKERS_DIGITS:
+        raise OptionError(f"--workers {shown} is out of range; for example --workers 64")
+    if int(text) < 1:
+        raise OptionError(f"--workers {text}: at least 1 worker is needed")
+    return int(text)
+
+
+def parse_worker_list(text: str) -> tuple[int, ...]:
+    """Return numbers of workers.
+
+    >>> parse_worker_list("8,16")
+    (8, 16)
+    """
+    return tuple(parse_workers(part.strip()) for part in text.split(","))
+
+
+def size_parser(flag: str) -> Callable[[str], int]:
+    """Return what reads the size in bytes of an option."""
+
+    def parse(text: str) -> int:
+        from s2sim.units import parse_option, parse_size_bytes
+
+        return parse_option(flag, parse_size_bytes, text)
+
+    return parse
+
+
+def list_parser(flag: str, example: str) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads values between commas."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        parts = tuple(part.strip() for part in text.split(","))
+        if not all(parts):
+            raise OptionError(
+                f"{flag} {text!r} has an empty place: write values between commas, as in {flag} {example}"
+            )
+        return parts
+
+    return parse
+
+
+def numbers_parser(flag: str, example: str) -> Callable[[str], tuple[float, ...]]:
+    """Return what reads numbers between commas."""
+    split = list_parser(flag, example)
+
+    def parse(text: str) -> tuple[float, ...]:
+        values = []
+        for part in split(text):
+            try:
+                values.append(float(part))
+            except ValueError:
+                raise OptionError(f"{flag}: {part!r} is not a number; write for example {flag} {example}") from None
+        return tuple(values)
+
+    return parse
+
+
+TOPOLOGY: dict[str, Any] = {
+    "metavar": "NAME|FILE",
+    "text": "Name of a shipped topology (see s2sim list topologies) or path of a TOML file.",
+}
+OVERRIDES: dict[str, Any] = {
+    "metavar": "FIELD=VALUE",
+    "text": "Override a field of the topology, for example nic.rate=100Gbps or node.gpus=8; repeatable.",
+    "none": "as in the topology file",
+    "flag": "--set",
+}
+SEED: dict[str, Any] = {"metavar": "N", "text": "Root of all randomness, a whole number from 0."}
+REDUCER: dict[str, Any] = {
+    "metavar": "NAME[:KEY=VALUE,...]",
+    "text": "A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable (see s2sim list "
+    "reducers). For run, all takes every one with its defaults.",
+    "none": "many that cover the field",
+    "flag": "--reducer",
+}
+LIBRARY: dict[str, Any] = {
+    "metavar": "NAME[:KEY=VALUE,...]",
+    "text": "Communication library that executes the collectives, or ideal, which executes everything as asked (see "
+    "s2sim list libraries).",
+    "none": "as the topology says",
+}
+GPU: dict[str, Any] = {
+    "metavar": "NAME|FILE",
+    "text": "GPU that encodes and decodes: a name (see s2sim list gpus), or the path of a TOML file with one.",
+    "none": "as the topology says",
+}
+"""Options of several specs."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator for functions whose other keywords are fields of ``spec``.
+
+    What comes of it shows these in its signature and documentation, raises `OptionError` for a keyword that is neither,
+    naming the nearest, and for arguments that are missing or too many.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        name, bound = f"s2sim.{function.__name__}", signature(function)
+        own = [each.name for each in bound.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        known = dict.fromkeys([*own, *(field.name for field in fields(spec))])
+
+        @wraps(function)
+        def checked(*arguments: P.args, **named: P.kwargs) -> R:
+            for wrong in named.keys() - known.keys():
+                raise OptionError(f"{name} takes no {wrong!r}{suggest_nearest(wrong, known)}")
+            try:
+                bound.bind(*arguments, **named)
+            except TypeError as error:
+                raise OptionError(f"{name}: {error}; see help({name})") from None
+            return function(*arguments, **named)
+
+        others = {name: each for name, each in options_of(spec).items() if name not in own}
+        keywords = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+            for name, (field, _) in others.items()
+        ]
+        checked.__dict__["__signature__"] = bound.replace(
+            parameters=[*(bound.parameters[each] for each in own), *keywords]
+        )
+        texts = [f"    {name} : {field.type}\n        {option.text}" for name, (field, option) in others.items()]
+        checked.__doc__ = "\n".join(
+            [f"{(function.__doc__ or '').rstrip()}\n", "    Other Parameters", "    ----------------", *texts, ""]
+        )
+        return checked
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec(JsonForm):
+    """A cluster as people write it, and what goes wrong on it."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    what: ClassVar[str] = ""
+    """Names the kind of spec in messages."""
+
+    topology: str = field(metadata=described(**TOPOLOGY))
+    _: KW_ONLY
+    overrides: tuple[str, ...] = option((), **OVERRIDES)
+    placement: str = option(
+        "linear",
+        "HOW",
+        "Ranks to GPUs: linear, round-robin, random, or the path of a file with a line 'node gpu' for each rank.",
+    )
+    seed: int = option(0, **SEED)
+    faults: tuple[str, ...] = option(
+        (),
+        "NAME:KEY=VALUE,...",
+        "Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see s2sim list faults); "
+        "repeatable.",
+        flag="--fault",
+        none="nothing",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what a caller in Python may get wrong; files are checked field by field before."""
+        check_tuples(self, "overrides", "faults")
+        check_integer(self.seed)
+        fields = [override.partition("=")[0].strip() for override in self.overrides]
+        if len(set(fields)) < len(fields):
+            raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed} must not be negative")
+
+    @classmethod
+    def of(cls, topology: Any, **options: Any) -> Self:
+        """Return the spec of what a caller in Python gives, who may give lists and arrays for tuples, and paths.
+
+        `OptionError` names an option that there is not, that is missing or of the wrong type.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        given = {name: _plain(value) for name, value in {"topology": topology, **options}.items()}
+        kinds = get_type_hints(cls)
+        for name, value in given.items():
+            try:
+                TypeAdapter(kinds.get(name, Any)).validate_python(value, strict=True)
+            except ValidationError as error:
+                first = error.errors()[0]
+                if first["type"] == "literal_error":
+                    # A name that there is not; whoever looks it up tells the nearest.
+                    continue
+                found = first["msg"]
+                raise OptionError(f"{cls.what}: {name} = {value!r}: {found[0].lower()}{found[1:]}") from None
+        try:
+            return cls(**given)
+        except TypeError as error:
+            raise OptionError(f"{cls.what}: {error}") from None
+
+    @classmethod
+    def from_json(cls, value: Any, origin: str) -> Self:
+        """Return the spec of a JSON value: a spec, or a saved result, whose ``spec`` is taken.
+
+        `S2SimError` names every field that is missing, unknown or of the wrong type.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        if isinstance(value, dict) and isinstance(value.get("spec"), dict):
+            value = value["spec"]
+        try:
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            raise S2SimError(
+                f"{origin} is not a {cls.what} spec: {describe_problems(error.errors(), 'spec')}"
+            ) from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the spec of a file that ``--json`` or a person wrote."""
+        text = read_text(path, noun="the spec")
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+        except (RecursionError, ValueError):
+            # Brackets in brackets, or a number of thousands of digits.
+            raise S2SimError(f"{path} is not a {cls.what} spec: it holds a list or a number beyond reason") from None
+        return cls.from_json(value, str(path))
+
+
+def _plain(value: Any) -> Any:
+    """Return paths as texts, what NumPy has as Python has it, and what holds several as a tuple."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+def check_tuples(spec: object, *names: str) -> None:
+    """Refuse fields of a spec that hold one value, or a list, where a tuple belongs."""
+    for name in names:
+        if not isinstance(getattr(spec, name), tuple):
+            raise OptionError(f"{name} = {getattr(spec, name)!r} must be a tuple, even of one")
+
+
+def check_integer(*numbers: object) -> None:
+    """Refuse what is no whole number."""
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise OptionError(f"{number!r} is not a whole number, as numbers of workers, seeds and steps are")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSpec(ClusterSpec):
+    """Traffic on the cluster of a `ClusterSpec`."""
+
+    _: KW_ONLY
+    network: str = option(
+        "fluid",
+        "NAME",
+        "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks.",
+    )
+    packet_bytes: int | None = option(
+        None,
+        "SIZE",
+        "Size of a packet with its unit, for example 16KiB.",
+        none="4KiB with packets",
+        parse=size_parser("--packet-bytes"),
+    )
+    buffer_bytes: int | None = option(
+        None,
+        "SIZE",
+        "Most that waits in front of a link, of all packets; who finds no room waits, nothing is lost.",
+        flag="--buffer",
+        none="no limit",
+        parse=size_parser("--buffer"),
+    )
+    cross_check: bool = option(False, None, "Run the other network too, and say how far apart they are.")
+    seed: int = option(0, "N", "Seed of what is drawn: ECMP's hash, Valiant's detours, a random placement.", at_least=0)
+
+    def __post_init__(self) -> None:
+        from s2sim.network.network import check_network
+
+        ClusterSpec.__post_init__(self)
+        check_network(self.network)
+        sent = "packet" if self.as_packets else self.network
+        check_network(sent, packet_bytes=self.packet_bytes, buffer_bytes=self.buffer_bytes)
+
+    @property
+    def as_packets(self) -> bool:
+        """Whether anything goes as packets."""
+        return self.cross_check or self.network == "packet"
+
+    @property
+    def packet_size_bytes(self) -> int:
+        """Bytes of a packet."""
+        from s2sim.network.packet_queues import PACKET_BYTES
+
+        return PACKET_BYTES if self.packet_bytes is None else self.packet_bytes
+
+    @property
+    def other_network(self) -> str:
+        """The network that a cross-check adds."""
+        return "fluid" if self.network == "packet" else "packet"

@@ -1,0 +1,231 @@
+"""What a reducer asks of a communication library beside what the library executes, and what the difference costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.collectives.schedules.blocks import exchanged_bytes
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.experiment.lower_bounds import iteration_bound_s
+from s2sim.experiment.row_parts import LoweringRow
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.libraries.lowering import LoweredCall
+from s2sim.reducers.script import Call, Recording, ring_bytes, sum_over_ranks
+from s2sim.simulation.accounting import Iterations
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.simulation.plan import Plan, Watcher, make_plan
+from s2sim.simulation.run import Replay, replay
+from s2sim.units import PS_PER_S
+
+
+def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable]]) -> list[list[int]]:
+    """Return which of some collectives are told together, by their places, from the ranks of each and what it is.
+
+    Each group's first of a kind, its second, and so on; those of all ranks, which name none, are told one by one.
+
+    >>> group_identical_collectives([((0, 1), "a"), ((2, 3), "a"), ((0, 1), "a"), ((), "a"), ((), "a")])
+    [[0, 1], [2], [3], [4]]
+    """
+    times: Counter[tuple[tuple[int, ...], Hashable]] = Counter()
+    found: dict[tuple[bool, Hashable, int], list[int]] = {}
+    for place, (ranks, what) in enumerate(posted):
+        found.setdefault((bool(ranks), what, times[ranks, what]), []).append(place)
+        times[ranks, what] += 1
+    return list(found.values())
+
+
+def demand_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank, int64 of shape (ranks,); see `ring_bytes`."""
+    if demand.kind == "all_to_all":
+        return exchanged_bytes(demand)
+    assert demand.kind != "send_recv"
+    assert demand.kind != "barrier"
+    return ring_bytes(
+        Call(demand.kind, "", "", demand.itemsize, demand.elements, size_from_data=False, label="", root=demand.root)
+    )
+
+
+def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank over all that is launched."""
+    sent, received = sum_over_ranks(
+        ((each.ranks, demand_bytes(demand)) for each in lowered for demand in each.demands), ranks
+    )
+    return sent, received
+
+
+def mean_bytes(sent_bytes: int, recording: Recording) -> int:
+    """Return bytes of a whole recording as the mean over its steps, rounded up."""
+    return -(-sent_bytes // recording.steps)
+
+
+def schedule_traffic(replay: Replay, ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (sent, received) bytes of each rank, of the algorithms that ran."""
+    sent, received = sum_over_ranks(
+        ((launch.ranks, launch.timed.schedule.traffic()) for launch in replay.launches), ranks
+    )
+    return sent, received
+
+
+@dataclass(frozen=True)
+class ExecutedRecording:
+    """One recording on the cluster that ``timer`` knows, as the scenario's library executes it.
+
+    ``exchange`` are the buckets of which it consists; empty where it is of all layers at once.
+    """
+
+    recording: Recording
+    scenario: ReducerScenario
+    timer: Timer
+    exchange: tuple[BucketExchange, ...] = ()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the library executes for each call."""
+        return make_plan(self.recording, self.scenario.library)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """In time."""
+        return self._replayed(self.plan)
+
+    @property
+    def bucket_exchanges(self) -> tuple[BucketExchange, ...]:
+        """The buckets of an iteration, one of everything where it is of all layers at once."""
+        training = self.scenario.training
+        tensors = 0 if training is None else len(training.profile.tensors)
+        return self.exchange or (BucketExchange(Bucket(tuple(range(tensors))), self.recording),)
+
+    @cached_property
+    def iterations(self) -> Iterations | None:
+        """Whole training iterations, where a profile says what they compute."""
+        scenario, training = self.scenario, self.scenario.training
+        if training is None:
+            return None
+        return replay_iterations(
+            self.bucket_exchanges,
+            training.compute,
+            self.timer,
+            scenario.gpu,
+            scenario.library,
+            training.conditions(self.recording.workers, self.recording.steps, scenario.seed),
+            faults=scenario.faults,
+        )
+
+    @property
+    def iteration_bound_s(self) -> float:
+        """Seconds in which no such iteration can be over; 0 where none ran."""
+        training, iterations = self.scenario.training, self.iterations
+        if training is None or iterations is None:
+            return 0.0
+        recording = self.recording
+        conditions = training.conditions(recording.workers, recording.steps, self.scenario.seed)
+        return iteration_bound_s(
+            self.bucket_exchanges,
+            training.compute,
+            self.timer.cuts(),
+            self.scenario.library,
+            waits_for_all=conditions.waits_for_all,
+            accumulate=conditions.accumulate,
+            assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
+            fastest=float(conditions.slower.min()),
+            idle_ps=conditions.idle_ps,
+        )
+
+    @property
+    def compared_ps(self) -> int:
+        """What reducers are compared by: the iteration, or the communication phase and what is added to it."""
+        if self.iterations is not None:
+            return self.iterations.typical.iteration
+        return (self.scenario.compute_ps or 0) + self.replay.total_ps
+
+    @cached_property
+    def ideal_plan(self) -> Plan:
+        """Everything as asked, with what the library adds."""
+        return replace(make_plan(self.recording), profile=self.plan.profile)
+
+    @cached_property
+    def ideal(self) -> Replay:
+        """In time, if everything ran as asked."""
+        return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
+
+    @cached_property
+    def real_plan(self) -> Plan:
+        """What the real library executes for each call."""
+        real = self.scenario.machines.real_library
+        return self.plan if real is self.scenario.library else make_plan(self.recording, real)
+
+    @cached_property
+    def real(self) -> Replay:
+        """In time, as that library executes it."""
+        return self.replay if self.real_plan is self.plan else self._replayed(self.real_plan)
+
+    def sent_real(self) -> int:
+        """Return the bytes that the busiest rank sends with that library, by rings."""
+        return self._most_sent(self.real_plan.lowered)
+
+    def replay_watched(self, watcher: Watcher) -> None:
+        """Replay it once more, message by message, for somebody who watches."""
+        self._replayed(self.plan, watcher)
+
+    def _replayed(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
+        scenario = self.scenario
+        return replay(
+            self.recording,
+            self.timer,
+            scenario.gpu,
+            plan,
+            watcher,
+            compute_ps=scenario.compute_ps,
+            faults=scenario.faults,
+        )
+
+    def _gap_ps(self, plan: Plan) -> int:
+        """Return by how much the phase would be shorter with ``plan`` instead."""
+        return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
+
+    def order_gap_s(self) -> float:
+        """Return by how much the phase would be shorter if launches were grouped and overlapped as in ``ideal``."""
+        return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
+
+    def lowering(self) -> tuple[LoweringRow, ...]:
+        """Return a row a call; those that several groups of ranks post alike are one.
+
+        What a gap costs is the time of the whole phase less that of the phase with this gap alone closed, found by
+        another replay: time that hides behind something else costs nothing, and what several gaps cost together may be
+        more or less than their sum.
+        """
+        times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
+        calls, lowered, ideal = self.recording.calls, self.plan.lowered, self.ideal_plan.lowered
+        posted = [
+            (call.ranks, (call.label, own.requested, own.executes)) for call, own in zip(calls, lowered, strict=True)
+        ]
+        return tuple(
+            LoweringRow(
+                call=calls[group[0]].label,
+                asked=lowered[group[0]].requested,
+                executes=lowered[group[0]].executes,
+                bytes_ideal=self._most_sent(ideal[number] for number in group),
+                bytes_sent=self._most_sent(lowered[number] for number in group),
+                time_ideal_s=max(ideal_times[number] for number in group),
+                time_s=max(times[number] for number in group),
+                gap_s=self._gap_ps(self.plan.closed(group, self.ideal_plan)) / PS_PER_S,
+                why=lowered[group[0]].why,
+            )
+            for group in group_identical_collectives(posted)
+        )
+
+    def _most_sent(self, lowered: Iterable[LoweredCall]) -> int:
+        return int(ring_traffic(lowered, self.recording.workers)[0].max())
+
+
+def _times_s(replayed: Replay) -> dict[int, float]:
+    """Return the time of each call from its last post to its end on the last rank."""
+    return {call: (each.end_ps - each.start_ps) / PS_PER_S for each in replayed.completed for call in each.calls}

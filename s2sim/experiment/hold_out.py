@@ -1,0 +1,228 @@
+"""The check of every extrapolation: half of what was recorded is held back and predicted from the other half.
+
+How far the gradients of one model tell those of another: from the trace at hand to the recorded ones of others.
+
+Whoever scales gradients to another model takes its statistics from the model that was recorded. Each shipped trace of
+another model shows how far off that is: its layers are given the statistics of the trace at hand, just as the layers of
+the model that was asked for are, and then its own. What reducers send, how long they take and what they lose is then
+compared. Both are grown to the size that was asked for, at which times are bytes and not latency.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.errors import S2SimWarning
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.predict import executed_traffic
+from s2sim.experiment.row_parts import Transfer
+from s2sim.experiment.rows import ROUNDING_ERROR
+from s2sim.experiment.scaled_scripts import record_scaled, relative_error, run_without_warnings, scale_scripts
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
+from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
+from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
+from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_model
+from s2sim.gradients.synthetic import AnyTrace
+from s2sim.reducers.script import Recording
+from s2sim.seeds import named_generator
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """What the check found for one reducer, by its option string; ``what`` says for people what predicted what.
+
+    Errors are predicted over recorded less 1: of the bytes that the busiest rank sends, and of the simulated time of
+    the communication phase.
+    """
+
+    reducer: str
+    what: str
+    error_bytes: float
+    error_time: float
+
+
+def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...], dict[str, str]]:
+    """Predict every reducer's bytes and time at the size that was recorded from half of it.
+
+    Recorded and predicted scripts are replayed on the cluster for as many ranks, all recorded and filled in order,
+    without faults, each collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from
+    the first half of the recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back
+    as well. Beside the checks stand, by option string, the reasons of those optional reducers that refuse one.
+    """
+    trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
+    recorded = [trace.gradient(0, rank) for rank in range(ranks)]
+    change = partial(keep_rows, kept=_random_half(recorded[0], seed)) if scaled else _unchanged
+    source: RankSubset | ExtrapolatedRanks
+    if isinstance(trace, ExtrapolatedRanks):
+        few = RankSubset(trace.source, ranks // 2, change)
+        source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
+        what = [f"{few.world_size} of {ranks} ranks"]
+    else:
+        source = RankSubset(trace, ranks, change)
+        what = []
+    gradients = [source.gradient(0, rank) for rank in range(ranks)]
+    plain = scenario.plain()
+    fitted = _fit_reducers(plain, gradients)
+    predicted = run_without_warnings(fitted, gradients, seed=seed)
+    if scaled:
+        scaling = scale_to(recorded[0].size, gradients[0])
+        predicted = scale_scripts(fitted, predicted, gradients, scaling, seed=seed)
+        what.append("half of the rows")
+    truth = run_without_warnings(_fit_reducers(plain, recorded), recorded, seed=seed)
+    timer = plain.timer(ranks)
+    found, refused = [], {}
+    for asked, *outcomes in zip(scenario.reducers, truth, predicted, strict=True):
+        recordings = [each for each in outcomes if isinstance(each, Recording)]
+        if len(recordings) < len(outcomes):
+            refused[asked.option_string] = next(str(each) for each in outcomes if not isinstance(each, Recording))
+            continue
+        runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
+        sent, sent_predicted = (int(executed_traffic(run)[0].max()) for run in runs)
+        time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
+        found.append(
+            HoldOut(
+                asked.option_string,
+                f"{' and '.join(what)} predict all",
+                relative_error(sent_predicted, sent),
+                relative_error(time_predicted_ps, time_ps),
+            )
+        )
+    return tuple(found), refused
+
+
+def _fit_reducers(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> list[ReducerSpec]:
+    return [
+        replace(item, reducer=item.reducer.fitted(gradients, scenario.seed))
+        for item in scenario.reducers_on(len(gradients))
+    ]
+
+
+def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
+    """Return a random half of the rows of each layer, increasing; more than half of an odd number."""
+    kept = []
+    for index, layer in enumerate(gradient.layers):
+        generator = named_generator(seed, "rows that are not held back", index)
+        rows = generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)
+        kept.append(np.sort(rows))
+    return kept
+
+
+def _unchanged(gradient: Gradient) -> Gradient:
+    return gradient
+
+
+# Statistics differ at any number of ranks; these take a second.
+_MAX_RANKS = 8
+# Dense layers run as copies as small as those of so many ranks: all values of every shipped trace, and some twice.
+_COPIES_OF_RANKS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What one reducer does: bytes of the rank that sends most, time of the phase, relative L2 error."""
+
+    bytes: int
+    time_ps: int
+    error: float | None
+
+
+def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tuple[Transfer, ...]]:
+    """Return, by option string, how far off the trace's statistics are for each shipped trace of another model.
+
+    Both run on the scenario's cluster for as many ranks, at most eight, filled in order and without faults, each
+    collective by its fastest algorithm. Left out is what a reducer cannot do with these gradients.
+    """
+    trace, target = scenario.trace, scenario.target
+    asked = target.layers if isinstance(target, Model) else trace.manifest.layers
+    parameters = target.parameters if isinstance(target, Model) else target or trace.manifest.parameters
+    kinds = {layer.sparse for layer in asked}
+    found: dict[str, list[Transfer]] = {item.option_string: [] for item in scenario.reducers}
+    for other in _other_traces(trace, kinds):
+        ranks = min(workers, other.world_size, _MAX_RANKS)
+        model = _scaled_layers(other, kinds, parameters)
+        predicted, recorded = (_run(scenario, source, kinds, model, ranks) for source in (trace, other))
+        for reducer, truth in recorded.items():
+            if reducer in predicted:
+                found[reducer].append(_transfer(other.name, ranks, predicted[reducer], truth))
+    return {reducer: tuple(transfers) for reducer, transfers in found.items()}
+
+
+def _other_traces(trace: AnyTrace, kinds: Collection[bool]) -> list[Trace]:
+    """Return the shipped traces of other models, one a model, that have row-sparse or dense layers as needed."""
+    known: dict[object, Trace] = {}
+    own = trace.source if isinstance(trace, ExtrapolatedRanks) else trace
+    for name, directory in shipped_directories().items():
+        if isinstance(own, Trace) and own.directory == directory:
+            continue
+        other = open_trace(name)
+        shapes = _shapes(other)
+        enough = {layer.sparse for layer in other.manifest.layers} >= set(kinds)
+        if enough and (shapes not in known or other.world_size > known[shapes].world_size):
+            known[shapes] = other
+    known.pop(_shapes(trace), None)
+    return list(known.values())
+
+
+def _shapes(trace: AnyTrace) -> object:
+    return tuple((layer.name, layer.shape) for layer in trace.manifest.layers)
+
+
+def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Model:
+    """Return the layers of some kinds of a trace, grown alike in rows to about so many parameters."""
+    kept = [layer for layer in trace.manifest.layers if layer.sparse in kinds]
+    factor = parameters / sum(layer.size for layer in kept)
+    layers = tuple(
+        LayerGroup(layer.name, (max(1, round(factor * layer.shape[0])), *layer.shape[1:]), sparse=layer.sparse)
+        for layer in kept
+    )
+    source = f"the manifest of trace {trace.name}"
+    published = PublishedCount(sum(layer.size for layer in layers), 0.0, "estimated", source)
+    return Model(trace.name, LayerTable(trace.manifest.model, "estimated", source, layers, published))
+
+
+def _run(
+    scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
+) -> Mapping[str, _Outcome]:
+    """Return what reducers do with gradients of a model that have the statistics of ``source``."""
+    gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
+    plain = scenario.plain()
+    timer = plain.timer(ranks)
+    with warnings.catch_warnings():
+        # What there is to warn of, the run itself says of its own gradients.
+        warnings.simplefilter("ignore", S2SimWarning)
+        scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
+        optional = [replace(item, optional=True) for item in plain.reducers_on(ranks)]
+        records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
+    found = {}
+    for item in records:
+        run = ExecutedRecording(item.recording, plain, timer)
+        error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
+        found[item.option_string] = _Outcome(int(executed_traffic(run)[0].max()), run.replay.total_ps, error)
+    return found
+
+
+def _select_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:
+    kept = [(name, layer) for name, layer in gradient if isinstance(layer, RowSparse) in kinds]
+    names, layers = zip(*kept, strict=True)
+    return Gradient(names, layers)
+
+
+def _transfer(to: str, ranks: int, predicted: _Outcome, recorded: _Outcome) -> Transfer:
+    error = None
+    if predicted.error is not None and recorded.error and max(predicted.error, recorded.error) > ROUNDING_ERROR:
+        error = predicted.error / recorded.error - 1
+    return Transfer(
+        to=to,
+        workers=ranks,
+        error_bytes=relative_error(predicted.bytes, recorded.bytes),
+        error_time=relative_error(predicted.time_ps, recorded.time_ps),
+        error_l2=error,
+    )

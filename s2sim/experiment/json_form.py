@@ -1,0 +1,390 @@
+"""Specs, rows and results as JSON: an object with the names of the fields as keys, and of a few properties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from inspect import getdoc
+from math import inf
+from pathlib import Path
+from sys import modules
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.files import read_text
+from s2sim.registry import Registry
+from s2sim.simulation.faults.fault import Effect
+
+Schema = dict[str, Any]
+
+
+MayBeInfinite: TypeAlias = Annotated[float, "null in files where it is infinite"]
+
+_LOAD = "load"
+INLINE: dict[str, bool] = {"inline": True}
+"""Metadata of a field whose schema stands within that of its class."""
+LEFT_OUT: dict[str, Any] = {_LOAD: None}
+"""Metadata of a field that does not stand in JSON, and has its default after loading."""
+
+
+def left_out(load: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
+    """Return the metadata of a field that does not stand in JSON, and that ``load`` makes from the object's keys."""
+    return {_LOAD: load}
+
+
+class JsonForm:
+    """A dataclass that other programs read.
+
+    Attributes
+    ----------
+    more_json : tuple of str
+        Fields and properties that stand in JSON after all other fields, in this order; those whose name ends with a
+        question mark only where they are neither None nor empty.
+    """
+
+    __slots__ = ()
+    more_json: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value with the keys that other programs rely on."""
+        found: dict[str, Any] = _object(self)
+        return found
+
+
+def json_keys(kind: type) -> dict[str, bool]:
+    """Return the keys of a class in their order, and whether each is always there."""
+    more: tuple[str, ...] = getattr(kind, "more_json", ())
+    last = {name.rstrip("?"): not name.endswith("?") for name in more}
+    if not is_dataclass(kind):
+        return dict.fromkeys(kind._fields, True)  # type: ignore[attr-defined] # a named tuple
+    own = {field.name: True for field in fields(kind) if _LOAD not in field.metadata and field.name not in last}
+    return own | last
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as JSON has it: dataclasses and named tuples as objects, other tuples and arrays as lists."""
+    if isinstance(value, JsonForm):
+        return value.to_json()
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return _object(value)
+    if isinstance(value, dict):
+        return {name: json_value(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_value(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """Return a dataclass or named tuple as an object."""
+    found = {}
+    for name, always in json_keys(type(value)).items():
+        item = getattr(value, name)
+        if always or not (item is None or item in ((), [], {})):
+            found[name] = json_value(item)
+    return found
+
+
+SCHEMA_VERSION = 1
+"""Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
+
+_SCREENS = "s2sim.report.screens"
+_SCREENED = ("against", "calibrate", "collective", "flows", "iterations", "paper", "regimes", "train", "validate")
+# Notebooks look for a method on the class, while what draws it stands above.
+_VIEWS = Registry(
+    "view",
+    "s2sim.views",
+    {
+        "run as text": "s2sim.report.answer:result_text",
+        "run as html": "s2sim.report.html:result_html",
+        **{f"{answer} as text": f"{_SCREENS}:screen_text" for answer in _SCREENED},
+        **{f"{answer} as html": f"{_SCREENS}:screen_html" for answer in _SCREENED},
+    },
+)
+
+
+class ResultForm(JsonForm):
+    """Gives an answer its JSON form and its first screen, which ``answers`` names."""
+
+    __slots__ = ()
+    answers: ClassVar[str]
+    schema_version: ClassVar[int] = SCHEMA_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer with the keys that other programs rely on, and the version of these."""
+        return {"schema_version": self.schema_version, **JsonForm.to_json(self)}
+
+    @classmethod
+    def load(cls, source: Path | str) -> Self:
+        """Return the result that `to_json`, or ``--json``, wrote: from a path, or a text that begins with a brace.
+
+        `S2SimError` says where that is no such result.
+        """
+
+        is_text = str(source).lstrip().startswith("{")
+        text = str(source) if is_text else read_text(Path(source), noun="the result")
+        try:
+            return load_result(cls, json.loads(text))
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            origin = "the text" if is_text else source
+            raise S2SimError(f"{origin} is no result of s2sim {cls.answers}: {type(error).__name__} {error}") from None
+
+    def __repr__(self) -> str:
+        """Return the first screen as text of 80 columns."""
+        return str(_VIEWS.get(f"{self.answers} as text")(self))
+
+    def _repr_html_(self) -> str:
+        """Return the first screen for notebooks."""
+        return str(_VIEWS.get(f"{self.answers} as html")(self))
+
+
+def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """Return what faults did from the two keys of a result that say so."""
+    from s2sim.simulation.faults.fault import Effect
+
+    return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
+
+
+class FaultedForm(ResultForm):
+    """An answer that says what ``effects`` faults had."""
+
+    __slots__ = ()
+    effects: tuple[Effect, ...]
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.description for effect in self.effects]
+
+
+_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}
+
+
+class SchemaBuilder:
+    """The schemas of types, those of dataclasses and typed dictionaries gathered as definitions.
+
+    Attributes
+    ----------
+    names : mapping of str to type
+        Types that annotations may name although their modules import them for type checkers alone.
+    definitions : dict
+        Schemas found so far, by name.
+    """
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = dict(names)
+        self.definitions: dict[str, Schema] = {}
+
+    def schema(self, kind: Any) -> Schema:
+        """Return the schema of what a file of JSON has for a value of type ``kind``."""
+        if kind is Any:
+            return {}
+        if kind in _PLAIN:
+            return {"type": _PLAIN[kind]}
+        if is_dataclass(kind) or _is_record(kind):
+            return self._defined(kind)
+        origin, inner = get_origin(kind), get_args(kind)
+        if origin is Annotated:
+            # The only note there is: `MayBeInfinite`.
+            return {"anyOf": [self.schema(inner[0]), {"type": "null"}]}
+        if origin is Literal:
+            return {"enum": list(inner)}
+        if origin in (Union, UnionType):
+            return {"anyOf": [self.schema(each) for each in inner]}
+        if origin is np.ndarray:
+            scalar = get_args(inner[1])[0]
+            return {"type": "array", "items": {"type": "integer" if issubclass(scalar, np.integer) else "number"}}
+        if origin is dict:
+            return {"type": "object", "additionalProperties": self.schema(inner[1])}
+        if origin in (list, tuple):
+            return {"type": "array", "items": self.schema(inner[0])}
+        raise TypeError(f"{kind} has no JSON form")
+
+    def _defined(self, kind: Any) -> Schema:
+        name = kind.__name__.lstrip("_")
+        if name not in self.definitions:
+            self.definitions[name] = {}
+            self.definitions[name] = self._object(kind)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _object(self, kind: Any) -> Schema:
+        found: Schema = {"type": "object"}
+        if is_dataclass(kind):
+            found["description"] = (getdoc(kind) or "").partition("\n")[0]
+        hints = self._hints(kind)
+        inline = {field.name for field in fields(kind) if "inline" in field.metadata} if is_dataclass(kind) else set()
+        keys = json_keys(kind)
+        found["properties"] = {
+            key: self._object(hints[key])
+            if key in inline
+            else self.schema(self._type_of(kind, hints, key, always=always))
+            for key, always in keys.items()
+        }
+        found["required"] = [key for key, always in keys.items() if always]
+        return found
+
+    def _type_of(self, kind: Any, hints: Mapping[str, Any], key: str, *, always: bool) -> Any:
+        """Return the type of a field or property; where it is missing from JSON when None, without that."""
+        found = hints[key] if key in hints else self._hints(getattr(kind, key).fget)["return"]
+        if always or NoneType not in get_args(found):
+            return found
+        return Union[tuple(each for each in get_args(found) if each is not NoneType)]  # noqa: UP007 # of any number
+
+    def load(self, kind: Any, value: Any) -> Any:
+        """Return the value of type ``kind`` that was written as JSON."""
+        origin, inner = get_origin(kind), get_args(kind)
+        if is_dataclass(kind) or _is_record(kind):
+            return self._load_object(kind, value)
+        if origin is Annotated:
+            return inf if value is None else self.load(inner[0], value)
+        if origin in (Union, UnionType):
+            return None if value is None else self.load(self._alternative(inner, value), value)
+        if origin is np.ndarray:
+            return np.array(value, get_args(inner[1])[0])
+        if origin is dict:
+            return {key: self.load(inner[1], item) for key, item in value.items()}
+        if origin is tuple and inner[-1] is not Ellipsis:
+            return tuple(self.load(each, item) for each, item in zip(inner, value, strict=True))
+        if origin in (list, tuple):
+            return origin(self.load(inner[0], item) for item in value)
+        return float(value) if kind is float else value
+
+    def _load_object(self, kind: Any, value: Mapping[str, Any]) -> Any:
+        hints = self._hints(kind)
+        if not is_dataclass(kind):
+            return kind(**{key: self.load(hints[key], value[key]) for key in json_keys(kind)})
+        found: dict[str, Any] = {}
+        for field in fields(kind):
+            if (load := field.metadata.get("load")) is not None:
+                found[field.name] = load(value)
+            elif field.name in value and field.init and "load" not in field.metadata:
+                found[field.name] = self.load(hints[field.name], value[field.name])
+        make: Any = kind
+        return make(**found)
+
+    def _alternative(self, kinds: tuple[Any, ...], value: Any) -> Any:
+        """Return which of several types a value has that is not null; an object's follows from its keys."""
+        for kind in kinds:
+            if isinstance(kind, type) and is_dataclass(kind):
+                needed = (key for key, always in json_keys(kind).items() if always)
+                fits = isinstance(value, dict) and all(key in value for key in needed)
+            elif kind in _PLAIN:
+                fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+            else:
+                fits = isinstance(value, dict if get_origin(kind) is dict else list) or get_origin(kind) is Literal
+            if fits:
+                return kind
+        raise TypeError(f"{value!r} is none of {kinds}")
+
+    def _hints(self, annotated: Any) -> dict[str, Any]:
+        """Return annotations as types; what a module knows itself comes before what others call so."""
+        names = self._names | vars(modules[annotated.__module__])
+        return get_type_hints(annotated, localns=names, include_extras=True)
+
+
+def _is_record(kind: Any) -> bool:
+    """Return whether a type is a named tuple."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+R = TypeVar("R")
+
+RESULTS = Registry(
+    "result",
+    "s2sim.results",
+    {
+        "run": "s2sim.experiment.rows:Result",
+        "collective": "s2sim.traffic.collective_result:CollectiveResult",
+        "against": "s2sim.validation.compare_log_result:LogComparisonResult",
+        "calibrate": "s2sim.validation.calibrate_result:CalibrationResult",
+        "flows": "s2sim.traffic.flows:FlowsResult",
+        "iterations": "s2sim.validation.iteration_result:IterationsResult",
+        "paper": "s2sim.claims.paper:PapersResult",
+        "regimes": "s2sim.regimes.map:RegimeMap",
+        "train": "s2sim.training.result:TrainResult",
+        "validate": "s2sim.validation.curve_result:ValidationResult",
+    },
+)
+# Modules of the types that these annotate with, which they import for type checkers alone.
+_NAMING = (
+    "s2sim.arrays",
+    "s2sim.reducers.measure",
+    "s2sim.simulation.faults.fault",
+    "s2sim.validation.calibrate_result",
+    "s2sim.traffic.collective_run",
+    "s2sim.traffic.networks",
+    "s2sim.traffic.link_loads",
+    "s2sim.traffic.collective_spec",
+    "s2sim.traffic.collective_result",
+    "s2sim.training.curve",
+    "s2sim.training.curve",
+    "s2sim.training.spec",
+    "s2sim.uncertainty.interval",
+    "s2sim.uncertainty.interval",
+    "s2sim.traffic.networks",
+    "s2sim.traffic.flows",
+    "s2sim.traffic.flows",
+    "s2sim.experiment.json_form",
+    "s2sim.experiment.record",
+    "s2sim.experiment.row_parts",
+    "s2sim.experiment.row_parts",
+    "s2sim.experiment.row_parts",
+    "s2sim.claims.paper",
+    "s2sim.regimes.map",
+    "s2sim.experiment.spec",
+)
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of what ``--json`` writes for one kind of result.
+
+    Keys that are not in it may come without another version.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is no result of that name.
+    """
+    kind = RESULTS.get(name)
+    walk = _walk()
+    walk.schema(kind)
+    top = walk.definitions.pop(kind.__name__)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"s2sim {name}, version {SCHEMA_VERSION}",
+        **top,
+        "properties": {"schema_version": {"const": SCHEMA_VERSION}, **top["properties"]},
+        "required": ["schema_version", *top["required"]],
+        "$defs": walk.definitions,
+    }
+
+
+def load_result(kind: type[R], value: Mapping[str, Any]) -> R:
+    """Return the result of type ``kind`` that was written as the JSON object ``value``."""
+    found: R = _walk().load(kind, value)
+    return found
+
+
+def _walk() -> SchemaBuilder:
+    return SchemaBuilder({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})

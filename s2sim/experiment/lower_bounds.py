@@ -1,0 +1,153 @@
+"""The bandwidth lower bound of a recording as a library executes it (DESIGN law 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import numpy as np
+
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.bounds import LowerBound, lower_bound
+from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering import LoweredCall, merge_into_launch
+from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
+from s2sim.simulation.bucketing.policy import BucketExchange
+from s2sim.simulation.device import Compute
+from s2sim.simulation.plan import Plan, make_plan
+from s2sim.topology.cluster import Cluster, Cuts
+from s2sim.units import PS_PER_S
+
+
+def stages(script: Script) -> list[list[int]]:
+    """Return the calls of one rank in groups: all of a group are done on it before it posts the next group.
+
+    Calls that need no gradient are left out: they may be over before the communication phase begins.
+    """
+    groups: list[list[int]] = [[]]
+    open_calls: set[int] = set()
+    for step in script:
+        if isinstance(step, Post):
+            if not open_calls and groups[-1]:
+                groups.append([])
+            groups[-1].append(step.call)
+            open_calls.add(step.call)
+        elif isinstance(step, Wait):
+            open_calls -= set(step.calls)
+        elif isinstance(step, AwaitGradient):
+            groups, open_calls = [[]], set()
+    return groups
+
+
+def communication_bound(
+    recording: Recording, plan: Plan, cluster: Cluster | Timer, *, assisted: bool, work_s: float = inf
+) -> LowerBound:
+    """Return the bound of what is really sent: its stages' bounds, one after another.
+
+    Where groups of ranks post by themselves, all of their bytes have to pass as well, be it while the slowest rank
+    does work that nothing hides.
+
+    Parameters
+    ----------
+    recording : Recording
+        Says which calls wait for which.
+    plan : Plan
+        What the library executes for each.
+    cluster : Cluster or Timer
+        Where; by the timer of groups beside each other the bytes of all of them count.
+    assisted : bool
+        Whether switches or servers reduce, see `lower_bound`.
+    work_s : float
+        Work of the slowest rank that does not count as communication.
+    """
+    cuts = cluster.cuts()
+    known: dict[tuple[int, ...], LowerBound] = {}
+    found = []
+    # Dictionaries keep the order of ranks, so that of equal bounds the first rank's is given.
+    for script in dict.fromkeys(recording.scripts):
+        bounds = []
+        for calls in map(tuple, stages(script)):
+            if calls not in known:
+                known[calls] = _stage_bound(calls, plan, cuts, assisted=assisted)
+            bounds.append(known[calls])
+        found.append(_sum_bounds(bounds))
+    if any(call.ranks for call in recording.calls):
+        all_of_it = _concurrent_bound(recording, plan, cuts, assisted=assisted)
+        found.append(LowerBound(max(all_of_it.seconds - work_s, 0.0), all_of_it.derivation))
+    return max(found, key=lambda bound: bound.seconds)
+
+
+def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
+    """Return the bound of all that needs the gradient, of all groups."""
+    after = {call for script in set(recording.scripts) for stage in stages(script) for call in stage}
+    sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
+    return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
+
+
+def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
+    longest = max(bounds, key=lambda bound: bound.seconds)
+    return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
+
+
+def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
+    """Return the largest of: all bytes of a group's calls over each cut, and one call's launches one after another."""
+    by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
+    for call in calls:
+        by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
+    found = [lower_bound((), cuts)]
+    for ranks, lowered in by_group.items():
+        own = cuts.within(ranks) if ranks else cuts
+        together = [demand for each in lowered for demand in each.demands]
+        found.append(lower_bound(together, own, assisted=assisted))
+        found += [
+            _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
+            for each in lowered
+            if len(each.steps) > 1
+        ]
+    return max(found, key=lambda bound: bound.seconds)
+
+
+def iteration_bound_s(
+    exchange: Sequence[BucketExchange],
+    compute: Compute,
+    cuts: Cuts,
+    library: Library,
+    *,
+    waits_for_all: bool,
+    accumulate: int = 1,
+    assisted: bool = False,
+    fastest: float = 1.0,
+    idle_ps: int = 0,
+) -> float:
+    """Return the seconds in which no iteration of the slowest rank can be over.
+
+    All that becomes ready from some instant of backward on has to cross every cut after that, and then the optimizer
+    follows; where forward waits for its own parameters alone, an iteration takes as long as its compute or as all that
+    crosses a cut. Ranks wait ``idle_ps`` for stages, and compute takes at least ``fastest`` times what is stated. What
+    needs the batch alone is left out: it may hide behind any of that.
+    """
+    alone_s = fastest / PS_PER_S
+    forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
+    optimizer_s = compute.optimizer_ps * alone_s
+    compute_s = idle_ps / PS_PER_S + accumulate * (forward_s + backward_s) + optimizer_s
+    before_s = compute_s - optimizer_s - backward_s
+    ready_ps = np.cumsum(compute.backward_ps)
+    later = sorted(
+        (float(ready_ps[max(leaving.bucket.tensors)]) * alone_s if leaving.bucket.tensors else 0.0, place, leaving)
+        for place, leaving in enumerate(exchange)
+    )[::-1]
+    found = [compute_s]
+    sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
+    for ready_s, _, leaving in later:
+        plan = make_plan(leaving.recording, library)
+        after = {call for script in set(leaving.recording.scripts) for stage in stages(script) for call in stage}
+        for call in sorted(after):
+            for demand in plan.lowered[call].demands:
+                key = (demand.kind, demand.root, plan.lowered[call].ranks)
+                sent[key] = merge_into_launch([sent[key], demand]) if key in sent else demand
+        members = [ranks for _, _, ranks in sent]
+        bound = lower_bound(list(sent.values()), cuts, assisted=assisted, members=members)
+        chain_s = bound.seconds / leaving.recording.steps
+        found.append(before_s + ready_s + chain_s + optimizer_s if waits_for_all else chain_s)
+    return max(found)

@@ -1,0 +1,356 @@
+"""What a reader must know to read a run's numbers rightly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from s2sim.collectives.schedules.demand import nccl_tests_bytes
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.errors import S2SimWarning
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.progress import INTERRUPTED_NOTE
+from s2sim.experiment.record import RecordedReducer, format_names
+from s2sim.experiment.run_extrapolation import RunExtrapolation
+from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
+from s2sim.experiment.scenario.faults import healthy_and_damaged_routes, warn_of_idle_faults
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.scenario.training import TrainingIteration
+from s2sim.experiment.spec import BASELINES, RunSpec
+from s2sim.gradients.synthetic import AnyTrace
+from s2sim.libraries.library import TIMING, TIMING_OPTIONS, Library
+from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.reducers.script import AwaitGradient, Recording
+from s2sim.simulation.faults.fault import Effect, permanent_effects
+from s2sim.simulation.plan import make_plan
+from s2sim.topology.shape import ClusterShape
+from s2sim.units import PS_PER_S, format_seconds
+
+
+def fault_notes(
+    scenario: ReducerScenario, records: Sequence[RecordedReducer], executed: Sequence[ExecutedRecording]
+) -> tuple[str, ...]:
+    """Return a note for each fault: what it did to each reducer; warn of those that did nothing to any."""
+    found: dict[str, list[tuple[str, Effect]]] = {fault.text: [] for fault in scenario.faults}
+    for item, each in zip(records, executed, strict=True):
+        healthy, cluster = scenario.healthy(each.recording.workers), each.timer.cluster
+        sent = chain.from_iterable(
+            healthy_and_damaged_routes(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
+        )
+        for effect in (*permanent_effects(scenario.faults, healthy, sent), *_begun_effects(each)):
+            found[effect.fault].append((item.option_string, effect))
+    for effects in found.values():
+        warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
+    return tuple(
+        f"{fault}: {'; '.join(f'{reducer}: {effect.description}' for reducer, effect in effects)}"
+        for fault, effects in found.items()
+    )
+
+
+def _begun_effects(executed: ExecutedRecording) -> tuple[Effect, ...]:
+    """Return what faults did that do not last from the start on: to iterations, or else to the phase."""
+    return executed.replay.effects if executed.iterations is None else executed.iterations.effects
+
+
+def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return what is known of compute, and what runs beside it."""
+    if scenario.training is not None:
+        notes = _iteration_notes(scenario, scenario.training, recorded)
+    elif spec.compute is None:
+        notes = ["communication phase only: s2sim run --profile resnet-50 or --compute 120ms compares whole iterations"]
+    else:
+        notes = [f"iteration = {spec.compute} of compute + communication phase, without overlap"]
+    early = [item for item in recorded if AwaitGradient() in item.recording.scripts[0]]
+    if early:
+        known = spec.compute or scenario.training
+        hidden = "as far as it is long enough" if known else "which is taken to be long enough without --compute"
+        notes.append(
+            f"{format_names(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside forward "
+            f"and backward, {hidden}"
+        )
+    return notes
+
+
+def _iteration_notes(
+    scenario: ReducerScenario, training: TrainingIteration, recorded: Sequence[RecordedReducer]
+) -> list[str]:
+    """Return on what iterations rest: compute, discipline, streams, and what contends."""
+    profile = training.profile
+    times = ", ".join(
+        f"{what} {format_seconds(time_ps / PS_PER_S)}"
+        for what, time_ps in (
+            ("forward", profile.forward_ps),
+            ("backward", profile.backward_ps),
+            ("optimizer", profile.optimizer_ps),
+        )
+    )
+    batch = f"{profile.batch} x {profile.sample} a GPU"
+    notes = [f"iterations of {profile.model} on {profile.gpu}, {batch}: {times} ({profile.kind}: {profile.source})"]
+    if training.accumulate > 1:
+        notes.append(f"{training.accumulate} mini-batches are computed before gradients are exchanged")
+    if training.compute_cv:
+        notes.append(
+            f"ranks' compute times vary by {training.compute_cv:.0%} from iteration to iteration (lognormal): times "
+            "are those of the median iteration"
+        )
+    if training.compute_times_ms:
+        notes.append("ranks compute as long as measured times say: times are those of the median iteration")
+    notes.append(f"exchange by {training.discipline.text}, {_streams_text(training)}; {_kernels_text(scenario)}")
+    waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
+    if waiting and any(len(item.exchange) > 1 for item in recorded):
+        notes.append(f"{', '.join(waiting)}: defined over the whole gradient, and wait until all of it is there")
+    return notes
+
+
+def _streams_text(training: TrainingIteration) -> str:
+    if training.streams == 1:
+        return "codec kernels between those of compute on one stream"
+    return "codec kernels beside compute on a stream of their own, sharing memory bandwidth"
+
+
+def _kernels_text(scenario: ReducerScenario) -> str:
+    profile, gpu = scenario.library.profile, scenario.gpu
+    known = type(profile).blocks is not LibraryProfile.blocks and gpu.multiprocessors
+    if not known:
+        return "communication kernels take nothing from compute: how many blocks they have is not known here"
+    return f"communication kernels take their share of {gpu.multiprocessors} multiprocessors and of memory from compute"
+
+
+def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return what differs from the ideal library, and what of the library is not counted."""
+    if library.name == IDEAL.name:
+        packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
+        if not packed:
+            return []
+        return [
+            f"{format_names(packed)}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"
+        ]
+    name = library.option_string
+    differing = [item for item in recorded if _sends_differently(item.recording, library)]
+    notes = []
+    if differing:
+        notes.append(
+            f"{format_names(differing)}: {name} sends something else than is asked; s2sim run --show lowering tells what"
+        )
+    if library.through_host:
+        copies = (
+            f"copies to and from it take no time here, because {shape.name} has no pcie.rate"
+            if shape.pcie is None
+            else "buffers are copied out and back over each GPU's PCIe"
+        )
+        adding = ", and what CPUs take to add is not counted" if library.profile == NO_OVERHEADS else ""
+        notes.append(f"{name} works in host memory: {copies}; messages take the ways of GPU memory{adding}")
+    return notes
+
+
+def overhead_note(library: Library, shape: ClusterShape) -> str | None:
+    """Return that times leave out what a library adds, and why, where nobody asked for it; None where they do not."""
+    why = None if library.name == IDEAL.name else library.unmodelled_reason(shape)
+    return None if why is None else f"{library.option_string}: times are those of the wire alone, because {why}"
+
+
+def _sends_differently(recording: Recording, library: Library) -> bool:
+    plan, ideal = make_plan(recording, library), make_plan(recording)
+    return any(own.demands != asked.demands for own, asked in zip(plan.lowered, ideal.lowered, strict=True))
+
+
+def warn_of_idle_library_options(text: str | None, library: Library, recorded: Sequence[RecordedReducer]) -> None:
+    """Warn of each option that was given for the library and decided nothing; of those of a topology (None) not."""
+    if text is None:
+        return
+    used = {
+        option
+        for item in recorded
+        for lowered in make_plan(item.recording, library).lowered
+        for option in lowered.options
+    }
+    for option in library.given_options:
+        why = "no reducer asks for what it decides"
+        if option in TIMING_OPTIONS:
+            # What a library adds counts in every collective.
+            if option == TIMING or library.profile != NO_OVERHEADS:
+                continue
+            why = "times are those of the wire alone"
+        if option not in used:
+            warnings.warn(f"--library {text}: {option} changes nothing here: {why}", S2SimWarning, stacklevel=2)
+
+
+def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return what a reader must know who sees the rows of the largest number of workers."""
+    trace, library = scenario.trace, scenario.library
+    warm = [item for item in recorded if item.reducer.traits.warm]
+    notes = ["of the first step of the trace: residuals are empty, and what later steps know already is exchanged too"]
+    if warm:
+        source = (
+            "the trace's second step"
+            if trace.steps > 1 and not spec.scaled
+            else "the same gradients, which they fit better than in training"
+        )
+        notes.append(f"{format_names(warm)}: a later step, whose sizes, units or matrices are those of {source}")
+    notes += _period_notes(spec, trace, recorded)
+    notes += [
+        f"{item.option_string}: as after its first {item.reducer.settles_after} steps, which go otherwise"
+        for item in recorded
+        if item.reducer.settles_after
+    ]
+    if spec.steps > 1:
+        notes.append(
+            f"over {spec.steps} steps what is carried over comes from the step before, and what needs error "
+            "feedback runs with it; residuals over the L2 norm of the first step's gradients"
+        )
+        if warm:
+            notes.append(f"{format_names(warm)}: a later step already, so that it is not followed over steps")
+    if trace.manifest.kind == "synthetic":
+        notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
+    notes += _type_notes(scenario.dtype)
+    notes += compute_notes(spec, scenario, recorded)
+    if spec.max_error is None:
+        notes.append(
+            "what is worse than zeros never wins: an error of 1 or more, or above 1 on a layer; nor, unless --steps "
+            "follows its residuals, one of 0.995 or more; --max-error sets a stricter limit"
+        )
+    plans = [make_plan(item.recording, library) for item in recorded]
+    kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
+    if not isinstance(scenario.algorithm, str):
+        able = scenario.algorithm.kinds
+        notes += [
+            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
+            for kind in kinds
+            if kind not in able
+        ]
+    notes += _granularity_note(trace, recorded)
+    notes += [f"{item.option_string}: {note}{_sizing_text(item)}" for item in recorded for note in item.reducer.notes()]
+    notes += [
+        f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
+        f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
+        for item in recorded
+        if item.consensus
+    ]
+    notes += library_notes(library, scenario.shape, recorded)
+    if len(spec.workers) > 1:
+        notes.append(f"break-even is for {recorded[0].recording.workers} workers")
+    return notes
+
+
+def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return what the rows are of that do not exchange every step."""
+    by_period: dict[int, list[RecordedReducer]] = {}
+    for item in recorded:
+        by_period.setdefault(item.reducer.period, []).append(item)
+    notes = []
+    for period, items in by_period.items():
+        steps = 1 if spec.scaled else trace.steps
+        if period == 1:
+            continue
+        if steps == 1:
+            source = "the same gradients in all of them, as there is but one step"
+        elif steps < period:
+            source = f"the gradients of {steps} steps in turn, as there are no more"
+        else:
+            source = f"those of the trace's first {period} steps"
+        notes.append(
+            f"{format_names(items)}: time and bytes are means over {period} steps, the last of which exchanges the sum; "
+            f"{source}; that models drift apart in between shows in no error"
+        )
+    return notes
+
+
+def _type_notes(dtype: str) -> list[str]:
+    """Return what it means that gradients are not held in float32."""
+    if dtype == "fp32":
+        return []
+    text = f"training holds gradients in {dtype}: what is not compressed travels so, rounded from what was recorded, "
+    return [f"{text}and no reducer counts as lossy for that; GPU work is counted as for float32"]
+
+
+def caveats_of(
+    scenario: ReducerScenario,
+    recorded: Sequence[RecordedReducer],
+    executed: Sequence[ExecutedRecording],
+    beyond: RunExtrapolation | None,
+    *,
+    interrupted: bool,
+) -> tuple[str, ...]:
+    """Return the notes without which the verdict would mislead."""
+    of_wire = overhead_note(scenario.library, scenario.shape)
+    return (
+        *([] if beyond is None else [beyond.sentence()]),
+        *([] if of_wire is None else [of_wire]),
+        *_groups_note(scenario),
+        *_outside_fit_notes(scenario, recorded),
+        *_missing_baselines_note(recorded),
+        *_missing_hierarchy_note(scenario, recorded),
+        *fault_notes(scenario, recorded, executed),
+        *([INTERRUPTED_NOTE] if interrupted else []),
+    )
+
+
+def _groups_note(scenario: ReducerScenario) -> list[str]:
+    """Return what exchanges gradients beside what is shown."""
+    if scenario.groups is None:
+        return []
+    if scenario.training is not None:
+        return list(scenario.training.notes)
+    each = (
+        f"all {scenario.groups.count} data-parallel groups exchange at once, a rank a gradient as large as the trace's"
+    )
+    return [f"{each}; without --profile nothing is known of what tensor- and pipeline-parallel ranks send each other"]
+
+
+def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return where the library's constants are used outside of what they were fitted to."""
+    library = scenario.library
+    demands = [
+        demand
+        for item in recorded
+        for lowered in make_plan(item.recording, library).lowered
+        for demand in lowered.demands
+    ]
+    sent = {(demand.kind, nccl_tests_bytes(demand)) for demand in demands if demand.ranks > 1}
+    return extrapolated_constants_notes(library, scenario, recorded[0].recording.workers, sent)
+
+
+def _granularity_note(trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return at which granularity row-sparse layers are sent, by those that compress them."""
+    names = [layer.name for layer in trace.manifest.layers if layer.sparse]
+    by_text: dict[str, list[RecordedReducer]] = {}
+    for item in recorded:
+        if item.reducer.traits.granularity:
+            by_text.setdefault(item.reducer.traits.granularity, []).append(item)
+    if not names or not by_text:
+        return []
+    parts = "; ".join(f"{text} ({format_names(items)})" for text, items in by_text.items())
+    return [f"row-sparse layers ({', '.join(names)}) are sent by {parts}; dense ones, with layers=all, by element"]
+
+
+def _missing_hierarchy_note(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return that nothing sums inside nodes first, where nodes have several ranks and tables are compressed by row."""
+    ranks = np.bincount(scenario.cluster(recorded[0].recording.workers).node_of_rank)
+    reducers = [item.reducer for item in recorded]
+    levels = any(each.traits.name == "node-union" or each.options().get("hierarchical") for each in reducers)
+    by_row = any(each.traits.granularity for each in reducers)
+    if not by_row or levels or ranks.max() == 1 or np.count_nonzero(ranks) == 1:
+        return []
+    shared = f"up to {ranks.max()} GPUs share a node, and nothing compared here sums inside nodes first"
+    return [f"{shared}: --reducer node-union does, exactly, and takes some seconds more"]
+
+
+def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return what S2 has to be compared with to be fair, if it is not."""
+    names = {item.reducer.traits.name for item in recorded}
+    missing = [name for name in BASELINES if name not in names]
+    if not missing or not names & {"s2", "s2-exact"}:
+        return []
+    asked = " ".join(f"--reducer {name}" for name in missing)
+    return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
+
+
+def _sizing_text(item: RecordedReducer) -> str:
+    """Return what came out of a size that an error was asked for with."""
+    if item.reducer.options().get("error") is None:
+        return ""
+    error = item.errors.compressed.relative_l2
+    return f"; found {'no error that is defined' if error is None else f'{error:.3g}'}"

@@ -1,0 +1,37 @@
+"""What a long computation tells whoever watches it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
+"""Stands among the notes of a result that somebody did not want to wait for."""
+
+
+class ProgressWatcher(Protocol):
+    """Watches one phase after another; `s2sim.cli` draws a bar."""
+
+    def start(self, total: int, what: str) -> None:
+        """Begin a phase of ``total`` advances."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
+
+    def stop(self) -> None:
+        """End the last phase."""
+
+
+class SilentProgress:
+    """Watches without a word."""
+
+    def start(self, total: int, what: str) -> None:
+        """Do nothing."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+
+SILENT = SilentProgress()

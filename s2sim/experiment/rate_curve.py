@@ -1,0 +1,180 @@
+"""Speed-up over dense against the rate that limits a cluster: break-even as a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.record import RecordedReducer, baseline_of
+from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.run_extrapolation import record_at_size
+from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, step_reader
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.law import ExtrapolatedRanks
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.shape import ClusterShape, with_rate
+
+
+def limiting_rate(cluster: Cluster) -> str | None:
+    """Return the rate whose break-even people ask for: of the network, or inside the only node."""
+    if cluster.workers == 1:
+        return None
+    if int(cluster.node_of_rank.max()) > 0:
+        return "nic.rate"
+    return "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
+
+
+def rate_of(shape: ClusterShape, field: str) -> float:
+    """Return the value, in bytes per second, of what `limiting_rate` names."""
+    link = {"nic.rate": shape.nic, "nvlink.rate": shape.nvlink, "pcie.rate": shape.pcie}[field]
+    assert link is not None
+    return link.rate_Bps
+
+
+class RateReplays:
+    """Times by which reducers are compared on the same cluster at another rate, each computed once.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Where and with what they ran.
+    recorded : sequence of Recorded
+        ``dense`` among them.
+    varied : str
+        The topology field that the rate is given to.
+    """
+
+    def __init__(self, scenario: ReducerScenario, recorded: Sequence[RecordedReducer], varied: str) -> None:
+        self._scenario = scenario
+        self._workers = recorded[0].recording.workers
+        self._recorded = {item.option_string: item for item in recorded}
+        self._algorithms = {item.option_string: item.reducer.runs_by for item in recorded}
+        self._dense = baseline_of(recorded).option_string
+        self._varied = varied
+        self._scenarios: dict[float, ReducerScenario] = {}
+        self._timers: dict[tuple[float, str | None], Timer] = {}
+        self._ways = scenario.route_table(self._workers)
+        self._totals: dict[tuple[float, str], int] = {}
+
+    def dense_at(self, rate_Bps: float) -> int:
+        """Return dense's time in picoseconds."""
+        return self.time_at(rate_Bps, self._dense)
+
+    def time_at(self, rate_Bps: float, reducer: str) -> int:
+        """Return a reducer's time in picoseconds."""
+        if rate_Bps not in self._scenarios:
+            shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
+            self._scenarios[rate_Bps] = replace(self._scenario, shape=shape)
+        timed = (rate_Bps, self._algorithms[reducer])
+        if timed not in self._timers:
+            scenario = self._scenarios[rate_Bps].running(self._algorithms[reducer])
+            self._timers[timed] = scenario.timer(self._workers, self._ways)
+        key = (rate_Bps, reducer)
+        if key not in self._totals:
+            item = self._recorded[reducer]
+            executed = ExecutedRecording(item.recording, self._scenario, self._timers[timed], item.exchange)
+            self._totals[key] = executed.compared_ps
+        return self._totals[key]
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurves:
+    """Speed-ups over dense at several rates.
+
+    Attributes
+    ----------
+    field : str
+        The topology field that was varied.
+    workers : int
+        Ranks.
+    own_Bps : float
+        The value that the cluster has, in bytes per second.
+    rates_Bps : tuple of float
+        Its values, in bytes per second.
+    baseline : str
+        Option string of the ``dense`` that all are compared with.
+    speedups : dict of str to tuple of float
+        By option string, without that: one at each rate; of iterations where compute was given, else of
+        communication phases.
+    compute : bool
+        Whether compute was given.
+    extrapolated : bool
+        Whether ranks or sizes go beyond what was recorded.
+    crossings : tuple of Crossing
+        Where a reducer and dense take the same time, as far as they were looked for.
+    """
+
+    field: str
+    workers: int
+    own_Bps: float
+    rates_Bps: tuple[float, ...]
+    baseline: str
+    speedups: dict[str, tuple[float, ...]]
+    compute: bool
+    extrapolated: bool
+    crossings: tuple[Crossing, ...] = ()
+
+
+def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
+    """Return the speed-up of each reducer over dense at each rate, from scripts that are recorded once.
+
+    Parameters
+    ----------
+    spec : RunSpec
+        As `s2sim.run` takes it; the largest number of workers counts. The rate is that of the network, or of the links
+        inside the only node, and replaces the one that the spec gives.
+    rates_Bps : sequence of float
+        In bytes per second.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked: a rate that is none, or one worker, whom no rate limits.
+    """
+    if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
+        raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
+    scenario = resolve_run(spec)
+    workers = scenario.ranks_of(max(spec.workers))
+    gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
+    recorded, _ = record_at_size(scenario, gradients, step_reader(scenario.trace, workers))
+    return rate_curves_of(scenario, recorded, rates_Bps)
+
+
+def rate_curves_of(
+    scenario: ReducerScenario,
+    recorded: Sequence[RecordedReducer],
+    rates_Bps: Sequence[float],
+    on_rate: Callable[[], None] = lambda: None,
+) -> RateCurves:
+    """Return the speed-up of each recorded reducer over dense at each rate; see `rate_curves`."""
+    workers = recorded[0].recording.workers
+    cluster = scenario.healthy(workers)
+    field = limiting_rate(cluster)
+    if field is None:
+        raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
+    replays = RateReplays(scenario, recorded, field)
+
+    def speedup(rate_Bps: float, reducer: str) -> float:
+        dense_ps, own_ps = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, reducer)
+        return dense_ps / own_ps if own_ps else inf
+
+    baseline = baseline_of(recorded)
+    others = [item.option_string for item in recorded if item is not baseline]
+    at_rates = []
+    for rate_Bps in rates_Bps:
+        at_rates.append([speedup(rate_Bps, reducer) for reducer in others])
+        on_rate()
+    return RateCurves(
+        field=field,
+        workers=workers,
+        own_Bps=rate_of(cluster.shape, field),
+        rates_Bps=tuple(rates_Bps),
+        baseline=baseline.option_string,
+        speedups=dict(zip(others, zip(*at_rates, strict=True), strict=True)),
+        compute=scenario.compute_ps is not None or scenario.training is not None,
+        extrapolated=isinstance(scenario.trace, ExtrapolatedRanks) or scenario.target is not None,
+    )

@@ -1,0 +1,341 @@
+"""Runs reducers once on real gradients: their scripts, and how far their results are from the exact mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import hypot
+from typing import TypeVar
+
+import numpy as np
+
+from s2sim.errors import CodecError, S2SimError
+from s2sim.experiment.row_parts import BoundRow, Refused
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.gradients.gradient import Gradient, add, stored
+from s2sim.gradients.law import ExtrapolatedRanks, RankSubset
+from s2sim.gradients.manifest import Manifest
+from s2sim.gradients.models import Model
+from s2sim.gradients.read_trace import shipped_directories
+from s2sim.gradients.scaling import assign_tables
+from s2sim.gradients.statistics import Statistics, trace_statistics
+from s2sim.gradients.synthetic import AnyTrace
+from s2sim.reducers.error_bound import ErrorBound
+from s2sim.reducers.measure import (
+    Errors,
+    consensus_distance,
+    final_results,
+    mean_float64,
+    norm,
+    share_within,
+    worst_error,
+)
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.run import OtherSteps, run_reducer
+from s2sim.reducers.script import AwaitGradient, Recording
+from s2sim.simulation.bucketing.policy import BucketExchange
+from s2sim.units import format_bytes, format_count, format_number_of
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The gradients of a run as it reduces them.
+
+    Attributes
+    ----------
+    trace, model, kind : str
+        Name of the trace, one line on the model that it was taken from, and whether it is ``recorded``, ``imported`` or
+        ``synthetic``.
+    toy : bool
+        Whether those of a small model stand for those of the one that the reader trains.
+    recorded_ranks, recorded_steps, recorded_parameters : int
+        Extent of the trace; of a synthetic one what is drawn.
+    parameters, bytes : int
+        Of one rank's dense gradient.
+    dtype : {"fp32", "bf16"}
+        Type that training holds it in.
+    to_model : str or None
+        Model to whose layers sizes were scaled, where one was asked for.
+    drawn_ranks : int
+        Ranks beyond the recorded ones, drawn by the law fitted to these.
+    density : float
+        Share of the elements that one rank holds: those of stored rows, and of dense layers those that are not zero;
+        mean over ranks and steps.
+    row_density : float or None
+        Share of the rows of row-sparse layers that one rank holds; None where there is no such layer.
+    """
+
+    trace: str
+    model: str
+    kind: str
+    toy: bool
+    recorded_ranks: int
+    recorded_steps: int
+    recorded_parameters: int
+    parameters: int
+    bytes: int
+    dtype: str
+    to_model: str | None
+    drawn_ranks: int
+    density: float
+    row_density: float | None
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sizes are others than those of the trace."""
+        return self.to_model is not None or self.parameters != self.recorded_parameters
+
+    def sentence(self) -> str:
+        """Return all of it in one line for people."""
+        whose = "Toy gradients" if self.toy else "Gradients"
+        extent = f"{format_count(self.recorded_parameters)} parameters"
+        if self.kind != "synthetic":
+            extent += f", {format_number_of(self.recorded_ranks, 'rank')} {self.kind}"
+        parts = [f"{whose}: {self.trace} ({self.model}; {extent})"]
+        size = f"{format_bytes(self.bytes)} a rank{'' if self.dtype == 'fp32' else f' in {self.dtype}'}"
+        if self.scaled:
+            model = "" if self.to_model is None else f" of {self.to_model}"
+            size = f"scaled to {format_count(self.parameters)} parameters{model}, {size}"
+        parts.append(size)
+        if self.drawn_ranks:
+            parts.append(f"{format_number_of(self.drawn_ranks, 'rank')} more drawn by a law")
+        held = f"a rank holds {_percent(self.density)} of the elements"
+        if self.row_density is not None:
+            held += f", {_percent(self.row_density)} of the rows of its tables"
+        return "; ".join([*parts, held]) + "."
+
+
+def _percent(share: float) -> str:
+    """Return a share for reading, "all" only where nothing is missing.
+
+    >>> _percent(0.03451), _percent(0.9999), _percent(1.0)
+    ('3.5 %', '99.99 %', 'all')
+    """
+    if share == 1:
+        return "all"
+    return f"{100 * share:.{2 if share < 0.99 else 4}g} %"
+
+
+# A dense gradient of 40 MB: nobody spreads a smaller model over a cluster.
+_SMALL_MODEL_PARAMETERS = 10_000_000
+_BYTES = {"fp32": 4, "bf16": 2}
+
+
+def is_small_model(trace: AnyTrace, *, scaled: bool) -> bool:
+    """Return whether a small model's gradients stand for others: scaled, or those that come with s2sim."""
+    small = trace.manifest.kind != "synthetic" and trace.manifest.parameters < _SMALL_MODEL_PARAMETERS
+    return small and (scaled or trace.name in shipped_directories())
+
+
+def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
+    """Return what a run of at most ``workers`` ranks says of its gradients."""
+    trace, target = scenario.trace, scenario.target
+    manifest = trace.manifest
+    recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else manifest.world_size
+    parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
+    density, row_density = _densities(manifest, _statistics(trace), target)
+    return Gradients(
+        trace=trace.name,
+        model=manifest.model,
+        kind=manifest.kind,
+        toy=is_small_model(trace, scaled=target is not None),
+        recorded_ranks=recorded_ranks,
+        recorded_steps=manifest.steps,
+        recorded_parameters=manifest.parameters,
+        parameters=parameters,
+        bytes=_BYTES[scenario.dtype] * parameters,
+        dtype=scenario.dtype,
+        to_model=target.name if isinstance(target, Model) else None,
+        drawn_ranks=max(0, workers - recorded_ranks),
+        density=density,
+        row_density=row_density,
+    )
+
+
+def _statistics(trace: AnyTrace) -> Statistics:
+    """Return the manifest's statistics; of a synthetic trace those of its first rank, whose densities all have."""
+    return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
+
+
+def _densities(manifest: Manifest, statistics: Statistics, target: Model | int | None) -> tuple[float, float | None]:
+    """Return which share of the elements, and of the rows of row-sparse layers, one rank holds."""
+    density = {name: spread.density for name, spread in statistics.layers.items()}
+    layers = [(layer.size, layer.shape[0], layer.sparse, density[layer.name]) for layer in manifest.layers]
+    if isinstance(target, Model):
+        after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
+        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
+        layers = [
+            (layer.size, layer.shape[0], layer.sparse, density[after[layer.name]] if layer.sparse else dense)
+            for layer in target.layers
+        ]
+    elements = _mean((size, share) for size, _, _, share in layers)
+    assert elements is not None
+    return elements, _mean((rows, share) for _, rows, sparse, share in layers if sparse)
+
+
+def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:
+    """Return the mean of (weight, value); None of nothing."""
+    pairs = list(weighted)
+    whole = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / whole if whole else None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedReducer:
+    """What one reducer did on one set of gradients.
+
+    The reducer has its options fitted; it is not one of the instances that ran. Errors are those of the worst rank,
+    ``bound`` is what theory says of the error of an element; ``consensus`` how far apart the ranks end, see
+    `s2sim.reducers.measure.consensus_distance`. ``exchange`` are the buckets in which it ran, whose recordings are
+    joined in ``recording``; empty where it took all layers at once.
+    """
+
+    option_string: str
+    reducer: Reducer
+    recording: Recording
+    errors: Errors
+    bound: BoundRow | None
+    consensus: float | None
+    exchange: tuple[BucketExchange, ...] = ()
+
+    @property
+    def assumes(self) -> str | None:
+        """On what it rests beside what is simulated."""
+        parts = []
+        if AwaitGradient() in self.recording.scripts[0]:
+            parts.append("rows are known before forward")
+        if self.reducer.traits.warm:
+            parts.append("sizes carry over from the step before")
+        if self.reducer.traits.assumes:
+            parts.append(self.reducer.traits.assumes)
+        return " and ".join(parts) or None
+
+
+_FLOAT32_ROUNDING = 2.0**-23
+_MAX_NAMES = 8
+
+
+def baseline_of(recorded: Sequence[RecordedReducer]) -> RecordedReducer:
+    """Return what all are compared with: ``dense``, the first where several types of it were asked for."""
+    return next(item for item in recorded if item.reducer.traits.baseline)
+
+
+def format_names(recorded: Sequence[RecordedReducer]) -> str:
+    """Return what was asked for, for a note; of many only how many they are."""
+    if len(recorded) > _MAX_NAMES:
+        return f"{recorded[0].option_string} and {len(recorded) - 1} more"
+    return ", ".join(item.option_string for item in recorded)
+
+
+def record(
+    reducers: Sequence[ReducerSpec],
+    gradients: Sequence[Gradient],
+    *,
+    seed: int,
+    others: OtherSteps | None = None,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[list[RecordedReducer], list[Refused]]:
+    """Run each reducer on the gradients, one a rank, with empty residuals; return also which optional ones refuse them.
+
+    A warm one carries over what it knows from another step, one with a period takes those that follow as well; where
+    there are none, all steps have the same gradients.
+    """
+    exact = ExactMeans(gradients, others)
+    return record_each(
+        reducers, len(gradients), lambda asked: _record_one(asked, gradients, exact, seed, others), on_reducer
+    )
+
+
+def record_each(
+    reducers: Sequence[ReducerSpec],
+    ranks: int,
+    record_one: Callable[[ReducerSpec], T],
+    on_reducer: Callable[[], None],
+) -> tuple[list[T], list[Refused]]:
+    """Return what is recorded of each reducer, and which optional ones refuse the gradients of so many ranks."""
+    found, refused = [], []
+    for asked in reducers:
+        try:
+            found.append(record_one(asked))
+        except S2SimError as error:
+            text = asked.option_string
+            if asked.optional:
+                refused.append(Refused(text, ranks, str(error)))
+            elif isinstance(error, CodecError):
+                raise CodecError(f"{text} cannot take these gradients: {error}; leave it out with --reducer") from None
+            else:
+                raise
+        on_reducer()
+    return found, refused
+
+
+class ExactMeans:
+    """Exact means over ranks, summed over periods of steps; each is computed once."""
+
+    def __init__(self, gradients: Sequence[Gradient], others: OtherSteps | None) -> None:
+        self._others = others
+        self._sums = {1: mean_float64(gradients)}
+
+    def over(self, period: int) -> Gradient:
+        """Return the sum over so many steps, float64."""
+        if period not in self._sums:
+            first = self._sums[1]
+            if self._others is None:
+                self._sums[period] = first.map(lambda values: values * period)
+            else:
+                rest = (mean_float64(self._others(step)) for step in range(1, period))
+                self._sums[period] = reduce(add, rest, first)
+        return self._sums[period]
+
+
+def _record_one(
+    asked: ReducerSpec, gradients: Sequence[Gradient], means: ExactMeans, seed: int, others: OtherSteps | None
+) -> RecordedReducer:
+    reducer = asked.reducer.fitted(gradients, seed)
+    exact = means.over(reducer.period)
+    ran = run_reducer(reducer, gradients, seed=seed, others=others)
+    compressed = reducer.compresses(gradients[0])
+    results = final_results(ran.results, reducer.traits)
+    errors = worst_error(results, exact, compressed)
+    bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
+    return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
+
+
+def make_bound_row(
+    parts: Sequence[tuple[ErrorBound | None, Sequence[int]]], mean: Gradient, exact: Gradient
+) -> BoundRow | None:
+    """Return the published bound, as a share of the norm, and for which share of the elements it holds.
+
+    ``parts`` are the bounds of layers that ran together, with those of them that are compressed; None where one of them
+    has none.
+    """
+    limits, lengths, laws, told = {}, [], [], []
+    for bound, compressed in parts:
+        layers = [index for index in compressed if exact.layers[index].size]
+        if not layers:
+            continue
+        if bound is None:
+            return None
+        own = [norm(exact, [index]) for index in layers]
+        for index, length, element in zip(layers, own, bound.element, strict=True):
+            # A sum and its quotient are rounded to float32.
+            rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
+            limits[index] = (element * length if bound.relative else element) + rounding
+        if bound.relative_l2 is not None:
+            laws += [each * length for each, length in zip(bound.relative_l2, own, strict=True)]
+        lengths += own
+        told.append(bound)
+    if not told:
+        return None
+    whole = hypot(*lengths)
+    return BoundRow(
+        element=max(limits.values()) / whole if whole else 0.0,
+        share=min(bound.share for bound in told),
+        share_found=share_within(mean, exact, limits),
+        relative_l2=hypot(*laws) / whole if whole and len(laws) == len(lengths) else None,
+        source=told[0].source,
+    )

@@ -1,0 +1,243 @@
+"""What is known of every reducer, from what it says and from one run of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
+from itertools import groupby
+from typing import Any
+
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.experiment.json_form import JsonForm
+from s2sim.gradients.gradient import Gradient
+from s2sim.options import value_text
+from s2sim.reducers.registry import REDUCERS, make_reducer, reducer_names, resolved_options
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import Recording, Rounds, count_rounds
+from s2sim.reducers.systems.presets import PRESETS
+from s2sim.reducers.wrappers.error_feedback import Feedback
+
+_SECTION = re.compile(r"^(Attributes|Parameters|Examples|Raises|Notes)\n-+$", re.MULTILINE)
+_ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDoc:
+    """An option of a class.
+
+    Attributes
+    ----------
+    name, type, text : str
+        As its class, or one that this class is derived from, documents it; in one line each.
+    default : str
+        As option strings have it; ``none`` where nothing is given by default.
+    """
+
+    name: str
+    type: str
+    default: str
+    text: str
+
+
+def describe_class(cls: type) -> tuple[str, ...]:
+    """Return what a class says of itself before its options, a line each paragraph."""
+    text = _SECTION.split(inspect.getdoc(cls) or "", maxsplit=1)[0]
+    return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
+
+
+def describe_options(cls: type) -> tuple[OptionDoc, ...]:
+    """Return the options of a dataclass, in the order of its fields.
+
+    >>> from s2sim.reducers.systems.topka2a import TopKA2A
+    >>> [(option.name, option.default) for option in describe_options(TopKA2A)]
+    [('density', '0.01'), ('calls', 'separate')]
+    """
+    documented: dict[str, tuple[str, str]] = {}
+    for base in reversed(cls.__mro__):
+        documented |= _attribute_docs(base)
+    found = []
+    for item in dataclasses.fields(cls):
+        if item.init:
+            type_text, text = documented.get(item.name, ("", ""))
+            found.append(OptionDoc(item.name, type_text, _default(item), text))
+    return tuple(found)
+
+
+def _default(item: dataclasses.Field[Any]) -> str:
+    return "none" if item.default is MISSING or item.default is None else value_text(item.default)
+
+
+def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
+    """Return type and description of what the section "Attributes" of a class's own docstring names."""
+    text = inspect.cleandoc(cls.__doc__ or "")
+    _, _, section = text.partition("Attributes\n----------\n")
+    found: dict[str, tuple[str, str]] = {}
+    names: list[str] = []
+    for line in _SECTION.split(section, maxsplit=1)[0].splitlines():
+        entry = _ENTRY.match(line)
+        if entry is not None:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, (entry[2], ""))
+        elif line.startswith(" "):
+            for name in names:
+                kind, words = found[name]
+                found[name] = kind, f"{words} {line.strip()}".strip()
+    return found
+
+
+# What all ranks hand in is as long as what comes out, however many they are.
+_COMBINES = frozenset(("all_reduce", "reduce", "reduce_scatter", "broadcast"))
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStepFacts:
+    """What the first step of a reducer is made of.
+
+    Attributes
+    ----------
+    linear : bool
+        Whether nothing but sums and the like travels, so that no message grows with the number of ranks.
+    collectives : tuple of str
+        In the order in which they are posted, one after the other of a kind as one with their number.
+    rounds : int
+        Messages that wait for one another.
+    rounds_grow : bool
+        Whether they are more with twice as many ranks.
+    host_syncs : int
+        Times that the host waits for the GPU.
+    """
+
+    linear: bool
+    collectives: tuple[str, ...]
+    rounds: int
+    rounds_grow: bool
+    host_syncs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerFacts(JsonForm):
+    """What is known of a reducer by its name, with default options.
+
+    Attributes
+    ----------
+    name : str
+        Of a reducer or a preset.
+    stands_for : str or None
+        Option string that a preset stands for.
+    summary, source, certainty : str
+        What it is, who published it, and how that is known, as `Traits.certainty` has it.
+    formula : str
+        Bytes that a rank sends: n elements, k kept, P ranks, L layers.
+    feedback : {"no", "needed", "own"}
+        Whether training needs error feedback around it.
+    lossless : bool
+        Whether its aggregate is exact but for rounding.
+    estimates : {"mean", "sign", "weights", "shards"}
+        What ranks end with.
+    agrees : bool
+        Whether all ranks end with the same.
+    scope : {"bucket", "gradient"}
+        Whether it runs on every bucket of gradients by itself, or waits for the whole gradient.
+    measured : Measured or None
+        What its first step is made of; None where it refuses the gradients.
+    paragraphs : tuple of str
+        What its docstring says.
+    options : tuple of OptionDoc
+        Its own, without those of wrappers.
+    """
+
+    name: str
+    stands_for: str | None
+    summary: str
+    source: str
+    certainty: str
+    formula: str
+    feedback: str
+    lossless: bool
+    estimates: str
+    agrees: bool
+    scope: str
+    measured: FirstStepFacts | None
+    paragraphs: tuple[str, ...]
+    options: tuple[OptionDoc, ...]
+
+
+def all_reducer_facts(gradients: Sequence[Gradient]) -> tuple[ReducerFacts, ...]:
+    """Return the facts of every name there is, measured on gradients of an even number of ranks, on two nodes."""
+    return tuple(reducer_facts(name, gradients) for name in reducer_names())
+
+
+def reducer_facts(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
+    """Return the facts of one name; `UnknownNameError` names the nearest that there is."""
+    cls = REDUCERS.get(resolved_options(name)[0])
+    preset = PRESETS.get(name)
+    traits = make_reducer(name).traits
+    told = traits if preset is None else preset
+    return ReducerFacts(
+        name=name,
+        stands_for=None if preset is None else preset.option_string,
+        summary=told.summary,
+        source=told.source,
+        certainty=told.certainty,
+        formula=traits.formula,
+        feedback="own" if isinstance(make_reducer(name), Feedback) else traits.feedback,
+        lossless=traits.lossless,
+        estimates=traits.estimates,
+        agrees=traits.agrees,
+        scope=traits.scope,
+        measured=_measure(name, gradients),
+        paragraphs=describe_class(cls),
+        options=describe_options(cls),
+    )
+
+
+def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
+    half = len(gradients) // 2
+    few, many = _run(name, gradients[:half]), _run(name, gradients)
+    recording = few or many
+    if recording is None:
+        return None
+    found = count_rounds(recording)
+    return FirstStepFacts(
+        linear=all(call.kind in _COMBINES for call in recording.calls),
+        collectives=tuple(_collectives(recording)),
+        rounds=_all_rounds(found),
+        rounds_grow=few is not None and many is not None and _all_rounds(count_rounds(many)) > _all_rounds(found),
+        host_syncs=found.host_syncs,
+    )
+
+
+def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
+    ranks = len(gradients)
+    reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
+    with warnings.catch_warnings():
+        # Of options and gradients that are nobody's choice.
+        warnings.simplefilter("ignore", S2SimWarning)
+        try:
+            return run_reducer(reducer.fitted(gradients, 0), gradients).recording
+        except S2SimError:
+            return None
+
+
+def _all_rounds(rounds: Rounds) -> int:
+    return rounds.before_gradient + rounds.after_gradient
+
+
+def _collectives(recording: Recording) -> list[str]:
+    """Return the collectives that a rank takes part in, of one which does in most."""
+    own = max(
+        (
+            [call for call in recording.calls if not call.ranks or rank in call.ranks]
+            for rank in range(recording.workers)
+        ),
+        key=len,
+    )
+    found = []
+    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own):
+        count = sum(1 for _ in same)
+        found.append(kind if count == 1 else f"{count} {kind}")
+    return found

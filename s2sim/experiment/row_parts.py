@@ -1,0 +1,491 @@
+"""What result rows are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, NamedTuple
+
+from s2sim.experiment.json_form import JsonForm, MayBeInfinite
+from s2sim.simulation.accounting import IterationParts
+from s2sim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class IterationRow:
+    """The median iteration of the slowest rank in seconds; all but hidden communication add up to it.
+
+    Attributes
+    ----------
+    forward, backward, optimizer : float
+        While these run, what slows them down included.
+    codec : float
+        Encode and decode while no compute runs.
+    exposed_communication : float
+        While nothing of the GPU runs and a collective of this rank is in flight, or its library prepares one.
+    waiting : float
+        While nothing of the GPU runs and this rank has posted what other ranks have not.
+    hidden_communication : float
+        While a collective of this rank is in flight beside compute or codec.
+    spread_s : float
+        From the 5th to the 95th percentile over iterations; 0 where all take the same.
+    iterations : int
+        How many ran.
+    samples_per_s : float or None
+        Samples that all workers together have done with in a second; None where the batch is not known.
+    discipline : str
+        Option string of what exchanges which gradients when.
+    buckets : int
+        Groups of tensors that are exchanged each as one.
+    streams : {1, 2}
+        Whether codec and compute run one after the other, or side by side.
+    lower_bound : float
+        No iteration is shorter: the longest chain through compute and cuts.
+    waiting_mean : float
+        Seconds that a rank waits for others, the mean over all ranks and iterations.
+    """
+
+    forward: float
+    backward: float
+    codec: float
+    exposed_communication: float
+    hidden_communication: float
+    waiting: float
+    optimizer: float
+    spread_s: float
+    iterations: int
+    samples_per_s: float | None
+    discipline: str
+    buckets: int
+    streams: int
+    lower_bound: float
+    waiting_mean: float
+
+    @property
+    def total_s(self) -> float:
+        """All of it, from the beginning of forward until the next may begin."""
+        exposed = self.codec + self.exposed_communication + self.waiting
+        return self.forward + self.backward + exposed + self.optimizer
+
+    @property
+    def hidden_share(self) -> float:
+        """Share of communication that runs beside compute or codec; 1 where there is none."""
+        communication = self.hidden_communication + self.exposed_communication
+        return self.hidden_communication / communication if communication else 1.0
+
+
+def iteration_row(
+    parts: IterationParts,
+    *,
+    spread_ps: float,
+    iterations: int,
+    samples: int | None,
+    discipline: str,
+    buckets: int,
+    streams: int,
+    lower_bound_s: float,
+    waiting_mean_ps: float,
+) -> IterationRow:
+    """Return where the time of an iteration went.
+
+    Parameters
+    ----------
+    parts : Parts
+        Of the slowest rank in the median iteration.
+    spread_ps : float
+        From the 5th to the 95th percentile over iterations.
+    iterations : int
+        How many ran.
+    samples : int or None
+        What all workers together compute in one; None where that is not known.
+    discipline, buckets, streams, lower_bound_s, waiting_mean_ps
+        As in `IterationRow`.
+    """
+    return IterationRow(
+        forward=parts.forward / PS_PER_S,
+        backward=parts.backward / PS_PER_S,
+        codec=parts.codec / PS_PER_S,
+        exposed_communication=parts.exposed_communication / PS_PER_S,
+        hidden_communication=parts.hidden_communication / PS_PER_S,
+        waiting=parts.waiting / PS_PER_S,
+        optimizer=parts.optimizer / PS_PER_S,
+        spread_s=spread_ps / PS_PER_S,
+        iterations=iterations,
+        samples_per_s=samples * PS_PER_S / parts.iteration if samples and parts.iteration else None,
+        discipline=discipline,
+        buckets=buckets,
+        streams=streams,
+        lower_bound=lower_bound_s,
+        waiting_mean=waiting_mean_ps / PS_PER_S,
+    )
+
+
+class Times(NamedTuple):
+    """Seconds of the slowest rank.
+
+    Attributes
+    ----------
+    encode, communication, decode, total : float
+        Communication is the rest of the total, waiting included.
+    iteration : float or None
+        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
+        parts of it overlapped; of several iterations, the median.
+    """
+
+    encode: float
+    communication: float
+    decode: float
+    total: float
+    iteration: float | None
+
+
+class Distance(NamedTuple):
+    """Relative L2 distance to the exact mean, and cosine of the angle between them; None where undefined."""
+
+    relative_l2: float | None
+    cosine: float | None
+
+
+class WorstLayer(NamedTuple):
+    """The layer with the largest relative L2 error."""
+
+    layer: str | None
+    relative_l2: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRow:
+    """One collective of a reduction, as it ran.
+
+    Attributes
+    ----------
+    kind, algorithm, label, why : str
+        What ran, what it carried, and why that algorithm.
+    bytes : int
+        Largest contribution of a rank; of several groups of ranks that post it alike, of any.
+    time_s : float
+        From its launch to its end on the last rank, of the group where that takes longest.
+    size_from_data : bool
+        Whether the host had to wait for the GPU to know its size.
+    """
+
+    kind: str
+    algorithm: str
+    label: str
+    bytes: int
+    time_s: float
+    size_from_data: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringRow:
+    """One collective as a reducer asks for it, and as the communication library executes it.
+
+    Attributes
+    ----------
+    call : str
+        What it carries.
+    asked, executes : str
+        For people.
+    bytes_ideal, bytes_sent : int
+        Sent by the rank that sends most, by ring algorithms: as asked, and as executed.
+    time_ideal_s, time_s : float
+        From its last post to its end on the last rank: if all ran as asked, and with this library.
+    gap_s : float
+        Time of the whole communication phase less its time if this collective alone were executed as asked.
+    why : str
+        What the library executes, why, and the source for it.
+    """
+
+    call: str
+    asked: str
+    executes: str
+    bytes_ideal: int
+    bytes_sent: int
+    time_ideal_s: float
+    time_s: float
+    gap_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A reducer that was asked for together with others, by its option string, and why it did not run."""
+
+    reducer: str
+    workers: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """A published bound on the error of one element, beside what was found.
+
+    Attributes
+    ----------
+    element : float
+        The bound, as a share of the L2 norm of the compressed layers' exact mean; that of the layer with the largest.
+    share, share_found : float
+        Share of these layers' elements for which it holds: in expectation at least, and as measured.
+    relative_l2 : float or None
+        Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known.
+    source : str
+        Whose theorem it is.
+    """
+
+    element: float
+    share: float
+    share_found: float
+    relative_l2: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How far off the statistics of a trace are for another model, whose own gradients are recorded.
+
+    Attributes
+    ----------
+    to : str
+        Name of the trace of the other model.
+    workers : int
+        Ranks that ran.
+    error_bytes, error_time : float
+        Predicted over recorded less 1, for one reducer: bytes of the rank that sends most, and total time.
+    error_l2 : float or None
+        The same of the relative L2 error of a lossy reducer.
+    """
+
+    to: str
+    workers: int
+    error_bytes: float
+    error_time: float
+    error_l2: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """The mark of a row that goes beyond what was recorded.
+
+    Attributes
+    ----------
+    law : str
+        By what law.
+    from_workers, to_workers : int
+        Ranks recorded and asked for.
+    from_parameters, to_parameters : int
+        Parameters recorded and asked for.
+    model : str or None
+        Model whose layers were asked for.
+    hold_out : str
+        What the law was made to predict from what.
+    hold_out_error_bytes, hold_out_error_time : float
+        Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
+    transfer : tuple of Transfer
+        What statistics scaled like this are worth for other models, where sizes were scaled.
+    """
+
+    law: str
+    from_workers: int
+    to_workers: int
+    from_parameters: int
+    to_parameters: int
+    model: str | None
+    hold_out: str
+    hold_out_error_bytes: float
+    hold_out_error_time: float
+    transfer: tuple[Transfer, ...]
+
+    @property
+    def doubt(self) -> float:
+        """By which factor the time may be off, by the worst that was found where it could be checked; 1 or more.
+
+        Other gradients may be off the other way than those that were checked.
+        """
+        errors = [self.hold_out_error_time, *(item.error_time for item in self.transfer)]
+        return max(max(1 + error, 1 / (1 + error)) if error > -1 else inf for error in errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is thought of a row beside the others of its number of workers.
+
+    Attributes
+    ----------
+    time_s : float
+        What is compared: the phase or, where compute was given, the iteration; of the median step where several ran.
+    speedup : float
+        Dense's over it.
+    rejected : str or None
+        Why it cannot be recommended, however fast.
+    dominated_by : str or None
+        Option string of one that takes no longer and is no further from the exact mean.
+    as_dense : bool
+        Whether it does what dense does, in the same time.
+    """
+
+    time_s: float
+    speedup: MayBeInfinite
+    rejected: str | None
+    dominated_by: str | None
+    as_dense: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One of successive steps.
+
+    Attributes
+    ----------
+    step : int
+        From 0.
+    error : float or None
+        Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late.
+    error_so_far : float or None
+        The same of the sum of all steps so far.
+    residual : float or None
+        L2 norm of all ranks' residuals over that of their gradients in the first step; None without error feedback.
+    total_s : float
+        Of the communication phase.
+    bytes_sent_per_rank : int
+        Largest over ranks.
+    """
+
+    step: int
+    error: float | None
+    error_so_far: float | None
+    residual: float | None
+    total_s: float
+    bytes_sent_per_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Where a reducer, faster than dense ``below`` or ``above`` it, and dense take the same time."""
+
+    reducer: str
+    field: str
+    pays: str
+    at_Bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountPays:
+    """With which numbers of workers, or samples of a GPU's mini-batch, a reducer's iterations gain 1 % or more.
+
+    Attributes
+    ----------
+    reducer : str
+        Option string.
+    field : {"workers", "batch"}
+        What was varied.
+    spans : tuple of (int, int)
+        First and last number of each stretch in which it gains that on dense: less is more than a model can tell.
+    lowest, highest : int
+        Between which it was tried.
+    """
+
+    reducer: str
+    field: str
+    spans: tuple[tuple[int, int], ...]
+    lowest: int
+    highest: int
+
+    @property
+    def text(self) -> str:
+        """In words.
+
+        >>> CountPays("fp16", "batch", ((1, 90),), 1, 4096).text, CountPays("fp16", "workers", ((16, 64),), 8, 64).text
+        ('up to a batch of 90', 'from 16 workers on')
+        """
+        if not self.spans:
+            return f"nowhere from {self._many(self.lowest)} to {self.highest}"
+        if self.spans == ((self.lowest, self.highest),):
+            return f"everywhere from {self._many(self.lowest)} to {self.highest}"
+        return " and ".join(self._span_text(first, last) for first, last in self.spans)
+
+    def _many(self, number: int) -> str:
+        return f"a batch of {number}" if self.field == "batch" else f"{number} workers"
+
+    def _span_text(self, first: int, last: int) -> str:
+        if first == self.lowest:
+            return f"up to {self._many(last)}"
+        return f"from {self._many(first)} on" if last == self.highest else f"from {self._many(first)} to {last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A constant of the hardware that is only estimated, and with which the choice were another one.
+
+    Attributes
+    ----------
+    constant : str
+        Field of the GPU's description.
+    value, taken : str
+        The value with which it flips, within what is plausible, and the one that was taken.
+    best : str
+        Option string of the choice then; ``dense`` where it were not to compress.
+    """
+
+    constant: str
+    value: str
+    taken: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(JsonForm):
+    """The answer for one number of workers, and what it rests on.
+
+    Attributes
+    ----------
+    workers : int
+        Ranks.
+    decision : {"use", "undecided", "do not compress"}
+        Undecided: what is gained is less than the model can err.
+    lines : tuple of str
+        What to do; how much it gains, on what; what would change it.
+    text : str
+        All of it in one.
+    best : str
+        Option string of what to use first; ``dense`` where nothing is to be compressed.
+    assumes : str or None
+        On what that rests beside what is simulated.
+    without_assumption : str or None
+        Option string of the best that does not, where the best rests on something.
+    best_exact : str
+        Option string of the fastest exact reducer, which may be dense.
+    best_lossy : str or None
+        Option string of the lossy one to use if its error is acceptable.
+    flips : tuple of Flip
+        Estimated constants that decide.
+    pays : dict of str to str
+        At which rates each reducer that was looked at is faster than dense, in words.
+    break_even : tuple of Crossing
+        Every crossing found in the scanned range.
+    bottleneck : str
+        What dense waits for.
+    band_share : float or None
+        Share of the draws of measured constants in which ``best`` stays; None where those made no times.
+    pays_over : tuple of CountPays
+        With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared.
+    """
+
+    more_json: ClassVar[tuple[str, ...]] = ("band_share?", "pays_over?")
+
+    workers: int
+    decision: str
+    lines: tuple[str, ...]
+    text: str
+    best: str
+    assumes: str | None
+    without_assumption: str | None
+    best_exact: str
+    best_lossy: str | None
+    flips: tuple[Flip, ...]
+    pays: dict[str, str]
+    break_even: tuple[Crossing, ...]
+    bottleneck: str
+    band_share: float | None = None
+    pays_over: tuple[CountPays, ...] = ()

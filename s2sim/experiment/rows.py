@@ -1,0 +1,263 @@
+"""Result rows: plain values that reports are functions of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from s2sim.experiment.json_form import INLINE, LEFT_OUT, JsonForm, MayBeInfinite, ResultForm
+from s2sim.experiment.progress import INTERRUPTED_NOTE
+from s2sim.experiment.record import Gradients
+from s2sim.experiment.row_parts import (
+    BoundRow,
+    CollectiveRow,
+    Distance,
+    Extrapolation,
+    IterationRow,
+    Judgement,
+    LoweringRow,
+    Refused,
+    StepRow,
+    Times,
+    Verdict,
+    WorstLayer,
+)
+from s2sim.experiment.spec import RunSpec
+from s2sim.uncertainty.interval import Band
+
+ROUNDING_ERROR = 1e-6
+"""A relative L2 error up to this is what float32 rounds, whatever the reducer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(JsonForm):
+    """One reducer on one number of workers.
+
+    Attributes
+    ----------
+    name, reducer : str
+        Name of the system that runs, and the option string of the reducer.
+    options : dict
+        Every option with its value.
+    workers : int
+        Ranks.
+    baseline : bool
+        Whether it is the ``dense`` that the others are compared with.
+    lossless : bool
+        Whether the aggregate is exact but for rounding.
+    agrees : bool
+        Whether all ranks end with the same; where they do not, errors are those of the worst.
+    consensus_distance : float or None
+        RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where undefined.
+    estimates : {"mean", "sign", "weights", "shards"}
+        What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
+    period : int
+        Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
+        synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
+    time_s : Times
+        Seconds of the slowest rank.
+    encode_work_s, decode_work_s : float
+        All of its GPU work, what hides behind communication or compute included.
+    iteration_s : float or None
+        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
+        parts of it ran beside each other; of several, the median.
+    bytes_sent_per_rank, bytes_received_per_rank : int
+        Largest over ranks.
+    payload_bytes_per_rank : int
+        What a rank hands to its collectives, whatever these make of it; largest over ranks.
+    ratio : float or None
+        Dense bytes sent over bytes sent.
+    error, error_compressed : Distance
+        Of all layers, and of those that do not travel as plain float32.
+    error_largest, error_compressed_largest : float or None
+        Largest error of an element, as a share of the exact mean's L2 norm; None where undefined.
+    error_per_layer : dict of str to Distance
+        By layer name.
+    error_bound : BoundRow or None
+        What theory says of the error of an element, where something is known.
+    rounds, rounds_before_gradient : int
+        Messages that wait for one another: once the gradient is there, and before.
+    host_syncs, host_syncs_ideal, host_syncs_real : int
+        Times that the host waits for the GPU: with the library asked for, if all ran as asked, with ``real_library``.
+    lower_bound_s : float
+        No communication is faster.
+    lower_bound_why : str
+        The cut or partition that forces it.
+    speedup_vs_dense : float
+        Ratio of totals, or of iterations where compute was given.
+    collectives : tuple of CollectiveRow
+        In the order in which they were posted; those that several groups of ranks post alike are one.
+    bottleneck : str
+        The phase and the link that the time goes to.
+    lowering : tuple of LoweringRow
+        What the communication library executes for each call, in the order in which they were posted; empty, and the
+        totals with other libraries None, where the run was not thorough.
+    total_ideal_s : float or None
+        Total if the library executed everything as asked, with what it adds to the wire.
+    order_gap_s : float or None
+        Total less what it were if launches were grouped and overlapped as in the ideal library.
+    real_library : str
+        The library that executed the collectives, or the topology's where that was the ideal one.
+    total_real_s : float or None
+        Total with it.
+    bytes_sent_real_per_rank : int
+        Largest over ranks, of ring algorithms, with it.
+    extrapolated : Extrapolation or None
+        How it goes beyond what was recorded, if it does.
+    steps : tuple of StepRow
+        Successive steps, lossy reducers with error feedback; empty unless they were asked for.
+    residual_trend : str or None
+        Where residuals go over these steps; None without residuals.
+    assumes : str or None
+        What its time rests on beside what is simulated.
+    band : Band or None
+        Where nine of ten measured totals lie that were predicted as this one, where measured constants made it.
+    band_draws_s : tuple of float
+        By how many seconds the total were longer with each draw of these constants; not in JSON.
+    iteration : IterationRow or None
+        Where the time of an iteration went, where one was simulated.
+    judgement : Judgement or None
+        What is thought of it beside the others; None as long as there are no others.
+    """
+
+    more_json: ClassVar[tuple[str, ...]] = (
+        "band?",
+        "option_string",
+        "iteration_s",
+        "error",
+        "error_compressed",
+        "error_largest",
+        "error_compressed_largest",
+        "error_worst_layer",
+        "error_per_layer",
+    )
+
+    name: str
+    reducer: str
+    options: dict[str, Any]
+    workers: int
+    baseline: bool
+    lossless: bool
+    agrees: bool
+    consensus_distance: float | None
+    estimates: str
+    period: int
+    time_s: Times = field(metadata=INLINE)
+    encode_work_s: float
+    decode_work_s: float
+    bytes_sent_per_rank: int
+    bytes_received_per_rank: int
+    payload_bytes_per_rank: int
+    ratio: float | None
+    error: Distance
+    error_compressed: Distance
+    error_largest: float | None
+    error_compressed_largest: float | None
+    error_per_layer: dict[str, Distance]
+    error_bound: BoundRow | None
+    rounds: int
+    rounds_before_gradient: int
+    host_syncs: int
+    host_syncs_ideal: int
+    host_syncs_real: int
+    lower_bound_s: float
+    lower_bound_why: str
+    speedup_vs_dense: MayBeInfinite
+    collectives: tuple[CollectiveRow, ...]
+    bottleneck: str
+    lowering: tuple[LoweringRow, ...]
+    total_ideal_s: float | None
+    order_gap_s: float | None
+    real_library: str
+    total_real_s: float | None
+    bytes_sent_real_per_rank: int
+    extrapolated: Extrapolation | None = None
+    steps: tuple[StepRow, ...] = ()
+    residual_trend: str | None = None
+    assumes: str | None = None
+    band: Band | None = None
+    band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
+    iteration: IterationRow | None = None
+    judgement: Judgement | None = None
+
+    @property
+    def option_string(self) -> str:
+        """``reducer``, under its name in earlier versions."""
+        return self.reducer
+
+    @property
+    def iteration_s(self) -> float | None:
+        """``time_s.iteration``, under its name in earlier versions."""
+        return self.time_s.iteration
+
+    @property
+    def error_worst_layer(self) -> WorstLayer:
+        """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
+        defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
+        known = {name: error for name, error in defined.items() if error is not None}
+        return WorstLayer(*max(known.items(), key=lambda item: item[1], default=(None, None)))
+
+    @property
+    def exact(self) -> bool:
+        """Whether ranks end with the mean but for rounding: an error that float32 sums have too."""
+        small = self.error.relative_l2 is not None and self.error.relative_l2 <= ROUNDING_ERROR
+        return self.lossless or (small and self.estimates == "mean")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(ResultForm):
+    """What `s2sim.run` returns.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        What was computed.
+    cluster : str
+        The cluster in one line.
+    gradients : Gradients
+        Whose gradients were reduced, how large and how sparse.
+    library, gpu : str
+        Option string of the library that executed the collectives, and name of the GPU that encoded and decoded.
+    machines : str
+        Both in words, and who chose them.
+    provenance : dict
+        The run record.
+    results : tuple of Row
+        One a reducer and number of workers.
+    verdict : Verdict
+        For the largest number of workers.
+    verdicts : tuple of Verdict
+        One a number of workers; break-even was looked for with the largest.
+    refused : tuple of Refused
+        What was asked for together with others, and did not run.
+    notes : tuple of str
+        What a reader must know to read the numbers rightly.
+    caveats : tuple of str
+        Those of them without which the verdict would mislead.
+    """
+
+    answers: ClassVar[str] = "run"
+
+    spec: RunSpec
+    cluster: str
+    gradients: Gradients
+    library: str
+    gpu: str
+    machines: str
+    provenance: dict[str, Any]
+    results: tuple[Row, ...]
+    verdict: Verdict
+    verdicts: tuple[Verdict, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """``results``, under its name in earlier versions."""
+        return self.results
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody did not want to wait for all of it."""
+        return INTERRUPTED_NOTE in self.notes

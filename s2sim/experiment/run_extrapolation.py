@@ -1,0 +1,203 @@
+"""Runs beyond what was recorded: more ranks, more parameters, and the mark that every such row carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, log
+
+from s2sim.experiment.hold_out import HoldOut, check_extrapolation, measure_transfers
+from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.record import RecordedReducer, is_small_model, record
+from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer
+from s2sim.experiment.rows import Row
+from s2sim.experiment.scaled_buckets import record_scaled_buckets
+from s2sim.experiment.scaled_scripts import record_scaled
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.law import LAW, ExtrapolatedRanks
+from s2sim.gradients.models import Model
+from s2sim.gradients.scaling import SIZE_LAW, Scaling, scale_to, scale_to_model
+from s2sim.reducers.run import OtherSteps
+from s2sim.simulation.bucketing.policy import Bucket
+from s2sim.units import format_count
+
+# The check predicts a whole from its half.
+_CHECKED_REACH = 2
+# Sizes grow alike at any number of ranks.
+_RANKS_TO_CHECK_SIZES = 8
+# A factor that is told as none.
+_NEGLIGIBLE_FACTOR = 1.01
+
+
+def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
+    """Return how to get the scripts of the size that is asked for from gradients such as ``like``, if any is."""
+    if isinstance(target, Model):
+        return scale_to_model(target, like, workers)
+    return None if target is None else scale_to(target, like)
+
+
+def record_at_size(
+    scenario: ReducerScenario,
+    gradients: Sequence[Gradient],
+    others: OtherSteps | None,
+    *,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[list[RecordedReducer], list[Refused]]:
+    """Run each reducer on the gradients, one a rank; its scripts have the size that is asked for.
+
+    Those that need other steps take ``others``; where sizes are scaled, the same gradients. Beside those that ran stand
+    the optional ones that refuse.
+    """
+    reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
+    target = scenario.target
+    if target is None:
+        return record(reducers, gradients, seed=seed, others=others, on_reducer=on_reducer)
+    if isinstance(target, Model):
+        whole = (Bucket(tuple(range(len(target.layers)))),)
+        found, refused = record_scaled_buckets(
+            reducers, gradients, target.layers, whole, target, seed=seed, on_reducer=on_reducer
+        )
+        return [replace(item, exchange=()) for item in found], refused
+    scaling = scale_to(target, gradients[0])
+    return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunExtrapolation:
+    """How far a run goes beyond what was recorded, and what the check of its law found.
+
+    Attributes
+    ----------
+    recorded_ranks, workers : int
+        Ranks that the trace has, and most ranks of the run.
+    from_parameters, to_parameters : int
+        Parameters of the trace and of the run.
+    model : str or None
+        Model whose layers were asked for.
+    toy : bool
+        Whether a small model's gradients stand for others.
+    checks : tuple of HoldOut
+        One a reducer.
+    transfers : dict of str to tuple of Transfer
+        By reducer, what the trace's statistics are worth for other models, where sizes were scaled.
+    refused : dict of str to str
+        Why optional reducers could not be checked, without which the run goes on.
+    """
+
+    recorded_ranks: int
+    workers: int
+    from_parameters: int
+    to_parameters: int
+    model: str | None
+    toy: bool
+    checks: tuple[HoldOut, ...]
+    transfers: dict[str, tuple[Transfer, ...]]
+    notes: tuple[str, ...]
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether sizes were scaled."""
+        return self.to_parameters != self.from_parameters or self.model is not None
+
+    def mark(self, row: Row, ranks: int) -> Extrapolation | None:
+        """Return the mark of a row of so many ranks that exchange gradients; None if all of it was recorded."""
+        more = ranks > self.recorded_ranks
+        if not more and not self.scaled:
+            return None
+        check = next(check for check in self.checks if check.reducer == row.reducer)
+        return Extrapolation(
+            law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if self.scaled else [])]),
+            from_workers=min(ranks, self.recorded_ranks),
+            to_workers=ranks,
+            from_parameters=self.from_parameters,
+            to_parameters=self.to_parameters,
+            model=self.model,
+            hold_out=check.what,
+            hold_out_error_bytes=check.error_bytes,
+            hold_out_error_time=check.error_time,
+            transfer=self.transfers.get(row.reducer, ()),
+        )
+
+    def sentence(self) -> str:
+        """Return in one sentence how far the run reaches, and what was found of how far off that may be."""
+        reach = []
+        if self.workers > self.recorded_ranks:
+            reach.append(f"{self.workers} workers from {self.recorded_ranks} recorded ranks")
+        if self.scaled:
+            toy = ", which are toy gradients" if self.toy else ""
+            model = "" if self.model is None else f" of {self.model}"
+            parameters, recorded = format_count(self.to_parameters), format_count(self.from_parameters)
+            reach.append(f"{parameters} parameters{model} from {recorded} recorded ones{toy}")
+        return f"extrapolated: {' and '.join(reach)}; {self._transferred() or self._held_out()}"
+
+    def notes_with_checks(self) -> tuple[str, ...]:
+        """Return the sentence and what else a reader must know."""
+        inside = (f"{self._held_out()}: a check of how they grow, not of other models' gradients",)
+        return (self.sentence(), *(inside if self._transferred() else ()), *self.notes)
+
+    def _held_out(self) -> str:
+        worst = max(self.checks, key=lambda check: abs(check.error_bytes))
+        slowest = max(abs(check.error_time) for check in self.checks)
+        return (
+            f"where {worst.what}, bytes are off by at most {abs(worst.error_bytes):.1%} ({worst.reducer}) and times by "
+            f"at most {slowest:.1%}"
+        )
+
+    def _transferred(self) -> str | None:
+        """Return how far off the same is for other models; None where nothing of the kind was measured."""
+        found = [(reducer, item) for reducer, transfers in self.transfers.items() for item in transfers]
+        if not found:
+            return None
+        names = " and ".join(dict.fromkeys(item.to for _, item in found))
+        parts = [
+            _worst("bytes are off", [(item.error_bytes, reducer) for reducer, item in found]),
+            _worst("times", [(item.error_time, reducer) for reducer, item in found]),
+            _worst("errors", [(item.error_l2, reducer) for reducer, item in found if item.error_l2 is not None]),
+        ]
+        return f"where the recorded gradients of {names} are predicted like this, {', '.join(filter(None, parts))}"
+
+
+def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
+    """Return the largest factor between predicted and recorded, with its reducer; None of nothing."""
+    factors = [(abs(log(1 + error)) if error > -1 else inf, error, reducer) for error, reducer in errors]
+    if not factors:
+        return None
+    _, error, reducer = max(factors)
+    factor = max(1 + error, 1 / (1 + error)) if error > -1 else inf
+    return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'up to {factor:.2g}x ({reducer})'}"
+
+
+def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher) -> RunExtrapolation | None:
+    """Return what of a run is extrapolated, after checking its laws on what was recorded; None if all was recorded."""
+    trace, asked = scenario.trace, scenario.target
+    recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size
+    scaling = make_scaling(asked, trace.gradient(0, 0), workers)
+    if workers <= recorded_ranks and scaling is None:
+        return None
+    more = workers > recorded_ranks
+    progress.start(1, "predicting what was recorded")
+    checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
+    notes: tuple[str, ...] = () if scaling is None else scaling.notes
+    if more:
+        notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)
+    if workers > _CHECKED_REACH * recorded_ranks:
+        further = (
+            f"the check predicts twice the ranks, this run goes to {workers / recorded_ranks:.3g} times as many: "
+            "s2sim trace show tells how far off the law is further out"
+        )
+        notes = (*notes, further)
+    parameters = trace.manifest.parameters
+    return RunExtrapolation(
+        recorded_ranks=recorded_ranks,
+        workers=workers,
+        from_parameters=parameters,
+        to_parameters=parameters if scaling is None else scaling.parameters,
+        model=asked.name if isinstance(asked, Model) else None,
+        toy=is_small_model(trace, scaled=scaling is not None),
+        checks=checks,
+        transfers={} if scaling is None else measure_transfers(scenario, workers),
+        notes=notes,
+        refused=refused,
+    )

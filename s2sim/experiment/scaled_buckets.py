@@ -1,0 +1,354 @@
+"""Buckets of a model larger than what was recorded: those of like layers share one scaled recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_buckets
+from s2sim.experiment.record import RecordedReducer
+from s2sim.experiment.row_parts import Refused
+from s2sim.experiment.scaled_scripts import record_copies, record_scaled, weighted_errors, weighted_squares
+from s2sim.experiment.scenario.reducers import ReducerSpec
+from s2sim.gradients.bucket_scaling import MIN_ELEMENTS, scale_to_bucket
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse
+from s2sim.gradients.models import Model, ModelLayer
+from s2sim.gradients.scaling import (
+    MAX_ELEMENTS,
+    Scaling,
+    dense_elements,
+    elements_by_rows,
+    match_tables,
+    scale_to_layers,
+)
+from s2sim.reducers.measure import Error, Errors
+from s2sim.reducers.registry import option_string
+from s2sim.reducers.run import OtherSteps, dry_run
+from s2sim.seeds import bucket_seed
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
+
+
+class LayerView(NamedTuple):
+    """What a reducer sees of a layer.
+
+    Attributes
+    ----------
+    sort : int
+        See `Reducer.sorts`.
+    table : int
+        Which of the recorded layers it takes after; -1 where it is dense.
+    matrix : bool
+        Whether it is taken as a matrix.
+    shape : tuple of int
+        Of a table or a matrix; the elements of others.
+    """
+
+    sort: int
+    table: int
+    matrix: bool
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FullModel:
+    """All layers of a model, in its order, and the gradients that they take after."""
+
+    name: str
+    layers: Sequence[ModelLayer]
+    gradients: Sequence[Gradient]
+    seed: int
+
+    def scaling(self) -> Scaling:
+        """Return that to all layers."""
+        return scale_to_layers(self.name, self.layers, self.gradients[0], len(self.gradients))
+
+
+@dataclass(frozen=True, slots=True)
+class BucketGroup:
+    """Reducers that run on the same buckets and see the same of them.
+
+    ``parts`` has the layers of each bucket, ``seen`` what the reducers see of these; where it is equal they do alike.
+    ``least_side`` and ``unit`` are those of `Reducer`; where they are ``even``, sizes follow from copies of any shape.
+    """
+
+    buckets: tuple[Bucket, ...]
+    parts: tuple[tuple[ModelLayer, ...], ...]
+    seen: tuple[tuple[LayerView, ...], ...]
+    least_side: int
+    unit: int
+    even: bool
+    reducers: list[ReducerSpec]
+
+
+def make_bucket_group(
+    asked: ReducerSpec,
+    layers: Sequence[ModelLayer],
+    buckets: Sequence[Bucket],
+    whole: FullModel,
+    tables: Mapping[str, int],
+) -> BucketGroup:
+    """Return a group for a reducer, without any yet."""
+    reducer = asked.reducer
+    own = buckets_for(reducer, buckets)
+    names = [layer.name for layer in layers]
+    place = {layer.name: number for number, layer in enumerate(whole.layers)}
+    sorts = dict(zip(names, reducer.sorts(names), strict=True))
+    matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
+
+    def sight(layer: ModelLayer) -> LayerView:
+        seen = layer.shape if layer.sparse or layer.name in matrices else (layer.size,)
+        return LayerView(sorts[layer.name], tables.get(layer.name, -1), layer.name in matrices, seen)
+
+    parts = []
+    for bucket in own:
+        part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
+        parts.append(tuple(sorted(part, key=sight) if len(own) > 1 else part))
+    seen = tuple(tuple(sight(layer) for layer in part) for part in parts)
+    unit = reducer.unit(len(whole.gradients))
+    # A density of the whole gradient keeps thousands of elements even of a small copy.
+    even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
+    return BucketGroup(own, tuple(parts), seen, reducer.least_side, unit, even, [])
+
+
+def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
+    """Return a gradient of these layers that takes no memory."""
+    zero = np.zeros((), np.float32)
+    found: list[Layer] = []
+    for layer in layers:
+        if layer.sparse:
+            rows = np.empty(0, np.int64)
+            found.append(RowSparse(rows, np.empty((0, *layer.shape[1:]), np.float32), layer.shape))
+        else:
+            found.append(np.broadcast_to(zero, layer.shape))
+    return Gradient(tuple(layer.name for layer in layers), tuple(found))
+
+
+def reducers_that_fit(group: BucketGroup, ranks: int) -> tuple[list[ReducerSpec], list[Refused]]:
+    """Return the reducers for which copies are large enough, and why there are none for the optional others."""
+    most = MAX_ELEMENTS // ranks
+    if group.even or group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
+        return list(group.reducers), []
+    why = (
+        f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
+        "buckets have too few to tell how many it keeps: leave it out, or take fewer workers or a larger density"
+    )
+    for asked in group.reducers:
+        if not asked.optional:
+            raise S2SimError(f"{asked.option_string}: {why}")
+    return [], [Refused(asked.option_string, ranks, why) for asked in group.reducers]
+
+
+# Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
+_MOST_ROW_SCALED = 2 * MAX_ELEMENTS
+
+
+def record_scaled_buckets(
+    reducers: Sequence[ReducerSpec],
+    gradients: Sequence[Gradient],
+    layers: Sequence[ModelLayer],
+    buckets: Sequence[Bucket],
+    model: Model | None,
+    *,
+    seed: int,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[list[RecordedReducer], list[Refused]]:
+    """Return what each reducer does with every bucket of layers, as `s2sim.experiment.scaled_buckets` says.
+
+    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one a rank.
+    """
+    own = {layer.name: layer for layer in layers}
+    order = [] if model is None else [layer.name for layer in model.layers]
+    if {*order} != own.keys():
+        order = [layer.name for layer in reversed(layers)]
+    whole = FullModel("asked for" if model is None else model.name, [own[name] for name in order], gradients, seed)
+    tables = match_tables(whole.name, whole.layers, gradients[0])
+    groups: dict[object, BucketGroup] = {}
+    for asked in reducers:
+        group = make_bucket_group(asked, layers, buckets, whole, tables)
+        groups.setdefault((group.seen, group.least_side, group.unit, group.even), group).reducers.append(asked)
+    found: dict[str, RecordedReducer] = {}
+    refused: list[Refused] = []
+    for group in groups.values():
+        records, others = _record(group, whole, tables)
+        found |= {item.option_string: item for item in records}
+        refused += others
+        for _ in group.reducers:
+            on_reducer()
+    return [found[item.option_string] for item in reducers if item.option_string in found], refused
+
+
+@dataclass(frozen=True, slots=True)
+class _BucketRuns:
+    """What came of the layers of one bucket: by reducer, and the squared norms of the layers' means."""
+
+    records: Mapping[str, RecordedReducer]
+    squares: Sequence[float]
+    like: Gradient
+
+
+def _record(
+    group: BucketGroup, whole: FullModel, tables: Mapping[str, int]
+) -> tuple[list[RecordedReducer], list[Refused]]:
+    """Run the reducers of a group on one bucket of each kind."""
+    ranks = len(whole.gradients)
+    if len(group.buckets) == 1 and group.even and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED:
+        records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
+        return [
+            replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
+        ], refused
+    kinds = dict(zip(reversed(group.seen), reversed(group.parts), strict=True))
+    elements = dense_elements(ranks) // len(kinds)
+    # So many layers can run with so many elements each.
+    least = MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
+    left, refused = reducers_that_fit(group, ranks)
+    ran: dict[tuple[LayerView, ...], _BucketRuns] = {}
+    with capture_warnings() as told:
+        for seen, part in kinds.items():
+            scaling = scale_to_bucket(
+                part,
+                whole.gradients[0],
+                tables,
+                elements,
+                sorts={layer.name: each.sort for layer, each in zip(part, seen, strict=True)},
+                matrices={layer.name for layer, each in zip(part, seen, strict=True) if each.matrix},
+                least_side=group.least_side,
+                unit=1 if group.even else group.unit,
+                least=max(1, min(least, MIN_ELEMENTS)),
+            )
+            seed = whole.seed
+            if len(group.buckets) > 1:
+                seed = bucket_seed(whole.seed, [layer.name for layer in part])
+            ran[seen], others = _run(left, whole.gradients, scaling, seed)
+            refused += others
+            left = [item for item in left if item.option_string in ran[seen].records]
+    found = [_combine_buckets(item.option_string, group, [ran[seen] for seen in group.seen], whole) for item in left]
+    silent = {item.option_string for item in left if all(item.reducer.leaves_to(each.like) for each in ran.values())}
+    for item in found:
+        # One that leaves all buckets to another has had nothing to warn of.
+        if told or item.option_string in silent:
+            like = whole.scaling().run(whole.gradients[0])
+            dry_run(item.reducer, like, ranks, seed=whole.seed)
+    return found, refused
+
+
+def _run(
+    reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], scaling: Scaling, seed: int
+) -> tuple[_BucketRuns, list[Refused]]:
+    """Run reducers on copies of a bucket; those that leave it to another one have what that does."""
+    like = scaling.run(gradients[0])
+    left_to = {item.option_string: item.reducer.leaves_to(like) for item in reducers}
+    run = [item for item in reducers if left_to[item.option_string] is None]
+    does = {option_string(item.reducer): item.option_string for item in reversed(run)}
+    for other in filter(None, left_to.values()):
+        if (text := option_string(other)) not in does:
+            does[text] = text
+            run.append(ReducerSpec(text, other))
+    records, refused, copies = record_copies(run, gradients, scaling, seed=seed)
+    found = {item.option_string: item for item in records}
+    for item in reducers:
+        instead = left_to[item.option_string]
+        if instead is not None:
+            done = found[does[option_string(instead)]]
+            found[item.option_string] = replace(done, option_string=item.option_string, reducer=item.reducer)
+    assert scaling.weights is not None
+    return _BucketRuns(found, weighted_squares(scaling.weights, copies), copies[0]), refused
+
+
+def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], whole: FullModel) -> RecordedReducer:
+    """Return what one reducer did with all buckets."""
+    records = [each.records[text] for each in ran]
+    layers: dict[str, Error] = {}
+    squares: dict[str, float] = {}
+    compressed: set[str] = set()
+    sizes = []
+    for part, each, item in zip(group.parts, ran, records, strict=True):
+        names = [layer.name for layer in part]
+        layers |= zip(names, item.errors.layers.values(), strict=True)
+        squares |= zip(names, each.squares, strict=True)
+        own = item.reducer.compresses(each.like)
+        compressed |= {names[index] for index in own}
+        sizes.append([part[index].size for index in own])
+    names = [layer.name for layer in whole.layers]
+    nothing = Error(None, None)
+    errors = weighted_errors(
+        Errors(nothing, nothing, {name: layers[name] for name in names}),
+        [squares[name] for name in names],
+        [index for index, name in enumerate(names) if name in compressed],
+    )
+    most = max(range(len(records)), key=lambda place: sum(sizes[place]))
+    exchange = tuple(
+        BucketExchange(bucket, item.recording) for bucket, item in zip(group.buckets, records, strict=True)
+    )
+    apart = _consensus(records, [sum(each.squares) for each in ran])
+    return RecordedReducer(text, records[most].reducer, merge_recordings(exchange), errors, None, apart, exchange)
+
+
+def _consensus(records: Sequence[RecordedReducer], squares: Sequence[float]) -> float | None:
+    """Return how far apart ranks end of the whole: squares add."""
+    parts = [(item.consensus, square) for item, square in zip(records, squares, strict=True)]
+    if any(apart is None for apart, _ in parts):
+        return None
+    whole = sum(squares)
+    return sqrt(sum(apart**2 * square for apart, square in parts if apart) / whole) if whole else 0.0
+
+
+class TensorLike(Protocol):
+    """A parameter of a profile or a model."""
+
+    @property
+    def name(self) -> str:
+        """As the model has it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows first."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its gradient is row-sparse."""
+
+
+def record_buckets(
+    reducers: Sequence[ReducerSpec],
+    gradients: Sequence[Gradient],
+    tensors: Sequence[TensorLike],
+    buckets: Sequence[Bucket],
+    *,
+    seed: int,
+    others: OtherSteps | None = None,
+    model: Model | None = None,
+    on_reducer: Callable[[], None] = lambda: None,
+) -> tuple[list[RecordedReducer], list[Refused]]:
+    """Run each reducer on every bucket and return what it did, and which optional ones refuse.
+
+    Where ``tensors`` are the layers of the gradients, by names and sizes, these run as they are. Otherwise scripts are
+    scaled to the tensors, with the statistics of the gradients. One bucket of everything gives the same as no buckets:
+    what `s2sim.experiment.run_extrapolation.record_at_size` does. Buckets that are alike share one recording. A reducer
+    that is defined over the whole gradient has one bucket of all tensors.
+
+    Parameters
+    ----------
+    gradients : sequence of Gradient
+        One a rank.
+    tensors : sequence of Tensor
+        In the order of readiness; buckets tell them by their places in it.
+    others : OtherSteps or None
+        As `record` takes it; where scripts are scaled, the same gradients are those of all steps.
+    model : Model or None
+        The model that was asked for: layers are in its order where they are its own, else in that of forward.
+
+    Raises
+    ------
+    S2SimError
+        Where a reducer that is not optional refuses a bucket, or its scripts cannot be scaled.
+    """
+    layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
+    if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:
+        names = [layer.name for layer in layers]
+        return record_in_buckets(reducers, gradients, names, buckets, seed=seed, others=others, on_reducer=on_reducer)
+    return record_scaled_buckets(reducers, gradients, layers, buckets, model, seed=seed, on_reducer=on_reducer)

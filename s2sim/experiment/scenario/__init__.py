@@ -1,0 +1,1 @@
+"""Everything that a spec names, looked up once."""

@@ -1,0 +1,409 @@
+"""Where something runs, resolved once from what people write: below this nobody reads an option again."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from s2sim.collectives.algorithms.registry import Algorithm, read_algorithm
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
+from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.experiment.cluster_spec import ClusterSpec
+from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.law import ExtrapolatedRanks
+from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
+from s2sim.libraries.calibration import machine_text
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering_tables import IDEAL, choose_library
+from s2sim.reducers.script import Recording, Work
+from s2sim.simulation.faults.fault import Fault, apply_permanent_faults
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.fields import MACHINE_FIELDS
+from s2sim.topology.hardware import Gpu, load_gpu
+from s2sim.topology.read_file import load_shape
+from s2sim.topology.shape import ClusterShape
+from s2sim.units import PS_PER_S, format_bytes, format_seconds, parse_time_ps
+
+
+def extrapolated_constants_notes(
+    library: Library | None, scenario: Scenario, workers: int, sent: Collection[tuple[str, int]]
+) -> list[str]:
+    """Return in what respects a use lies outside, as one note; none where it does not, or nothing was fitted.
+
+    Parameters
+    ----------
+    library : Library or None
+        What runs.
+    scenario : Scenario
+        Where.
+    sent : collection of (str, int)
+        Collectives with their sizes in bytes, as nccl-tests counts them.
+    """
+    if library is None or library.calibration is None or not sent:
+        return []
+    nodes = len(np.unique(scenario.cluster(workers).node_of_rank[:workers]))
+    found = library.calibration.outside(
+        machine_text(scenario.shape.name, scenario.overrides),
+        {kind for kind, _ in sent},
+        workers,
+        nodes,
+        {size_bytes for _, size_bytes in sent},
+    )
+    return [f"{library.calibration.path} is used outside of what it was fitted to: {'; '.join(found)}"] if found else []
+
+
+class _ClusterCache:
+    """The clusters of one shape, each of which is built once; again rather than sent to other processes."""
+
+    def __init__(self, shape: ClusterShape) -> None:
+        self.shape = shape
+        self._clusters: dict[tuple[object, ...], Cluster] = {}
+
+    def __reduce__(self) -> tuple[type[_ClusterCache], tuple[ClusterShape]]:
+        return _ClusterCache, (self.shape,)
+
+    def cluster(self, workers: int, placement: str, seed: int, faults: tuple[Fault, ...]) -> Cluster:
+        """Return the cluster of so many workers, with those of the faults that last from the start on."""
+        key = workers, placement, seed, faults
+        if key not in self._clusters:
+            self._clusters[key] = (
+                apply_permanent_faults(self.cluster(workers, placement, seed, ()), faults)
+                if faults
+                else build_cluster(self.shape, workers, placement=placement, seed=seed)
+            )
+        return self._clusters[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster of any number of workers, what goes wrong on it, and by which algorithm it communicates.
+
+    It pickles, so that a worker process can take it.
+
+    Attributes
+    ----------
+    shape : ClusterShape
+        What the topology's file and its overrides say.
+    overrides : tuple of str
+        These overrides as they were written, for messages.
+    placement : str
+        Where ranks run.
+    seed : int
+        Root of all randomness.
+    faults : tuple of Fault
+        What goes wrong.
+    algorithm : Algorithm or str
+        Of the collectives; ``auto`` for the fastest.
+    groups : Groups or None
+        Groups of ranks beside each other, all of which do the same: with them numbers of workers are those of one
+        data-parallel group, and so is the cluster; None for one group of all.
+    """
+
+    shape: ClusterShape
+    overrides: tuple[str, ...] = ()
+    placement: str = "linear"
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    algorithm: Algorithm | str = AUTO
+    groups: ParallelGroups | None = None
+    _built: _ClusterCache | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Keep the clusters that were built where only something else than their shape was replaced."""
+        if self._built is None or self._built.shape is not self.shape:
+            object.__setattr__(self, "_built", _ClusterCache(self.shape))
+
+    def healthy(self, workers: int) -> Cluster:
+        """Return the cluster without its faults."""
+        return self._of_group(self._everyone(workers, ()), workers)
+
+    def cluster(self, workers: int) -> Cluster:
+        """Return the cluster with those faults that last from the start on."""
+        return self._of_group(self._everyone(workers, self.faults), workers)
+
+    def plain(self) -> Self:
+        """Return the same cluster filled in order, without faults or groups, each collective by its fastest way."""
+        return replace(self, placement="linear", faults=(), algorithm=AUTO, groups=None)
+
+    def timer(self, workers: int, ways: RouteTable | None = None) -> Timer:
+        """Return what times collectives on the cluster, faults included; ``route_table`` are known from other rates."""
+        groups, everyone = self.all_groups(workers)
+        return concurrent_groups_timer(everyone, groups, self.algorithm, ways)
+
+    def route_table(self, workers: int) -> RouteTable:
+        """Return ways that serve timers at any rates."""
+        return RouteTable(self._everyone(workers, self.faults))
+
+    def ranks_of(self, workers: int) -> int:
+        """Return how many of all workers are in one data-parallel group."""
+        return workers if self.groups is None else workers // self.groups.count
+
+    def all_groups(self, workers: int) -> tuple[ParallelGroups, Cluster]:
+        """Return groups of which the data-parallel ones have so many workers, and the cluster of all of them."""
+        return self._groups_of(workers), self._everyone(workers, self.faults)
+
+    def _groups_of(self, workers: int) -> ParallelGroups:
+        return ParallelGroups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
+
+    def _of_group(self, everyone: Cluster, workers: int) -> Cluster:
+        if self.groups is None:
+            return everyone
+        return everyone.within(self._groups_of(workers).dp_groups[0].tolist())
+
+    def running(self, algorithm: str | None) -> Self:
+        """Return the same cluster with another algorithm, by its name, for all that this can run; None for its own."""
+        return self if algorithm is None else replace(self, algorithm=read_algorithm(algorithm))
+
+    @property
+    def uses_ring_bytes(self) -> bool:
+        """Whether bytes are those of rings, the convention, rather than of the algorithm that was asked for."""
+        return isinstance(self.algorithm, str) or self.algorithm.name == "ring"
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something goes wrong while things run."""
+        return not all(fault.permanent for fault in self.faults)
+
+    def warn_of_idle_overrides(self, workers: int) -> None:
+        """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
+        cluster = self._everyone(workers, ())
+        one_node = int(cluster.node_of_rank.max()) == 0
+        for override in self.overrides:
+            table = override.partition("=")[0].strip().partition(".")[0]
+            if one_node and (
+                table in ("nic", "fabric", "routing") or (table == "pcie" and not cluster.shape.pcie_joins_gpus)
+            ):
+                reason = f"all {cluster.workers} workers are in one node"
+            elif table == "nvlink" and int(cluster.node_of_rank.max()) + 1 == cluster.workers:
+                reason = "every node holds one worker"
+            else:
+                continue
+            warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
+
+    def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
+        """Return the cluster of all groups, of which the data-parallel ones have so many workers."""
+        assert self._built is not None
+        count = 1 if self.groups is None else self.groups.count
+        return self._built.cluster(count * workers, self.placement, self.seed, faults)
+
+
+def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
+    """Return the scenario of a spec's cluster.
+
+    Raises
+    ------
+    S2SimError
+        For a topology, a field, a fault or an algorithm that does not exist, or cannot be so.
+    """
+    faults = make_faults(spec.faults)
+    asked = algorithm if algorithm == AUTO else read_algorithm(algorithm)
+    shape = load_shape(spec.topology, spec.overrides)
+    return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, asked)
+
+
+# Ranges assumed for hosts and GPUs of the last ten years, around what the sources in the catalogue say.
+_ALWAYS = {"kernel_launch": ("2 us", "10 us"), "host_sync": ("5 us", "50 us"), "memory_efficiency": ("0.3", "0.9")}
+_FOR_FLOPS = {"flops_efficiency": ("0.3", "0.95")}
+_FOR_HOSTS = {"host_step": ("0.3 ns", "3 ns")}
+_TIMES = ("kernel_launch", "host_sync", "host_step")
+
+
+def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str, tuple[str, str]]:
+    """Return the least and the most that each estimated constant may be, by its field.
+
+    What matrix products and the host's CPU reach is among them where one of ``recordings`` has such work.
+    """
+    works = [
+        step
+        for recording in recordings
+        for script in set(recording.scripts)
+        for step in script
+        if isinstance(step, Work)
+    ]
+    ranges = (
+        _ALWAYS
+        | (_FOR_FLOPS if any(work.flops for work in works) else {})
+        | (_FOR_HOSTS if any(work.host_steps for work in works) else {})
+    )
+    fields = (quantity.field.rpartition(".")[2] for quantity in gpu.quantities if quantity.kind == "estimated")
+    return {constant: ranges[constant] for constant in fields if constant in ranges}
+
+
+def format_constant(gpu: Gpu, constant: str) -> str:
+    """Return what was taken for a constant, for people."""
+    taken = getattr(gpu, _attribute(constant))
+    return format_seconds(taken / PS_PER_S) if constant in _TIMES else f"{taken:g}"
+
+
+def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
+    """Return a GPU with another value of one constant."""
+    taken: Any = parse_time_ps(value) if constant in _TIMES else float(value)
+    return replace(gpu, **{_attribute(constant): taken})
+
+
+def _attribute(constant: str) -> str:
+    return f"{constant}_ps" if constant in _TIMES else constant
+
+
+def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
+    """Yield a GPU for each choice of the ends of its estimated constants; none where nothing is estimated."""
+    estimates = estimated_ranges(gpu)
+    for values in product(*estimates.values()) if estimates else ():
+        corner = gpu
+        for constant, value in zip(estimates, values, strict=True):
+            corner = with_constant(corner, constant, value)
+        yield corner
+
+
+# Where neither an option nor the topology says: GPU clusters run NCCL.
+_USUAL_LIBRARY, _USUAL_GPU = "nccl", "a100"
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What a cluster's machines run.
+
+    Attributes
+    ----------
+    library : Library
+        What executes the collectives.
+    real_library : Library
+        The same, or where that is ideal a real one: the topology's, or else the usual one.
+    gpu : Gpu
+        What encodes and decodes.
+    text : str
+        Library and GPU in words, and who chose them.
+    """
+
+    library: Library
+    real_library: Library
+    gpu: Gpu
+    text: str
+
+
+def resolve_machines(
+    shape: ClusterShape,
+    overrides: Sequence[str],
+    library: str | None = None,
+    gpu: str | None = None,
+    *,
+    latency_holds_library: bool = False,
+) -> Machines:
+    """Return what options ask for, and without them (None) what the topology says.
+
+    Libraries run by their constants where the topology says its network, unless its latencies are meant to hold a
+    library's (``latency_holds_library``) or something else was asked for.
+
+    >>> from s2sim.topology.read_file import load_shape
+    >>> resolve_machines(load_shape("torus"), (), gpu="rtx-2080").text
+    'library ideal, as torus says; GPU rtx-2080, as asked for'
+    """
+
+    def choose(text: str) -> Library:
+        chosen = choose_library(text)
+        return chosen if latency_holds_library else chosen.on(shape)
+
+    said_library = shape.library or _USUAL_LIBRARY
+    taken = choose(said_library if library is None else library)
+    card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
+    real = taken
+    if real == IDEAL:
+        real = choose(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
+    asked = {"library": library, "gpu": gpu}
+    for override, field in _machine_overrides(overrides):
+        if asked[field] is not None:
+            text = f"--set {override} changes nothing beside --{field} {asked[field]}: leave one out"
+            warnings.warn(text, S2SimWarning, stacklevel=4)
+    chosen_by = {
+        f"library {taken.option_string}{_assumptions_text(taken, shape)}": _chosen_by_text(
+            shape, library, shape.library
+        ),
+        f"GPU {card.name}": _chosen_by_text(shape, gpu, shape.gpu),
+    }
+    texts = [
+        f"{' and '.join(what for what, who in chosen_by.items() if who == each)}, {each}"
+        for each in dict.fromkeys(chosen_by.values())
+    ]
+    return Machines(taken, real, card, "; ".join(texts))
+
+
+def _assumptions_text(library: Library, shape: ClusterShape) -> str:
+    """Return what is taken for granted of a library, in brackets; nothing of the ideal one."""
+    if library == IDEAL:
+        return ""
+    return " (the wire alone)" if library.profile == NO_OVERHEADS else f" ({library.profile.assumed(shape)})"
+
+
+def _chosen_by_text(shape: ClusterShape, asked: str | None, said: str | None) -> str:
+    if asked is not None:
+        return "as asked for"
+    return f"as {shape.name} says" if said else f"by default, as {shape.name} does not say"
+
+
+def warn_of_machines(overrides: Sequence[str]) -> None:
+    """Warn of each override of the topology's library or GPU where nothing runs on either."""
+    for override, _ in _machine_overrides(overrides):
+        text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
+        warnings.warn(text, S2SimWarning, stacklevel=4)
+
+
+def _machine_overrides(overrides: Sequence[str]) -> list[tuple[str, str]]:
+    fields = [(override, override.partition("=")[0].strip()) for override in overrides]
+    return [(override, field) for override, field in fields if field in MACHINE_FIELDS]
+
+
+# Every rank runs every reducer's program, a millisecond or so each.
+_MAX_RANKS = 2**17
+_CGROUP_FILES = Path("/sys/fs/cgroup/memory.max")
+
+
+def check_ranks(workers: int, trace: AnyTrace) -> None:
+    """Refuse more ranks than can be run, or than this machine holds the gradients of."""
+    if workers > _MAX_RANKS:
+        raise OptionError(
+            f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
+            "ask for fewer, or time one collective of them with s2sim collective"
+        )
+    needed, there = workers * _held_bytes(trace), memory_bytes()
+    if there is not None and needed > there:
+        raise OptionError(
+            f"--workers {workers}: the gradients of {trace.name} take about {format_bytes(needed)}, and there are "
+            f"{format_bytes(there)} of memory: ask for fewer workers or smaller gradients"
+        )
+
+
+def _held_bytes(trace: AnyTrace) -> int:
+    """Return what one rank's gradient takes beside what ranks share."""
+    if isinstance(trace, SyntheticTrace):
+        return trace.options.held_bytes
+    layers = trace.gradient(0, 0).layers
+    # Drawn ranks have the dense layers of a recorded one.
+    dense = (
+        0
+        if isinstance(trace, ExtrapolatedRanks)
+        else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
+    )
+    return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
+
+
+def memory_bytes() -> int | None:
+    """Return how much memory this process can have at most, or None where the system does not tell."""
+    sizes: list[int] = []
+    with suppress(AttributeError, OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):
+        # The word "max" stands for none.
+        sizes.append(int(_CGROUP_FILES.read_text(encoding="ascii")))
+    return min(sizes, default=None)

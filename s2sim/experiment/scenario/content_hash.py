@@ -1,0 +1,141 @@
+"""The content of an experiment, and its hash: equal where the same numbers are computed, however that was written.
+
+Everything is taken as it was resolved. Units, the order of options, overrides, faults, reducers and numbers of workers,
+defaults that are written out, the paths of files and their comments change nothing; a file counts by what it says. Rows
+stand in the order that was asked for, which the hash leaves open. A fault that draws does so by its own spelling, which
+therefore counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.experiment.scenario.cluster import Scenario
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.gradients.law import ExtrapolatedRanks
+from s2sim.gradients.models import Model
+from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
+from s2sim.libraries.library import TIMING_OPTIONS, Library
+from s2sim.options import Size, Time, option_text
+from s2sim.provenance import content_hash
+from s2sim.simulation.faults.fault import Fault
+from s2sim.topology.cluster import PLACEMENTS
+from s2sim.topology.fields import MACHINE_FIELDS
+
+# For reading, and what is known of numbers beside their values.
+_TEXTS = ("name", "description", "source", "file", "quantities")
+
+
+def hashable_content(value: Any) -> Any:
+    """Return what a resolved value says, as JSON values."""
+    if isinstance(value, Time):
+        return value.ps
+    if isinstance(value, Size):
+        return value.bytes
+    if is_dataclass(value):
+        return {
+            item.name: hashable_content(getattr(value, item.name)) for item in fields(value) if item.name not in _TEXTS
+        }
+    if isinstance(value, (list, tuple)):
+        return [hashable_content(item) for item in value]
+    return value
+
+
+def sorted_hashes(values: Iterable[Any]) -> list[str]:
+    """Return the hashes of some contents, sorted."""
+    return sorted(content_hash(value) for value in values)
+
+
+def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any]:
+    """Return the content of a scenario's clusters of some numbers of workers."""
+    shape = hashable_content(scenario.shape)
+    named = shape.pop("named_links")
+    # GPU and library count where something runs on them, as they were taken.
+    shape = {name: value for name, value in shape.items() if name not in MACHINE_FIELDS}
+    clusters = [(count, scenario.healthy(count)) for count in sorted(workers)]
+    return {
+        "shape": shape,
+        # A field that is given stays as it is where others vary.
+        "given": sorted({item.field for item in scenario.shape.quantities} - {*_TEXTS, *MACHINE_FIELDS}),
+        "links": [sorted_hashes(named), *([item.fabric.rate_Bps.tolist() for _, item in clusters] if named else [])],
+        "workers": [count for count, _ in clusters],
+        "placement": scenario.placement
+        if scenario.placement in PLACEMENTS
+        else [item.gpu_of_rank.tolist() for _, item in clusters],
+        "seed": scenario.seed,
+        "faults": sorted_hashes(map(_fault_content, scenario.faults)),
+        "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
+        **(
+            {}
+            if scenario.groups is None
+            else {"groups": [scenario.groups.tp, scenario.groups.pp, scenario.groups.order]}
+        ),
+    }
+
+
+def _fault_content(fault: Fault) -> Any:
+    return [fault.name, fault.text if fault.draws else hashable_content(fault)]
+
+
+def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
+    """Return the content of reducers: every option with its value."""
+    return sorted_hashes([item.reducer.traits.name, item.reducer.options()] for item in reducers)
+
+
+def library_content(library: Library) -> Any:
+    """Return the content of a library: options that decide what it executes, and what it adds."""
+    return [
+        library.name,
+        [option for option in library.chosen if option[0] not in TIMING_OPTIONS],
+        profile_content(library.profile),
+    ]
+
+
+def profile_content(profile: LibraryProfile) -> Any:
+    """Return the content of what a library adds: its parameters, and the numbers that it rests on."""
+    return [hashable_content(profile), [(item.field, item.value) for item in profile.used_quantities]]
+
+
+def trace_content(trace: AnyTrace) -> Any:
+    """Return the content of gradients: the hashes of recorded files, or what is drawn."""
+    if isinstance(trace, ExtrapolatedRanks):
+        return [trace.seed, dict(trace.manifest.files)]
+    if isinstance(trace, SyntheticTrace):
+        return [trace.seed, hashable_content(trace.options)]
+    return dict(trace.manifest.files)
+
+
+def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, Any]:
+    """Return the content of a comparison of reducers."""
+    target = scenario.target
+    return {
+        "cluster": cluster_content(scenario, workers),
+        "reducers": reducers_content(scenario.reducers),
+        "library": library_content(scenario.library),
+        "gpu": hashable_content(scenario.gpu),
+        "trace": trace_content(scenario.trace),
+        "dtype": scenario.dtype,
+        "target": [hashable_content(layer) | {"name": layer.name} for layer in target.layers]
+        if isinstance(target, Model)
+        else target,
+        "compute_ps": scenario.compute_ps,
+        **_training_content(scenario),
+    }
+
+
+def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
+    """Return the content of iterations, where a profile says what they compute."""
+    training = scenario.training
+    if training is None:
+        return {}
+    return {
+        "training": {
+            **hashable_content(training),
+            "discipline": training.discipline.text,
+            "value_bytes": training.value_bytes,
+            "multiprocessors": scenario.gpu.multiprocessors,
+        }
+    }

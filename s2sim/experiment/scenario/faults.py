@@ -1,0 +1,73 @@
+"""What faults may stand beside what, and what they did."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.timing.routes import find_routes
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.experiment.cluster_spec import NetworkSpec
+from s2sim.experiment.scenario.cluster import Scenario, resolve_cluster, warn_of_machines
+from s2sim.experiment.scenario.content_hash import cluster_content
+from s2sim.provenance import content_hash
+from s2sim.simulation.faults.fault import Effect, Fault
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.graph import Routes
+
+
+def check_fluid(faults: Sequence[Fault], *, as_packets: bool) -> None:
+    """Refuse packets together with faults that act while messages are in flight."""
+    moving = [fault.text for fault in faults if not fault.permanent]
+    if moving and as_packets:
+        raise OptionError(
+            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
+            "the start on are all that packets know of faults"
+        )
+
+
+def any_random(faults: Sequence[Fault]) -> bool:
+    """Return whether a seed decides anything of the faults."""
+    return any(fault.draws for fault in faults)
+
+
+def effects_in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
+    """Return the effects in the order of the faults; warn of every fault that did nothing."""
+    warn_of_idle_faults(effects)
+    place = {fault.text: index for index, fault in enumerate(faults)}
+    return tuple(sorted(effects, key=lambda effect: place[effect.fault]))
+
+
+def warn_of_idle_faults(effects: Sequence[Effect]) -> None:
+    """Warn of every fault that did nothing."""
+    for effect in effects:
+        if effect.nothing:
+            warnings.warn(
+                f"--fault {effect.fault} changes nothing here: {effect.description}", S2SimWarning, stacklevel=3
+            )
+
+
+def healthy_and_damaged_routes(
+    schedule: Schedule, healthy: Cluster, cluster: Cluster
+) -> Iterator[tuple[Routes, Routes, int]]:
+    """Yield the routes of a schedule's messages on a healthy cluster and on a damaged one, and how often they go."""
+    for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
+        if pattern.messages:
+            yield find_routes(healthy, pattern), find_routes(cluster, pattern), sum(step.times for step in steps)
+
+
+def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
+    """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
+    scenario = resolve_cluster(spec, algorithm)
+    warn_of_machines(spec.overrides)
+    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    return scenario
+
+
+def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
+    """Return the hash of what is computed when ``sent`` goes over a cluster, see `s2sim.experiment.scenario.content_hash`."""
+    packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
+    return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])

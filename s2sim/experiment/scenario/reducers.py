@@ -1,0 +1,218 @@
+"""What reducers run on and over, resolved once from what people write."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Self, cast
+
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.experiment.scenario.cluster import Machines, Scenario, check_ranks, resolve_cluster, resolve_machines
+from s2sim.experiment.scenario.groups import groups_for_all
+from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.models import Model, load_model
+from s2sim.gradients.scaling import parse_parameters
+from s2sim.gradients.synthetic import AnyTrace, load_trace
+from s2sim.libraries.library import Library
+from s2sim.reducers.rank import GradientDtype, Reducer
+from s2sim.reducers.registry import make_reducer, option_string, reducer_names
+from s2sim.reducers.run import OtherSteps
+from s2sim.reducers.systems.presets import PRESETS
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.hardware import Gpu
+from s2sim.units import parse_option, parse_time_ps
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class ReducerSpec:
+    """A reducer and the option string by which it was asked for, and by which results name it.
+
+    Nobody has named one that is ``optional``: where it refuses something a run goes on without it, and says so.
+    """
+
+    option_string: str
+    reducer: Reducer
+    optional: bool = False
+
+
+def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
+    """Return the reducers of option strings, ``dense`` first where it is missing."""
+    asked = tuple(ReducerSpec(text, make_reducer(text)) for text in texts)
+    if not any(item.reducer.traits.baseline for item in asked):
+        asked = (ReducerSpec("dense", make_reducer("dense")), *asked)
+    written: dict[tuple[str, str], str] = {}
+    for item in asked:
+        # A preset stands beside what it is another name for.
+        name = item.option_string.partition(":")[0]
+        canonical = (name if name in PRESETS else "", option_string(item.reducer))
+        if canonical in written:
+            raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
+        written[canonical] = item.option_string
+    return asked
+
+
+def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
+    """Return the reducers of option strings, and where ``all`` is among them every other one.
+
+    Beside them stand, by name, the reasons of those that need options.
+    """
+    wants_all = sum(map(_is_all, texts))
+    if wants_all > 1:
+        raise OptionError(f"{ALL} was asked for twice")
+    asked = parse_reducers([text for text in texts if not _is_all(text)])
+    if not wants_all:
+        return asked, {}
+    there = {option_string(item.reducer) for item in asked} | {item.option_string for item in asked}
+    others, refused = [], {}
+    for name in reducer_names():
+        if name in there:
+            continue
+        try:
+            reducer = make_reducer(name)
+        except S2SimError as error:
+            refused[name] = str(error)
+            continue
+        if reducer.takes_reducers:
+            refused[name] = f"{name} is as its parts are: name it with a reducer for each pattern of layer names"
+        else:
+            others.append(ReducerSpec(name, reducer, optional=True))
+    return (*asked, *others), refused
+
+
+def _is_all(text: str) -> bool:
+    name, options, _ = text.strip().partition(":")
+    if name == ALL and options:
+        raise OptionError(f"{text}: {ALL} runs every reducer with its own defaults; name a reducer to set its options")
+    return name == ALL
+
+
+def place_reducers(cluster: Cluster, reducers: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
+    """Return the reducers as the cluster's ranks run them, who know which of them share a node."""
+    nodes = tuple(cluster.node_of_rank.tolist())
+    return tuple(replace(item, reducer=item.reducer.placed(nodes)) for item in reducers)
+
+
+def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None:
+    """Warn of options that act from the second step on where ``what`` takes the first."""
+    for item in reducers:
+        for option in item.reducer.later_options():
+            warnings.warn(
+                f"{item.option_string}: {option} acts from the second step on, and {what} takes the first",
+                S2SimWarning,
+                stacklevel=2,
+            )
+
+
+def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
+    """Return what reads the gradients of other steps, in turn where there are fewer; None if there is but one.
+
+    Warm reducers carry over from the second, and those with a period take as many as that has.
+    """
+    if trace.steps == 1:
+        return None
+    return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReducerScenario(Scenario):
+    """A cluster, the reducers that run on it, and what they run with.
+
+    Attributes
+    ----------
+    reducers : tuple of ReducerSpec
+        ``dense`` among them.
+    refused : dict of str to str
+        Why others that were asked for cannot be, by option string.
+    machines : Machines
+        What executes the collectives, and what encodes and decodes.
+    trace : AnyTrace
+        The gradients.
+    dtype : {"fp32", "bf16"}
+        Type that training holds them in.
+    target : Model, int or None
+        The model, or the number of parameters, to which sizes are scaled.
+    compute_ps : int or None
+        How long forward and backward take, where that is added without overlap.
+    training : Training or None
+        What iterations compute and how they exchange, where a profile says that.
+    """
+
+    reducers: tuple[ReducerSpec, ...]
+    machines: Machines
+    trace: AnyTrace
+    dtype: GradientDtype = "fp32"
+    target: Model | int | None = None
+    compute_ps: int | None = None
+    training: TrainingIteration | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> Self:
+        """Return it with its cluster filled in order, without faults or groups, and with the phase alone compared."""
+        return replace(super(ReducerScenario, self).plain(), compute_ps=None)
+
+    def reducers_on(self, workers: int) -> tuple[ReducerSpec, ...]:
+        """Return the reducers as so many workers run them, who know which of them share a node."""
+        return place_reducers(self.healthy(workers), self.reducers)
+
+    @property
+    def library(self) -> Library:
+        """What executes the collectives."""
+        return self.machines.library
+
+    @property
+    def gpu(self) -> Gpu:
+        """What encodes and decodes."""
+        return self.machines.gpu
+
+
+def resolve_run(spec: RunSpec) -> ReducerScenario:
+    """Return the scenario of a run.
+
+    Raises
+    ------
+    S2SimError
+        For anything that does not exist or cannot be as asked.
+    """
+    reducers, refused = asked_or_all(spec.reducers)
+    compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
+    target: Model | int | None = None if spec.scale_to is None else parse_parameters(spec.scale_to)
+    where = resolve_cluster(spec, spec.collective)
+    if spec.groups is not None:
+        where = replace(where, groups=groups_for_all(spec.groups, spec.workers))
+    ranks = where.ranks_of(max(spec.workers))
+    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed, keep=True)
+    check_ranks(ranks, trace)
+    for item in reducers:
+        # A wrong name of an algorithm is refused now, not once gradients are there.
+        where.running(item.reducer.runs_by)
+    dtype = trace.manifest.dtype if spec.dtype is None else cast("GradientDtype", spec.dtype)
+    machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
+    training = resolve_training(spec, where, machines, ranks)
+    if spec.model is not None:
+        target = load_model(spec.model)
+    if training is not None:
+        target = None if training.compute_origin(trace.manifest.layers) else training.model
+    if spec.gpu is not None:
+        # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
+        where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
+    return ReducerScenario(
+        **{each.name: getattr(where, each.name) for each in fields(where)},
+        reducers=tuple(_with_dtype(item, dtype, forgiving=spec.by_default) for item in reducers),
+        refused=refused,
+        machines=machines,
+        trace=trace,
+        dtype=dtype,
+        target=target,
+        compute_ps=compute_ps,
+        training=training,
+    )
+
+
+def _with_dtype(asked: ReducerSpec, dtype: GradientDtype, *, forgiving: bool) -> ReducerSpec:
+    """Return a reducer for gradients of a type; if ``forgiving``, one that a run can do without but for dense."""
+    optional = asked.optional or (forgiving and not asked.reducer.traits.baseline)
+    return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)

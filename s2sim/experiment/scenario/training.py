@@ -1,0 +1,332 @@
+"""What a training iteration computes, how it exchanges gradients, and how many of them are simulated."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import isfinite, log, sqrt
+
+import numpy as np
+
+from s2sim.arrays import Floats
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.scenario.cluster import Machines, Scenario
+from s2sim.experiment.scenario.groups import ParallelGroups
+from s2sim.experiment.spec import RunSpec
+from s2sim.files import read_text, user_path
+from s2sim.gradients.manifest import LayerEntry
+from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
+from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
+from s2sim.profiles.read import ProfileSource, profile_names, read_profile
+from s2sim.profiles.sharding import ShardedCompute, shard_profile
+from s2sim.reducers.rank import GradientDtype
+from s2sim.seeds import named_generator
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, Discipline, ReadyTensors, make_discipline
+from s2sim.simulation.device import Compute
+from s2sim.topology.cluster import Cluster
+from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
+
+
+def shard_on_cluster(
+    profile: ComputeProfile,
+    groups: ParallelGroups,
+    cluster: Cluster,
+    *,
+    mini_batches: int,
+    value_bytes: int,
+    library: LibraryProfile = NO_OVERHEADS,
+) -> ShardedCompute:
+    """Return what a rank of the first stage computes: all groups of a kind send what they do at once.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the whole model on one GPU, for what passes the stages as one mini-batch.
+    groups : Groups
+        Of all workers of the cluster.
+    mini_batches : int
+        In an iteration.
+    value_bytes : int
+        Of a value that layers pass on.
+    library : LibraryProfile
+        How a library runs what they send.
+    """
+
+    def all_reduce_ps(size_bytes: int) -> int:
+        demand = Demand("all_reduce", (size_bytes,) * groups.tp, 1)
+        return _timer(cluster, groups, "tp", library).time(demand).duration_ps
+
+    def send_ps(size_bytes: int) -> int:
+        # The last stage sends nothing on.
+        demand = Demand("send_recv", (*(size_bytes,) * (groups.pp - 1), 0), 1)
+        return _timer(cluster, groups, "pp", library).time(demand).duration_ps
+
+    return shard_profile(
+        profile,
+        tp=groups.tp,
+        pp=groups.pp,
+        mini_batches=mini_batches,
+        value_bytes=value_bytes,
+        all_reduce_ps=all_reduce_ps,
+        send_ps=send_ps,
+    )
+
+
+# Mini-batches are tried one after the other on one cluster.
+@lru_cache(maxsize=4)
+def _timer(cluster: Cluster, groups: ParallelGroups, kind: str, library: LibraryProfile) -> Timer:
+    return ConcurrentGroupsTimer(cluster, groups.of(kind), profile=library)
+
+
+def sharding_notes(share: ShardedCompute, groups: ParallelGroups) -> tuple[str, ...]:
+    """Return in sentences what is in the times of a rank that shares a model with others."""
+    if groups.count == 1:
+        return ()
+    shown = f"one rank of {groups.tp} that share the first of {groups.pp} stages is shown, which ends backward last"
+    notes = [f"{shown}; all {groups.count} groups exchange gradients as it does"]
+    parts = (
+        (share.tensor_parallel_ps, "all-reduces between tensor-parallel ranks"),
+        (share.pipeline_ps, "activations sent to the next stage"),
+    )
+    told = [f"{format_seconds(ps / PS_PER_S)} of {what}" for ps, what in parts if ps]
+    if told:
+        notes.append(f"forward and backward of a mini-batch have {' and '.join(told)} in them")
+    if share.idle_ps:
+        notes.append(
+            f"the rank waits {format_seconds(share.idle_ps / PS_PER_S)} of an iteration for other stages, with one "
+            "forward and one backward in turns; more mini-batches (--accumulate) make that a smaller share"
+        )
+    return (*notes, *((share.unmodelled,) if share.unmodelled else ()))
+
+
+_SHOWN = 40
+# Milliseconds: beyond is a slip of the pen.
+_MAX_MS = 1e9
+
+
+def draw_compute_factors(iterations: int, ranks: int, cv: float, seed: int) -> Floats:
+    """Return factors of mean 1, float64 of shape (iterations, ranks), whose standard deviation is ``cv``; lognormal."""
+    if not cv:
+        return np.ones((iterations, ranks))
+    sigma = sqrt(log(1 + cv**2))
+    draws = named_generator(seed, "compute").standard_normal((iterations, ranks))
+    return np.exp(sigma * draws - sigma**2 / 2)
+
+
+def measured_compute_factors(
+    times_ms: tuple[tuple[float, ...], ...], iterations: int, ranks: int, stated_ms: float
+) -> Floats:
+    """Return measured times over what is stated, float64 of shape (iterations, ranks), each in turn where too few."""
+    times = np.array(times_ms)
+    rows, columns = np.arange(iterations) % times.shape[0], np.arange(ranks) % times.shape[1]
+    return times[np.ix_(rows, columns)] / stated_ms
+
+
+def read_compute_times(text: str) -> tuple[tuple[float, ...], ...]:
+    """Return the compute times in milliseconds of a CSV file: a row an iteration, a column a rank."""
+    path = user_path(text, S2SimError)
+    rows: list[tuple[float, ...]] = []
+    reader = csv.reader(io.StringIO(read_text(path)))
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{path.name}, row {reader.line_num}"
+        rows.append(tuple(_time_ms(cell, where) for cell in cells))
+        if len(rows[-1]) != len(rows[0]):
+            raise S2SimError(f"{where}: it has {len(rows[-1])} ranks and the first row {len(rows[0])}")
+    if not rows:
+        raise S2SimError(f"{path.name} has no row: write a line an iteration, a time in ms a rank, separated by commas")
+    return tuple(rows)
+
+
+def _time_ms(cell: str, where: str) -> float:
+    try:
+        time_ms = float(cell)
+    except ValueError:
+        time_ms = float("nan")
+    if not isfinite(time_ms) or not 0 < time_ms <= _MAX_MS:
+        raise S2SimError(f"{where}: {cell.strip()[:_SHOWN]!r} is no time in milliseconds above 0")
+    return time_ms
+
+
+DEFAULT_DISCIPLINE = "ddp"
+"""What PyTorch does unless told otherwise."""
+
+_BYTES: dict[GradientDtype, int] = {"fp32": 4, "bf16": 2}
+_PS_PER_MS = 10**9
+# Iterations that run where they differ by chance, and where one reaches into the next.
+_BY_CHANCE, _IN_A_ROW = 20, 5
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingIteration:
+    """Iterations as they were asked for.
+
+    Attributes
+    ----------
+    source : ProfileSource
+        What the profile is made from, for any mini-batch.
+    profile : Profile
+        What a GPU computes, for the mini-batch and on the GPU of the run.
+    discipline : Discipline
+        Which gradients leave together, and when.
+    streams : int
+        1 where codec work stands between kernels of compute, 2 where it runs beside them.
+    host_loop_ps : int
+        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
+    accumulate : int
+        Mini-batches before gradients are exchanged.
+    compute_cv : float
+        Standard deviation of a rank's compute time over its mean, by a lognormal distribution.
+    compute_times_ms : tuple of tuple of float
+        Forward and backward times of the ranks in each iteration, as measured; empty where nobody gave them.
+    iterations : int or None
+        How many are simulated; None for as many as are needed.
+    idle_ps : int
+        What a rank waits in each iteration for stages of a pipeline.
+    notes : tuple of str
+        What is to be known of ranks that share the model.
+    """
+
+    source: ProfileSource
+    profile: ComputeProfile
+    discipline: Discipline
+    streams: int
+    host_loop_ps: int
+    accumulate: int
+    compute_cv: float
+    compute_times_ms: tuple[tuple[float, ...], ...]
+    iterations: int | None
+    idle_ps: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value that layers pass on."""
+        return VALUE_BYTES[self.source.opened.precision]
+
+    @property
+    def compute(self) -> Compute:
+        """What the engine takes of the profile."""
+        tensors, profile = self.profile.tensors, self.profile
+        return Compute(
+            np.array([each.forward_ps for each in tensors], np.int64),
+            np.array([each.backward_ps for each in tensors], np.int64),
+            profile.optimizer_ps,
+            profile.memory_bound,
+        )
+
+    @property
+    def samples(self) -> int:
+        """Samples of one GPU in an iteration."""
+        return self.profile.batch * self.accumulate
+
+    def conditions(self, workers: int, period: int, seed: int) -> IterationSettings:
+        """Return how iterations run on so many ranks that do the same again after ``period`` of them."""
+        wanted = 1 if self.discipline.waits_for_all else _IN_A_ROW
+        if self.compute_cv or self.compute_times_ms:
+            wanted = len(self.compute_times_ms) or _BY_CHANCE
+        iterations = -(-(self.iterations or wanted) // period) * period
+        slower = draw_compute_factors(iterations, workers, self.compute_cv, seed)
+        if self.compute_times_ms:
+            stated_ms = self.accumulate * (self.profile.forward_ps + self.profile.backward_ps) / _PS_PER_MS
+            slower = measured_compute_factors(self.compute_times_ms, iterations, workers, stated_ms)
+        return IterationSettings(
+            slower=slower,
+            waits_for_all=self.discipline.waits_for_all,
+            streams=self.streams,
+            host_loop_ps=self.host_loop_ps,
+            accumulate=self.accumulate,
+            idle_ps=self.idle_ps,
+        )
+
+    def buckets(self, timer: Timer, held: GradientDtype) -> tuple[Bucket, ...]:
+        """Return what leaves together on the timer's cluster, of gradients that are held in a type."""
+        tensors, workers = self.profile.tensors, timer.workers
+        ready = ReadyTensors(
+            bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
+            ready_ps=np.cumsum([each.backward_ps for each in tensors]),
+            sparse=np.array([each.sparse for each in tensors], np.bool_),
+        )
+
+        def exchange_ps(size_bytes: int) -> int:
+            return timer.time(Demand("all_reduce", (size_bytes,) * workers, 1)).duration_ps
+
+        return self.discipline.buckets(ready, exchange_ps)
+
+    def compute_origin(self, layers: Iterable[LayerEntry]) -> bool:
+        """Return whether layers of gradients are the profile's own parameters."""
+        return {each.name: each.size for each in self.profile.tensors} == {each.name: each.size for each in layers}
+
+    def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
+        """Return the same iterations with another mini-batch; as `resolve_training` returns them of a spec."""
+        return replace(self, profile=self.source.on(machines.gpu, batch)).shared_by(where, machines, ranks)
+
+    def shared_by(self, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
+        """Return how iterations of one of those ranks run that share the model, where there are such groups."""
+        if where.groups is None:
+            return self
+        groups, cluster = where.all_groups(ranks)
+        share = shard_on_cluster(
+            self.profile,
+            groups,
+            cluster,
+            mini_batches=self.accumulate,
+            value_bytes=self.value_bytes,
+            library=machines.library.profile,
+        )
+        return replace(self, profile=share.profile, idle_ps=share.idle_ps, notes=sharding_notes(share, groups))
+
+    @property
+    def model(self) -> Model:
+        """The profile's parameters as a layer table, in the order of forward."""
+        profile = self.profile
+        groups = tuple(LayerGroup(each.name, each.shape, sparse=each.sparse) for each in reversed(profile.tensors))
+        counted = PublishedCount(profile.parameters, 0.0, "user", f"parameters of the profile {profile.name}")
+        table = LayerTable(f"parameters of the profile {profile.name}", "user", profile.source, groups, counted)
+        return Model(profile.model, table)
+
+
+def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration | None:
+    """Return how iterations run where ``ranks`` hold the same; None where nothing was said of what they compute."""
+    name = spec.profile
+    if name is None and spec.discipline is not None and spec.model in profile_names():
+        name = spec.model
+    given = {
+        "--discipline": spec.discipline is not None,
+        "--batch": spec.batch is not None,
+        "--accumulate": spec.accumulate != 1,
+        "--streams": spec.streams != 1,
+        "--host-loop": spec.host_loop is not None,
+        "--compute-cv": spec.compute_cv != 0,
+        "--compute-times": spec.compute_times is not None,
+        "--iterations": spec.iterations is not None,
+    }
+    if name is None:
+        idle = [option for option, is_given in given.items() if is_given]
+        if idle:
+            raise OptionError(
+                f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
+            )
+        return None
+    source = read_profile(name)
+    training = TrainingIteration(
+        source=source,
+        profile=source.on(machines.gpu, spec.batch),
+        discipline=make_discipline(spec.discipline or DEFAULT_DISCIPLINE),
+        streams=spec.streams,
+        host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
+        accumulate=spec.accumulate,
+        compute_cv=spec.compute_cv,
+        compute_times_ms=() if spec.compute_times is None else read_compute_times(spec.compute_times),
+        iterations=spec.iterations,
+    )
+    return training.shared_by(where, machines, ranks)

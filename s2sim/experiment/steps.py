@@ -1,0 +1,187 @@
+"""Successive steps of a trace: what reducers carry over, and whether what they fail to send settles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import sqrt
+from statistics import fmean, median_low
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.predict import executed_traffic
+from s2sim.experiment.prediction import Prediction
+from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.row_parts import Refused, StepRow
+from s2sim.experiment.run_state import RunState
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored
+from s2sim.gradients.synthetic import AnyTrace
+from s2sim.reducers.measure import error_of, final_results, mean_float64, worst_error, worst_of
+from s2sim.reducers.process_group import make_instances, run_group
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.script import Recording, join_recordings
+from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.simulation.run import Replay
+from s2sim.units import PS_PER_S
+
+Execute = Callable[[Recording], tuple[Replay, int]]
+
+
+_MIN_STEPS = 6
+_SETTLED = 0.05
+_ACCELERATION = 1.2
+"""How much more residuals have to grow than a third of the steps earlier to be called diverging; those that will settle
+grow less and less."""
+
+
+def residual_trend(residuals: Sequence[float]) -> str:
+    """Return in a word where residuals go: whether the last third of the steps is above all before, and rises faster.
+
+    >>> residual_trend([1, 2, 2.7, 2.7, 2.7, 2.8]), residual_trend([1, 2, 3, 4, 5, 6]), residual_trend([1, 2, 4, 8, 16, 32]), residual_trend([1, 2])
+    ('settled', 'still grows', 'diverges', 'too few steps')
+    """
+    third = len(residuals) // 3
+    if third < _MIN_STEPS // 3:
+        return "too few steps"
+    first, middle, last = (fmean(residuals[len(residuals) - third * (n + 1) :][:third]) for n in (2, 1, 0))
+    if last <= max(residuals[:-third]) * (1 + _SETTLED):
+        return "settled"
+    rose = middle > first * (1 + _SETTLED)
+    return "diverges" if rose and last - middle > _ACCELERATION * (middle - first) else "still grows"
+
+
+def run_steps(
+    reducer: Reducer,
+    trace: AnyTrace,
+    ranks: int,
+    steps: int,
+    execute: Execute,
+    *,
+    seed: int,
+    on_step: Callable[[], None] = lambda: None,
+) -> tuple[tuple[StepRow, ...], Recording | None]:
+    """Run a reducer, with error feedback where it needs some, over the first steps of a trace.
+
+    Return also the scripts of the median step or, where not every one is exchanged, of the last whole period; None if
+    there is none.
+
+    ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
+    ranks together, over the gradients of the first step. Errors of what has momentum within are those to the mean with
+    as much momentum.
+    """
+    instances = make_instances(with_feedback(reducer), ranks)
+    # Where ranks do not end alike, what each has been delivered is followed.
+    followed = 1 if reducer.traits.agrees or reducer.traits.estimates == "shards" else ranks
+    wanted: list[NDArray[np.float64]] = []
+    delivered: list[list[NDArray[np.float64]]] = []
+    rows: list[StepRow] = []
+    recordings: list[Recording] = []
+    usual = 0.0
+    momentum = reducer.momentum_within
+    exact: Gradient | None = None
+    for step in range(steps):
+        gradients = [trace.gradient(step, rank) for rank in range(ranks)]
+        mean = mean_float64(gradients)
+        # What plain training would take its step by.
+        exact = mean if exact is None or not momentum else add(exact.map(lambda values: momentum * values), mean)
+        of_ranks, recording = run_group(instances, gradients, seed=seed, step=step)
+        results = final_results(of_ranks, reducer.traits)
+        if not wanted:
+            wanted, *delivered = ([np.zeros(layer.shape) for layer in exact.layers] for _ in range(1 + followed))
+        means = [result.mean for result in results[:followed]]
+        for sums, each in zip((wanted, *delivered), (exact, *means), strict=True):
+            for summed, layer in zip(sums, each.layers, strict=True):
+                _add(summed, layer)
+        usual = usual or sqrt(_square(gradients))
+        replayed, sent = execute(recording)
+        recordings.append(recording)
+        sums_wanted = Gradient(exact.names, tuple(wanted))
+        so_far = worst_of(error_of(Gradient(exact.names, tuple(sums)), sums_wanted, ()) for sums in delivered)
+        rows.append(
+            StepRow(
+                step=step,
+                error=worst_error(results, exact, ()).whole.relative_l2,
+                error_so_far=so_far.whole.relative_l2,
+                residual=_relative_residual(instances, usual),
+                total_s=replayed.total_ps / PS_PER_S,
+                bytes_sent_per_rank=sent,
+            )
+        )
+        on_step()
+    if reducer.period > 1:
+        whole = steps // reducer.period * reducer.period
+        return tuple(rows), join_recordings(recordings[whole - reducer.period : whole]) if whole else None
+    times_s = [row.total_s for row in rows]
+    return tuple(rows), recordings[times_s.index(median_low(times_s))]
+
+
+def _add(total: NDArray[np.float64], layer: Layer) -> None:
+    if isinstance(layer, RowSparse):
+        total[layer.rows] += layer.values
+    else:
+        total += layer
+
+
+def _relative_residual(instances: Sequence[Reducer], usual: float) -> float | None:
+    """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
+    held = [residual for each in instances if (residual := each.held_back()) is not None]
+    if not held:
+        return None
+    return sqrt(_square(held)) / usual if usual else 0.0
+
+
+def _square(gradients: Sequence[Gradient]) -> float:
+    """Return the squared L2 norm of several gradients together."""
+    layers = (layer for gradient in gradients for layer in gradient.layers)
+    return sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in layers)
+
+
+def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWatcher, found: RunState) -> None:
+    """Replace each row by one with its successive steps, and what was recorded by the median one or a whole period.
+
+    A warm reducer is a later step already; an optional one that refuses a step loses its row.
+    """
+    optional = {item.option_string for item in scenario.reducers if item.optional}
+    every = [each for predictions in found.predictions.values() for each in predictions]
+    followed = sum(not each.recorded.reducer.traits.warm for each in every)
+    progress.start(spec.steps * followed, "following reducers over steps")
+    refused: list[Refused] = []
+    for count, predictions in found.predictions.items():
+        for place, each in enumerate(predictions):
+            if each.recorded.reducer.traits.warm:
+                continue
+            try:
+                predictions[place] = _followed(each, spec.steps, scenario, progress)
+            except S2SimError as error:
+                if each.row.option_string not in optional:
+                    raise
+                refused.append(Refused(each.row.option_string, count, str(error)))
+    for one in refused:
+        found.refused.append(one)
+        found.predictions[one.workers] = [
+            each for each in found.predictions[one.workers] if each.row.option_string != one.reducer
+        ]
+
+
+def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, progress: ProgressWatcher) -> Prediction:
+    """Return a prediction with so many steps in its row."""
+    recorded, executed, row = prediction.recorded, prediction.executed, prediction.row
+    reducer = recorded.reducer
+
+    def execute(recording: Recording) -> tuple[Replay, int]:
+        again = replace(executed, recording=recording)
+        return again.replay, int(executed_traffic(again)[0].max())
+
+    steps, recording = run_steps(
+        reducer, scenario.trace, row.workers, count, execute, seed=scenario.seed, on_step=progress.advance
+    )
+    # What waits for the next exchange comes and goes.
+    residuals = [step.residual for step in steps[reducer.period - 1 :: reducer.period] if step.residual is not None]
+    row = replace(row, steps=steps, residual_trend=residual_trend(residuals) if residuals else None)
+    if recording is None:
+        return replace(prediction, row=row)
+    return Prediction(replace(recorded, recording=recording), replace(executed, recording=recording), row)

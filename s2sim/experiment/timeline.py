@@ -1,0 +1,246 @@
+"""What ranks and links do over simulated time, for a timeline."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.timing.collective_run import CompletedRound
+from s2sim.errors import S2SimError
+from s2sim.experiment.execute import ExecutedRecording
+from s2sim.simulation.accounting import Iterations, RankActivity
+from s2sim.simulation.bucketing.policy import BucketExchange
+from s2sim.simulation.communicator import Launch
+from s2sim.topology.cluster import Cluster
+from s2sim.units import format_bytes
+
+Stream: TypeAlias = Literal["compute", "codec", "network"]
+
+STREAMS: tuple[Stream, ...] = ("compute", "codec", "network")
+"""From what makes gradients to what carries them."""
+
+_STREAM_PS_PER_US = 1e6
+_CODEC = {"codec": "encode, decode", "host": "host waits for the GPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpan:
+    """Something that lasts on a stream; ``details`` are shown when it is clicked."""
+
+    stream: Stream
+    name: str
+    start_us: float
+    end_us: float
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From a span of compute, whose end makes a bucket ready, to the one of the network that carries it."""
+
+    name: str
+    source: StreamSpan
+    target: StreamSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The streams of one rank.
+
+    Attributes
+    ----------
+    rank : int
+        Which.
+    spans : tuple of StreamSpan
+        What it did.
+    arrows : tuple of Arrow
+        What of that waited for which gradients.
+    """
+
+    rank: int
+    spans: tuple[StreamSpan, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank: int | None = None) -> Streams:
+    """Return what a rank did, the slowest unless another is asked for.
+
+    Parameters
+    ----------
+    exchange : sequence of Leaving
+        The buckets that were exchanged.
+    """
+    chosen = iterations.activity.rank if rank is None else rank
+    spent = iterations.by_rank[chosen]
+    busy = [_activity_span(spent, place) for place in range(len(spent.busy))]
+    calls = _CallIndex(exchange)
+    carried = [
+        (launch, calls.span(launch)) for launch in iterations.launches if not launch.ranks or chosen in launch.ranks
+    ]
+    made = dict(_ready_spans(spent, busy))
+    arrows = [
+        Arrow(f"bucket {bucket}", made[number, bucket], span)
+        for launch, span in carried
+        for number, bucket in calls.buckets(launch)
+        if (number, bucket) in made and made[number, bucket].end_us <= span.start_us < span.end_us
+    ]
+    return Streams(chosen, (*busy, *(span for _, span in carried)), tuple(arrows))
+
+
+def _activity_span(spent: RankActivity, place: int) -> StreamSpan:
+    each = spent.busy[place]
+    iteration = bisect_right(spent.begun_ps, each.start_ps) - 1
+    on_codec = each.what in _CODEC
+    return StreamSpan(
+        "codec" if on_codec else "compute",
+        _CODEC[each.what] if on_codec else each.what,
+        each.start_ps / _STREAM_PS_PER_US,
+        each.end_ps / _STREAM_PS_PER_US,
+        {"iteration": min(iteration, len(spent.begun_ps) - 2)},
+    )
+
+
+def _ready_spans(spent: RankActivity, busy: Sequence[StreamSpan]) -> Iterator[tuple[tuple[int, int], StreamSpan]]:
+    """Yield each exchange's number and bucket with the span of backward at whose end all of it was there."""
+    ended = {each.end_ps: span for each, span in zip(spent.busy, busy, strict=True) if each.what == "backward"}
+    for number, bucket, ready_ps in spent.ready:
+        if ready_ps in ended:
+            yield (number, bucket), ended[ready_ps]
+
+
+class _CallIndex:
+    """Which bucket a call of iterations belongs to; calls of one exchange follow those of the one before."""
+
+    def __init__(self, exchange: Sequence[BucketExchange]) -> None:
+        self._exchange = exchange
+        self._ends = list(accumulate(len(leaving.recording.calls) for leaving in exchange))
+
+    def _place(self, call: int) -> tuple[int, int, int]:
+        """Return the exchange's number, the bucket, and which call of its recording it is."""
+        number, within = divmod(call, self._ends[-1])
+        bucket = bisect_right(self._ends, within)
+        return number, bucket, within - (self._ends[bucket - 1] if bucket else 0)
+
+    def buckets(self, launch: Launch) -> list[tuple[int, int]]:
+        """Return the exchanges' numbers and buckets of what a launch carries."""
+        return list(dict.fromkeys(self._place(call)[:2] for call, _ in launch.parts))
+
+    def span(self, launch: Launch) -> StreamSpan:
+        """Return a launch on the network."""
+        demands = [demand for _, step in launch.parts for demand in step.demands]
+        size = sum(demand.handed_in_bytes for demand in demands)
+        names = []
+        for call, step in launch.parts:
+            _, bucket, own = self._place(call)
+            label = self._exchange[bucket].recording.calls[own].label
+            names.append(f"bucket {bucket}: {label or step.what or demands[0].kind}")
+        details = {
+            "carries": ", ".join(dict.fromkeys(names)),
+            "algorithm": launch.timed.schedule.algorithm,
+            "bytes a rank": size,
+        }
+        start_us, end_us = launch.start_ps / _STREAM_PS_PER_US, launch.end_ps / _STREAM_PS_PER_US
+        return StreamSpan("network", f"{demands[0].kind}, {format_bytes(size)}", start_us, end_us, details)
+
+
+_PS_PER_US = 1e6
+# Some 200 bytes of JSON each; viewers become slow beyond.
+_MAX_MESSAGES = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSpan:
+    """Something that lasts, on the track of a rank; ``details`` are shown when it is clicked."""
+
+    rank: int
+    name: str
+    category: str
+    start_us: float
+    end_us: float
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRate:
+    """What one direction of a link carries from a moment on."""
+
+    link: str
+    at_us: float
+    rate_Bps: float
+
+
+class Timeline:
+    """Collects what happens in a simulation that runs on the network message by message.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Whose ranks and links there are.
+
+    Attributes
+    ----------
+    spans : list of Span
+        What ranks did.
+    rates : list of LinkRate
+        What links carried.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.spans: list[TimelineSpan] = []
+        self.rates: list[LinkRate] = []
+        self._last_Bps = np.zeros(len(cluster.fabric))
+
+    def add_round(self, ran: CompletedRound, what: str) -> None:
+        """Add a span a message, on the track of the rank that sends it; ``what`` names the collective."""
+        pattern = ran.round.pattern
+        columns = ran.round.bytes.tolist(), ran.sent_ps.tolist(), ran.end_ps.tolist()
+        for message, (size, sent_ps, end_ps) in enumerate(zip(*columns, strict=True)):
+            src = pattern.src.tolist() if pattern.through_switch else [int(pattern.src[message])]
+            to = "all through the switch" if pattern.through_switch else f"rank {pattern.dst[message]}"
+            details = {"collective": what, "step": ran.step, "round": ran.time, "bytes": size}
+            for rank in src:
+                self.add_work(rank, f"to {to}, {format_bytes(size)}", "message", sent_ps, end_ps, **details)
+
+    def add_work(self, rank: int, name: str, category: str, start_ps: int, end_ps: int, **details: Any) -> None:
+        """Add a span on the track of a rank."""
+        self.spans.append(TimelineSpan(rank, name, category, start_ps / _PS_PER_US, end_ps / _PS_PER_US, details))
+
+    def add_loads(self, now_ps: int, loads_Bps: NDArray[np.float64]) -> None:
+        """Note which links carry something else from now on."""
+        # What rounding leaves between two solutions is no change.
+        changed = np.flatnonzero(np.abs(loads_Bps - self._last_Bps) > 1e-9 * self._cluster.fabric.rate_Bps)
+        for link in changed.tolist():
+            name = self._cluster.fabric.link_names[link]
+            self.rates.append(LinkRate(name, now_ps / _PS_PER_US, float(loads_Bps[link])))
+        self._last_Bps = loads_Bps
+
+
+def check_messages(schedules: Iterable[Schedule], what: str) -> None:
+    """Refuse schedules with more messages than a viewer shows; ``what`` names them."""
+    messages = sum(step.times * step.round.pattern.messages for schedule in schedules for step in schedule.steps)
+    if messages > _MAX_MESSAGES:
+        raise S2SimError(
+            f"a timeline of {what} would hold {messages:,} messages, more than {_MAX_MESSAGES:,}: ask for fewer workers"
+        )
+
+
+def record_timeline(executed: ExecutedRecording, rank: int | None = None) -> Timeline | Streams:
+    """Return what ranks and links do when a recording is replayed; of whole iterations the streams of one rank.
+
+    Unless another ``rank`` is asked for, that is the slowest.
+    """
+    if executed.iterations is not None:
+        return streams_of(executed.iterations, executed.bucket_exchanges, rank)
+    schedules = [launch.timed.schedule for launch in executed.replay.launches]
+    check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
+    timeline = Timeline(executed.timer.cluster)
+    executed.replay_watched(timeline)
+    return timeline

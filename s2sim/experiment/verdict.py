@@ -1,0 +1,379 @@
+"""The answer in three lines: what to do; how much that gains, on what; what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
+from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose, judge
+from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
+from s2sim.experiment.row_parts import CountPays, Flip, Verdict
+from s2sim.experiment.rows import Row
+from s2sim.experiment.run_state import RunState
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.scenario.training import TrainingIteration
+from s2sim.experiment.spec import RunSpec
+from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.units import format_number_of, format_rate, format_ratio, format_seconds
+
+# A share that is told in whole percents is all from here on.
+_ALL = 0.995
+
+
+def describe_overlap(dense: Row, compute: str | None) -> str | None:
+    """Return what runs beside what, and on what compute it rests; None where only communication is compared.
+
+    Parameters
+    ----------
+    dense : Row
+        Of the reducer that others are compared with.
+    compute : str or None
+        Whose compute it is, where that was simulated.
+    """
+    if dense.iteration is not None:
+        iteration = dense.iteration
+        streams = ", codec beside compute" if iteration.streams > 1 else ""
+        whose = "" if compute is None else f", {compute}"
+        return f"{iteration.discipline} in {format_number_of(iteration.buckets, 'bucket')}{streams}{whose}"
+    if dense.iteration_s is None:
+        return None
+    return f"{format_seconds(dense.iteration_s - dense.time_s.total)} of compute without overlap"
+
+
+def describe_hidden(dense: Row, behind: str) -> str | None:
+    """Return how much of dense's communication hides behind what; None where nothing does."""
+    if dense.iteration is None or not dense.iteration.hidden_communication:
+        return None
+    share = dense.iteration.hidden_share
+    percent = 100 if share >= _ALL else min(99, max(1, round(100 * share)))
+    return f"dense hides {percent}% of its communication behind {behind}"
+
+
+def exposed_share(dense: Row) -> float:
+    """Return the share of an iteration of dense in which communication is exposed; 1 where that is not simulated."""
+    if dense.iteration is None or not dense.iteration.total_s:
+        return 1.0
+    return (dense.iteration.exposed_communication + dense.iteration.waiting) / dense.iteration.total_s
+
+
+def is_unbeatable(dense: Row) -> bool:
+    """Return whether so little of dense's communication is exposed that nothing could gain by sending less."""
+    return exposed_share(dense) < WORTHWHILE - 1
+
+
+# The least share that is told in tenths of a per cent.
+_LISTED_NAMES = 5e-4
+_CONSTANTS = {
+    "kernel_launch": "a kernel launch of {}",
+    "host_sync": "a host synchronisation of {}",
+    "memory_efficiency": "kernels that reach {} of the memory bandwidth",
+    "flops_efficiency": "matrix products that reach {} of the peak",
+    "host_step": "a CPU that takes {} for a value or bit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictContext:
+    """What a verdict is given beside rows.
+
+    Attributes
+    ----------
+    library : str
+        The communication library.
+    max_error : float or None
+        Largest relative L2 error that may win.
+    steps : int
+        Successive steps that ran.
+    scan : Scan
+        Where reducers break even with dense.
+    flips : tuple of Flip
+        Estimated constants that decide.
+    compute_origin : str or None
+        From what the rows are extrapolated.
+    faults : tuple of str
+        What befalls the cluster, by name.
+    pays_over : tuple of CountPays
+        With which numbers of workers and which mini-batches reducers pay.
+    compute, behind : str
+        Whose compute an iteration has, where that is simulated; and what of it communication may hide behind.
+    """
+
+    library: str = IDEAL.option_string
+    max_error: float | None = None
+    steps: int = 1
+    scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))
+    flips: tuple[Flip, ...] = ()
+    compute_origin: str | None = None
+    faults: tuple[str, ...] = ()
+    pays_over: tuple[CountPays, ...] = ()
+    compute: str | None = None
+    behind: str = "backward"
+
+
+def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
+    """Return the verdict on the rows of one number of workers, ``dense`` among them."""
+    candidates = candidates_of(rows, known.max_error)
+    choice = choose(candidates, known.max_error)
+    dense = next(row for row in rows if row.baseline)
+    if choice.decision == "undecided" and choice.doubtful is None and is_unbeatable(dense):
+        choice = replace(choice, decision="do not compress")
+    baseline = next(each for each in candidates if each.baseline)
+    best = choice.best.name if choice.decision == "use" else baseline.name
+    sure = interval_robustness(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
+    if dense.workers == 1:
+        lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)
+    elif len(rows) == 1:
+        lines = ("Nothing was compared with dense: name reducers with --reducer.",)
+    else:
+        lines = (
+            _action_line(choice, baseline, dense, known),
+            _gain_line(choice, baseline, dense, known, interval_texts(rows)),
+            _sensitivity_line(choice, known, "" if sure is None else sure.sentence(best)),
+        )
+    lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
+    return Verdict(
+        workers=dense.workers,
+        decision=choice.decision,
+        lines=lines,
+        text=" ".join(lines),
+        best=best,
+        assumes=choice.best.assumes if choice.decision == "use" else None,
+        without_assumption=None if choice.without is None else choice.without.best.name,
+        best_exact=choice.exact.name,
+        best_lossy=None if lossy is None else lossy.name,
+        flips=known.flips,
+        pays={reducer: text for reducer in known.scan.pays_at_ends if (text := pays_text(reducer, known.scan))},
+        break_even=known.scan.crossings,
+        bottleneck=dense.bottleneck,
+        band_share=None if sure is None else sure.share_of(best),
+        pays_over=known.pays_over,
+    )
+
+
+def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext) -> str:
+    """Return what to do."""
+    max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
+    if choice.decision == "undecided":
+        if choice.doubtful is not None:
+            return f"Undecided: {_too_small_gain_text(choice.doubtful, baseline)}."
+        close = choice.runner_up
+        assert close is not None
+        gain = baseline.time_s / close.time_s - 1
+        also = "" if hidden is None else f"; {hidden}"
+        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}."
+    if choice.decision == "do not compress":
+        if hidden is not None and is_unbeatable(dense):
+            return f"Do not compress: {hidden}{_exposed_text(exposed_share(dense))}."
+        if hidden is not None:
+            return f"Do not compress: {hidden}, and nothing with an acceptable error is faster."
+        return "Do not compress: nothing with an acceptable error is faster than dense."
+    text = f"Use {_with_reason(choice.best, max_error)}"
+    if choice.without is not None:
+        text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
+    if choice.lossy not in (None, choice.best):
+        text += f"; or {_with_reason(choice.lossy, max_error)}"
+    if choice.doubtful is not None:
+        text += f"; {_too_small_gain_text(choice.doubtful, baseline)}"
+    elif choice.exact.baseline:
+        text += "; nothing exact is clearly faster than dense"
+    return f"{text}."
+
+
+def _exposed_text(share: float) -> str:
+    """Return what there is to gain, where it is not nothing."""
+    return f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_NAMES else ""
+
+
+def _too_small_gain_text(doubtful: Candidate, baseline: Candidate) -> str:
+    gain = baseline.time_s / doubtful.time_s
+    return f"{doubtful.name} gains {gain:.2f}x, less than the gradients it stands on may be off"
+
+
+def _fallback_text(without: Choice, told: Candidate | None, max_error: float | None) -> str:
+    """Return what to do where an assumption fails; a lossy reducer that is ``told`` anyhow is not told twice."""
+    if without.decision != "use":
+        return without.decision
+    if without.best is not without.exact:
+        return _with_reason(without.best, max_error)
+    if without.lossy in (None, told):
+        return without.exact.name
+    return f"{without.exact.name}, or {_with_reason(without.lossy, max_error)}"
+
+
+def _with_reason(candidate: Candidate, max_error: float | None) -> str:
+    """Return a reducer's name with what it loses, and under which conditions it may be used."""
+    conditions = [] if candidate.assumes is None else [candidate.assumes]
+    if candidate.exact:
+        loses = " (exact)"
+    elif max_error is not None:
+        loses = f" (error {_error_text(candidate)}, allowed {max_error:g})"
+    else:
+        loses = ""
+        conditions.insert(0, f"an error of {_error_text(candidate)} is acceptable")
+    return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
+
+
+def _error_text(candidate: Candidate) -> str:
+    return format_ratio(candidate.loss, 2)
+
+
+def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext, bands: Mapping[str, str]) -> str:
+    """Return how much the choice gains, and on what; the bands of times by name."""
+    unit = "Communication" if dense.iteration_s is None else "Iteration"
+    where = _scope_text(dense, known)
+
+    def time(each: Candidate) -> str:
+        return f"{_brief(each.time_s)}{bands.get(each.name, '')}"
+
+    def gain(each: Candidate) -> str:
+        return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
+
+    if choice.decision != "use":
+        close = choice.doubtful or choice.runner_up
+        if close is None:
+            return f"{unit} {time(baseline)}; {where}."
+        return f"{unit} {time(baseline)} -> {time(close)} with {close.name}, {gain(close)}; {where}."
+    best, without = choice.best, choice.without
+    others = []
+    if without is not None and not without.best.baseline:
+        others.append(f"else {gain(without.best)}")
+    lossy = [choice.lossy, None if without is None else without.lossy]
+    told = (best, None if without is None else without.best)
+    others += [f"{each.name} {gain(each)}" for each in dict.fromkeys(lossy) if each is not None and each not in told]
+    also = f" ({', '.join(others)})" if others else ""
+    return f"{unit} {time(baseline)} -> {time(best)}: {gain(best)}{also}; {where}."
+
+
+def _brief(seconds: float) -> str:
+    """Return a time in three digits.
+
+    >>> _brief(0.0018677)
+    '1.87 ms'
+    """
+    return format_seconds(float(f"{seconds:.3g}"))
+
+
+def _scope_text(dense: Row, known: VerdictContext) -> str:
+    """Return what the times are of, beside the unit."""
+    ideal = known.library == IDEAL.option_string
+    parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
+    overlap = describe_overlap(dense, known.compute)
+    if overlap is not None:
+        parts.append(overlap)
+    if known.faults:
+        parts.append(f"with {' and '.join(known.faults)}")
+    if dense.steps:
+        parts.append(f"median of {known.steps} steps with feedback")
+    if known.compute_origin is not None:
+        parts.append(known.compute_origin)
+    return ", ".join(parts)
+
+
+def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> str:
+    """Return what would change the choice, and how sure it is in the band; a reducer's name keeps its spelling."""
+    parts = [
+        f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would {_alternative_text(flip.best)}"
+        for flip in known.flips
+    ]
+    about = choice.best if choice.decision == "use" else choice.runner_up
+    if choice.decision == "undecided":
+        parts.append("only a measurement decides")
+    else:
+        told = [about, None if choice.without is None else choice.without.best]
+        parts += [text for each in told if each is not None and (text := _pays_line(each.name, known)) is not None]
+    if choice.faster is not None:
+        more = choice.best.time_s / choice.faster.time_s
+        error = f"an error of {_error_text(choice.faster)}"
+        parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
+    if not parts:
+        parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
+    text = "; ".join([*parts, *([in_band] if in_band else [])])
+    starts_with_name = about is not None and text.startswith(about.name)
+    return f"{text if starts_with_name else f'{text[0].upper()}{text[1:]}'}."
+
+
+def _pays_line(reducer: str, known: VerdictContext) -> str | None:
+    """Return at which rates, mini-batches and numbers of workers a reducer pays; None where nobody has looked."""
+    at_rates = pays_text(reducer, known.scan)
+    over = " and ".join(each.text for each in known.pays_over if each.reducer == reducer)
+    parts = [*([at_rates] if at_rates else []), *([f"gains 1% or more {over}"] if over else [])]
+    return f"{reducer} {', '.join(parts)}" if parts else None
+
+
+def _alternative_text(best: str) -> str:
+    """Return what another choice would do to this one."""
+    return {"dense": "rule out compressing", "undecided": "leave it undecided"}.get(best, f"make it {best}")
+
+
+def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
+    """Return at which rates a reducer is faster than dense, in words; None where nobody has looked."""
+    if scan.field is None or reducer not in scan.pays_at_ends:
+        return None
+    crossings = sorted(crossing.at_Bps for crossing in scan.crossings if crossing.reducer == reducer)
+    pays_first = scan.pays_at_ends[reducer][0]
+    if not crossings:
+        often = "pays at any" if pays_first else "pays at no"
+        return f"{often} {scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}"
+    edges: list[float | None] = [*([None] if pays_first else []), *crossings]
+    if len(edges) % 2:
+        edges.append(None)
+    spans = [_span(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
+    together = spans[0] if len(spans) == 1 else f"{', '.join(spans[:-1])} and {spans[-1]}"
+    return f"pays {together} of {scan.field}"
+
+
+def _span(low: float | None, high: float | None) -> str:
+    """Return a range of rates whose ends may be open."""
+    if low is None:
+        assert high is not None
+        return f"below {format_rate(high)}"
+    return f"above {format_rate(low)}" if high is None else f"from {format_rate(low)} to {format_rate(high)}"
+
+
+def give_verdicts(
+    spec: RunSpec, scenario: ReducerScenario, found: RunState
+) -> tuple[tuple[Row, ...], tuple[Verdict, ...]]:
+    """Return all rows, judged, and a verdict for each number of workers, in the order in which they ran."""
+    rows: list[Row] = []
+    verdicts = []
+    for workers, predictions in found.predictions.items():
+        judged = judge([each.row for each in predictions], spec.max_error)
+        rows += judged
+        verdicts.append(give_verdict(judged, _verdict_context(spec, scenario, found, workers, judged)))
+    return tuple(rows), tuple(verdicts)
+
+
+def _verdict_context(
+    spec: RunSpec, scenario: ReducerScenario, found: RunState, workers: int, rows: Sequence[Row]
+) -> VerdictContext:
+    """Return what the verdict on the rows of one number of workers is given beside them."""
+    candidates = candidates_of(rows, spec.max_error)
+    executed = [each.executed for each in found.predictions[workers]]
+    stands_on, beyond = None, found.extrapolated
+    if beyond is not None and any(row.extrapolated is not None for row in rows):
+        stands_on = "extrapolated from toy gradients" if beyond.toy else "extrapolated"
+    training = scenario.training
+    simulated = {} if training is None else {"compute": _compute_text(training), "behind": _overlapped_with(training)}
+    return VerdictContext(
+        library=scenario.library.option_string,
+        max_error=spec.max_error,
+        steps=spec.steps,
+        scan=found.scan if workers == found.largest else BreakEvenScan(None),
+        flips=find_sensitive_constants(candidates, executed, choose(candidates, spec.max_error), spec.max_error),
+        compute_origin=stands_on,
+        faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
+        pays_over=(*found.over_batches, *over_workers(found.rows)) if workers == found.largest else (),
+        **simulated,
+    )
+
+
+def _compute_text(training: TrainingIteration) -> str:
+    """Return whose compute iterations have."""
+    times = f" x {training.accumulate}" if training.accumulate > 1 else ""
+    return f"{training.profile.gpu} batch {training.profile.batch}{times}"
+
+
+def _overlapped_with(training: TrainingIteration) -> str:
+    """Return what communication may hide behind: the next forward too, where that waits for its own layers alone."""
+    return "backward" if training.discipline.waits_for_all else "compute"

@@ -1,0 +1,164 @@
+"""Files of the user: where they are, one reader that always ends, one message for those that cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import stat
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import S2SimError, strip_error_kind, suggest_nearest
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+MAX_BYTES = 2**24
+# Its reader takes a second for two or three such files.
+_MAX_TOML_BYTES = 2**20
+
+
+def is_toml_path(text: str) -> bool:
+    """Return whether a text says where a TOML file is, rather than the name of one that comes with s2sim."""
+    return "/" in text or text.endswith(".toml")
+
+
+def user_path(text: str, error: type[S2SimError]) -> Path:
+    """Return the path that a person wrote, ``~`` being a home directory; ``error`` is raised where there is none."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as found:
+        raise error(f"there is no file {text}: {found}") from found
+
+
+def check_regular(path: Path, most_bytes: int = MAX_BYTES) -> None:
+    """Refuse with `OSError` what is no regular file of at most ``most_bytes``.
+
+    A device or a pipe might never end, and a large file would fill the memory.
+    """
+    try:
+        found = path.stat()
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name holds a NUL character") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file: save what a pipe or a device holds as one first")
+    _check_bytes(found.st_size, most_bytes)
+
+
+def _check_bytes(size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise OSError(errno.EFBIG, f"it holds more than {most_bytes} bytes, which is too many for what it should be")
+
+
+def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a regular file, of which there are at most ``most_bytes``; `OSError` for everything else."""
+    check_regular(path, most_bytes)
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    # What the system makes up while it is read, as below /proc, has no size beforehand.
+    _check_bytes(len(data), most_bytes)
+    return data
+
+
+def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError, most_bytes: int = MAX_BYTES) -> str:
+    """Return the text of a UTF-8 file, with or without a byte-order mark.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    noun : str
+        For the message, such as ``"the spec"``; empty for none.
+    error : type
+        Raised where the file is missing, is no regular file, is too large, or is not text.
+    most_bytes : int
+        Size from which on a file is too large.
+    """
+    try:
+        text = read_bytes(path, most_bytes).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as found:
+        reason = getattr(found, "strerror", None) or "it is not text"
+        raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: {reason}") from None
+    if "\0" in text:
+        raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: it is not text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
+    """Return the tables of a TOML file; ``error`` is raised where there are none."""
+    try:
+        return tomllib.loads(read_bytes(path, _MAX_TOML_BYTES).decode())
+    except FileNotFoundError as found:
+        raise error(f"there is no file {path}") from found
+    except IsADirectoryError as found:
+        raise error(f"{path} is a directory: give a TOML file in it") from found
+    except OSError as found:
+        raise error(f"{path} cannot be read: {found.strerror or found}") from found
+    except UnicodeDecodeError as found:
+        raise error(f"{path} cannot be read: it is not UTF-8 text") from found
+    except tomllib.TOMLDecodeError as found:
+        raise error(f"{path} is not valid TOML: {found}") from found
+    except (ValueError, RecursionError) as found:
+        # A number of thousands of digits, or brackets in brackets.
+        raise error(f"{path} is not a description: it holds a number or a list beyond reason") from found
+
+
+MAX_SHOWN_CHARACTERS = 40
+"""Letters of a cell that a message quotes."""
+
+
+def describe_problem(error: ValidationError, where: str, cells: dict[str, str]) -> str:
+    """Return in one line what is wrong with a row of a table."""
+    first = error.errors()[0]
+    column = str(first["loc"][0]) if first["loc"] else ""
+    found = strip_error_kind(first["msg"])
+    return f"{where}, column {column}: {cells.get(column, '')[:MAX_SHOWN_CHARACTERS]!r}: {found[0].lower()}{found[1:]}"
+
+
+def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
+    """Return the rows of a CSV file that has all columns that are ``needed``.
+
+    Each stands with the number of its line as editors count them, and its cells by column.
+    """
+    limits: dict[str, Any] = {} if most_bytes is None else {"most_bytes": most_bytes}
+    reader = csv.reader(io.StringIO(read_text(path, **limits)), strict=True)
+    found: list[tuple[int, list[str]]] = []
+    try:
+        found += ((reader.line_num, [cell.strip() for cell in row]) for row in reader if row)
+    except csv.Error as error:
+        raise S2SimError(f"{path.name}, row {reader.line_num}: {error}") from None
+    if not found:
+        raise S2SimError(f"{path.name} is empty: write a first row with the names of its columns")
+    header = found[0][1]
+    for column in needed:
+        if column not in header:
+            known = [each[:MAX_SHOWN_CHARACTERS] for each in header]
+            raise S2SimError(f"{path.name} has no column {column!r}{suggest_nearest(column, known)}")
+        if header.count(column) > 1:
+            raise S2SimError(f"{path.name} has the column {column!r} twice: leave one out")
+    rows = []
+    for number, cells in found[1:]:
+        if len(cells) != len(header):
+            raise S2SimError(
+                f"{path.name}, row {number}: it has {len(cells)} cells and the header {len(header)} columns"
+            )
+        rows.append((number, dict(zip(header, cells, strict=True))))
+    return rows
+
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_directory(kind: str) -> Path:
+    """Return the directory of shipped ``kind``, the name of a folder such as ``topologies`` or ``measured``.
+
+    A wheel carries it inside the package; in a checkout it lies beside the package.
+    """
+    installed = _PACKAGE / "_data" / kind
+    return installed if installed.is_dir() else _PACKAGE.parent / kind

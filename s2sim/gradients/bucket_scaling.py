@@ -1,0 +1,144 @@
+"""A bucket of a model's layers, scaled from what was recorded: small copies that many buckets can have at once.
+
+Sizes of most reducers follow from how many elements a dense layer has, so that these run as vectors, of as many
+elements as keep densities and blocks whole. Those that take layers as matrices see sides: a size is then
+a + b (rows) + c (columns) + d (elements).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from math import lcm, prod, sqrt
+
+from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.models import ModelLayer
+from s2sim.gradients.scaling import (
+    Growth,
+    Scaling,
+    double_length,
+    double_rows,
+    double_width,
+    growth_factor,
+    layer_weights,
+    shrink_to_layers,
+    table_growths,
+)
+
+# Bits of a byte, blocks of 256, a thousand: whole numbers where vectors have multiples of these.
+_WHOLE = (32_000, 8_000, 1_000)
+_MIN_SIDE = 32
+MIN_ELEMENTS = _WHOLE[-1]
+"""A dense layer of no more elements runs as large as it is, where there is room for all."""
+
+
+def scale_to_bucket(
+    layers: Sequence[ModelLayer],
+    like: Gradient,
+    tables: Mapping[str, int],
+    elements: int,
+    *,
+    sorts: Mapping[str, int],
+    matrices: Collection[str] = (),
+    least_side: int = 0,
+    unit: int = 1,
+    least: int = MIN_ELEMENTS,
+) -> Scaling:
+    """Return the scaling to some layers of a model, with the statistics of ``like``.
+
+    Parameters
+    ----------
+    tables : mapping of str to int
+        What `s2sim.gradients.scaling.match_tables` says of the whole model.
+    elements : int
+        About how many elements of dense layers run; small layers run as large as they are.
+    sorts : mapping of str to int
+        Which layers are treated alike; sizes of the others grow by themselves.
+    matrices : collection of str
+        Layers that are taken as matrices.
+    least_side : int
+        A side of a matrix that is no shorter stays so.
+    unit : int
+        Other dense layers that are smaller than in the model have multiples of so many elements.
+    least : int
+        A dense layer of no more elements runs as large as it is.
+    """
+    copies = _copies(layers, elements, matrices, least_side, unit, least)
+    make = partial(shrink_to_layers, layers=layers, tables=tables, copies=copies)
+    runs = make(like)
+    growths: list[Growth] = []
+    for sort in dict.fromkeys(sorts[layer.name] for layer in layers):
+        own = [index for index, layer in enumerate(layers) if sorts[layer.name] == sort]
+        for part in _group_by_table(layers, tables, [index for index in own if layers[index].name in matrices]):
+            growths += _matrix_growths(layers, runs, part)
+        others = [index for index in own if layers[index].name not in matrices]
+        growths += table_growths(layers, runs, tables, [index for index in others if layers[index].sparse])
+        growths.append(_vector_growth(layers, runs, [index for index in others if not layers[index].sparse]))
+    whole = sum(layer.size for layer in layers)
+    return Scaling(whole, make, tuple(each for each in growths if each.times), layer_weights(layers, runs), ())
+
+
+def _group_by_table(layers: Sequence[ModelLayer], tables: Mapping[str, int], part: Sequence[int]) -> list[list[int]]:
+    """Return layers, by index, that take after the same table of the trace; dense ones together."""
+    found: dict[int | None, list[int]] = {}
+    for index in part:
+        found.setdefault(tables.get(layers[index].name), []).append(index)
+    return list(found.values())
+
+
+def _vector_growth(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int]) -> Growth:
+    shrunk = [index for index in part if runs.layers[index].size < layers[index].size]
+    return Growth(
+        "elements of dense layers", partial(double_length, layers=shrunk), growth_factor(layers, runs, shrunk) - 1
+    )
+
+
+def _matrix_growths(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int]) -> list[Growth]:
+    """Return how matrices grow by both sides.
+
+    Doubling the rows adds b (rows) + d (elements), doubling the columns c (columns) + d (elements), and doubling both
+    b (rows) + c (columns) + 3 d (elements): so often each that b, c and d grow as their own sums over matrices do.
+    """
+    smaller = [index for index in part if runs.layers[index].size < layers[index].size]
+    rows, columns = (growth_factor(layers, runs, smaller, what=side) - 1 for side in ("rows", "columns"))
+    elements = growth_factor(layers, runs, smaller) - 1
+
+    def both(gradient: Gradient) -> Gradient:
+        return double_width(double_rows(gradient, smaller), smaller)
+
+    return [
+        Growth("rows of matrices", partial(double_rows, layers=smaller), 2 * rows + columns - elements),
+        Growth("columns of matrices", partial(double_width, layers=smaller), rows + 2 * columns - elements),
+        Growth("rows and columns of matrices", both, elements - rows - columns),
+    ]
+
+
+def _copies(
+    layers: Sequence[ModelLayer],
+    elements: int,
+    matrices: Collection[str],
+    least_side: int,
+    unit: int,
+    least: int,
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes in which dense layers run: all of a small one, of others an equal share of what is left."""
+    dense = sorted((layer for layer in layers if not layer.sparse), key=lambda layer: layer.size)
+    found: dict[str, tuple[int, ...]] = {}
+    left = elements
+    units = [each for each in (lcm(unit, whole) for whole in (*_WHOLE, 1)) if each <= elements] or [unit]
+    for place, layer in enumerate(dense):
+        share = max(left // (len(dense) - place), units[-1], least)
+        if layer.name in matrices:
+            found[layer.name] = _small_matrix(layer, share, max(least_side, _MIN_SIDE))
+        else:
+            whole = next(each for each in units if each <= share)
+            found[layer.name] = (share // whole * whole if layer.size > share else layer.size,)
+        left -= prod(found[layer.name])
+    return found
+
+
+def _small_matrix(layer: ModelLayer, elements: int, least_side: int) -> tuple[int, int]:
+    """Return the sides of a matrix of about so many elements and the shape of a layer."""
+    rows, columns = layer.shape[0], layer.size // layer.shape[0]
+    times = max(1.0, sqrt(layer.size / elements))
+    return min(rows, max(least_side, round(rows / times))), min(columns, max(least_side, round(columns / times)))

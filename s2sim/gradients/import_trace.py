@@ -1,0 +1,346 @@
+"""Reads the layers of one file of a user's gradients, whatever wrote it."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from pickle import UnpicklingError
+from tokenize import TokenError
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.codecs.floats import BFLOAT16, widen
+from s2sim.errors import S2SimWarning, TraceError
+from s2sim.gradients.gradient import SPARSE_BELOW, Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.read_trace import Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank, to_float32
+from s2sim.gradients.write_trace import check_target, write_trace
+from s2sim.units import format_number_of
+
+Layers = dict[str, Layer]
+
+
+# Before, a file could run code even where only tensors were asked for (CVE-2025-32434).
+_OLDEST = (2, 6)
+_MAX_ROWS = 2**31
+_SAVE = "save a dictionary of layer name to gradient, or one tensor"
+
+
+def read_tensors(path: Path, single: str) -> dict[str, Layer]:
+    """Return the tensors of a file as arrays of their own type; one alone gets the name ``single``.
+
+    A tensor that is sparse in its rows becomes rows + values. Needs the extra ``torch``; `TraceError` if it is missing,
+    or the file holds anything but tensors that it holds in full.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise TraceError(
+            f"{path} is read by PyTorch: pip install 's2sim[torch]', or save .npz or .safetensors"
+        ) from None
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _OLDEST:
+        raise TraceError(f"{path} could run code in PyTorch {torch.__version__}: pip install --upgrade torch")
+    size = path.stat().st_size
+    # What torch.save wrote before 1.6, and plain pickles, allocate what they claim before it is read.
+    if not zipfile.is_zipfile(path):
+        raise TraceError(f"{path} is empty, truncated, damaged or not written by torch.save: save it again")
+    refuse_archive_bomb(path)
+    try:
+        loaded = _load(path)
+    except UnpicklingError:
+        # Its own message tells how to run the code all the same.
+        raise TraceError(
+            f"{path} holds something else than tensors, which could run code, and is not loaded: {_SAVE}"
+        ) from None
+    tensors = {single: loaded} if isinstance(loaded, torch.Tensor) else loaded
+    if not isinstance(tensors, dict):
+        raise TraceError(f"{path} holds a {type(loaded).__name__}: {_SAVE}")
+    for name, tensor in tensors.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise TraceError(f"{path}: {name!r} is of type {type(tensor).__name__}: {_SAVE}")
+    return {name: _to_layer(tensor, f"{path}: layer {name!r}", size) for name, tensor in tensors.items()}
+
+
+def _load(path: Path) -> Any:
+    """Return what the file holds, if that is tensors and plain containers, with the indices of sparse ones checked."""
+    import torch
+
+    with warnings.catch_warnings():
+        # Some kinds of tensors warn that PyTorch may change them; what is none of ours is refused later.
+        warnings.simplefilter("ignore")
+        checked: Any = torch.sparse.check_sparse_tensor_invariants  # has no types of its own
+        with checked():
+            return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
+    """Return a tensor as NumPy has it; ``label`` names it in errors."""
+    import torch
+
+    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise TraceError(f"{label} has the type {tensor.dtype}; gradients are float16, bfloat16, 32 or 64")
+    if tensor.is_nested or tensor.device.type != "cpu" or tensor.layout not in (torch.strided, torch.sparse_coo):
+        raise TraceError(f"{label} is no plain tensor and no sparse_coo one: save it with .to_dense().cpu()")
+    tensor = tensor.detach()
+    if tensor.layout == torch.sparse_coo:
+        if tensor.sparse_dim() != 1 or tensor.shape[0] >= _MAX_ROWS:
+            raise TraceError(f"{label} is sparse in more than its rows, or has too many: save it with .to_dense()")
+        tensor = tensor.coalesce()
+        values = _to_array(tensor.values(), label, file_bytes)
+        return RowSparse(tensor.indices()[0].numpy(), values, tuple(tensor.shape))
+    return _to_array(tensor, label, file_bytes)
+
+
+def _to_array(tensor: Any, label: str, file_bytes: int) -> NDArray[Any]:
+    import torch
+
+    # An expanded tensor of a few bytes may claim more elements than there is memory.
+    if tensor.numel() * tensor.element_size() > file_bytes:
+        raise TraceError(f"{label} claims more elements than the file holds: save it with .contiguous()")
+    if tensor.dtype == torch.bfloat16:
+        bits: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy()
+        return bits.view(BFLOAT16)
+    array: NDArray[Any] = tensor.numpy()
+    return array
+
+
+_SINGLE_LAYER = "gradient"
+# How what NumPy writes begins. It takes all else for a pickle, and tells how to run the code in it.
+_ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
+# What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes at random.
+_DAMAGED = (
+    ValueError,
+    EOFError,
+    BadZipFile,
+    zlib.error,
+    TokenError,
+    SyntaxError,
+    RuntimeError,
+    MemoryError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    UnpicklingError,
+)
+
+
+def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
+    if array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
+        raise TraceError(f"{path}: layer {name!r} has the type {array.dtype}; gradients are float16, 32 or 64")
+    # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
+    with np.errstate(over="ignore", under="ignore"):
+        values = array.astype(np.float32, copy=False)
+    _warn_of_underflow(array, values, name, path)
+    return values
+
+
+def _warn_of_underflow(array: NDArray[Any], values: Floats32, name: str, path: Path) -> None:
+    if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
+        warnings.warn(
+            f"{path}: {format_number_of(lost, 'value')} of layer {name!r} too small for float32 became zero: "
+            "scale the gradients up before saving",
+            S2SimWarning,
+            stacklevel=2,
+        )
+
+
+def _read_numpy(path: Path) -> Layers:
+    # Opened here because NumPy leaves a damaged archive open. Pickled objects could run code: NumPy refuses them
+    # with a ValueError.
+    with path.open("rb") as file:
+        start = file.read(len(_ARRAY))
+        if not start.startswith((_ARRAY, _ARCHIVE)):
+            raise TraceError(f"{path} is empty, damaged or not written by NumPy: save it again")
+        if start.startswith(_ARCHIVE):
+            refuse_archive_bomb(path)
+        file.seek(0)
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {_SINGLE_LAYER: _from_numpy(loaded, _SINGLE_LAYER, path)}
+        with loaded:
+            return {name: _from_numpy(loaded[name], name, path) for name in loaded.files}
+
+
+def _read_safetensors(path: Path) -> Layers:
+    arrays: Layers = {}
+    for name, tensor in parse_safetensors(path.read_bytes(), str(path)).items():
+        if tensor.dtype == "BF16":
+            arrays[name] = tensor.array.view(BFLOAT16)
+            continue
+        with np.errstate(over="ignore", under="ignore"):
+            values = to_float32(tensor)
+        if values is None:
+            raise TraceError(f"{path}: layer {name!r} has the type {tensor.dtype}; gradients are floating-point")
+        if tensor.dtype == "F64":
+            _warn_of_underflow(tensor.array, values, name, path)
+        arrays[name] = values
+    return arrays
+
+
+def _read_torch(path: Path) -> Layers:
+    layers: Layers = {}
+    for name, layer in read_tensors(path, _SINGLE_LAYER).items():
+        found = stored(layer)
+        values = found if found.dtype == BFLOAT16 else _from_numpy(found, name, path)
+        layers[name] = layer.with_values(values) if isinstance(layer, RowSparse) else values
+    return layers
+
+
+_READERS = {
+    ".npy": _read_numpy,
+    ".npz": _read_numpy,
+    ".safetensors": _read_safetensors,
+    ".pt": _read_torch,
+    ".pth": _read_torch,
+}
+
+
+def read_arrays(path: Path) -> Layers:
+    """Return the layers of a ``.npy``, ``.npz``, ``.safetensors``, ``.pt`` or ``.pth`` file, float32 or `BFLOAT16`.
+
+    `TraceError` if the file is missing or damaged, or a layer is no floating-point array, is empty, or is not finite.
+    """
+    if path.suffix not in _READERS:
+        raise TraceError(f"{path} is none of {', '.join(_READERS)}: save one such file a rank, or a step and rank")
+    if path.exists() and not path.is_file():
+        raise TraceError(f"{path} cannot be read: it is not a regular file")
+    try:
+        layers = _READERS[path.suffix](path)
+    except TraceError:
+        raise
+    except OSError as error:
+        raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _DAMAGED as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise TraceError(f"{path} is not a {path.suffix} file of plain arrays ({why}): save it again") from error
+    if not layers:
+        raise TraceError(f"{path} holds no layer")
+    for name, layer in layers.items():
+        if not layer.shape or layer.size == 0:
+            raise TraceError(f"{path}: layer {name!r} has the shape {list(layer.shape)}; a layer needs elements")
+        if not np.isfinite(widen(stored(layer))).all():
+            raise TraceError(f"{path}: layer {name!r} holds NaN, infinity, or a value too large for float32")
+    return layers
+
+
+@dataclass(frozen=True, slots=True)
+class _FileGradients:
+    """The user's files, by step and rank, as a source of gradients."""
+
+    paths: tuple[tuple[Path, ...], ...]
+    names: tuple[str, ...]
+    sparse: frozenset[str]
+    dtype: Literal["fp32", "bf16"]
+
+    @property
+    def steps(self) -> int:
+        return len(self.paths)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.paths[0])
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        layers = read_arrays(self.paths[step][rank])
+        return Gradient(self.names, tuple(self._stored(name, layers[name]) for name in self.names))
+
+    def _stored(self, name: str, layer: Layer) -> Layer:
+        layer = _widen_layer(layer)
+        if name not in self.sparse:
+            return to_dense(layer)
+        return layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+
+
+def _widen_layer(layer: Layer) -> Layer:
+    return layer.with_values(widen(layer.values)) if isinstance(layer, RowSparse) else widen(layer)
+
+
+def _row_share(layer: Layer) -> float:
+    return len(layer.rows) / layer.shape[0] if isinstance(layer, RowSparse) else float(layer.any(axis=1).mean())
+
+
+def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> _FileGradients:
+    """Compare the files with each other and find the layers that are row-sparse in all of them."""
+    first = paths[0][0]
+    shapes: dict[str, tuple[int, ...]] = {}
+    sparse: set[str] = set()
+    dtypes: set[np.dtype[Any]] = set()
+    for path in (path for step in paths for path in step):
+        read = read_arrays(path)
+        dtypes |= {layer.dtype for layer in read.values()}
+        layers = {name: _widen_layer(layer) for name, layer in read.items()}
+        found = {name: layer.shape for name, layer in layers.items()}
+        if not shapes:
+            shapes = found
+            sparse = {name for name, layer in layers.items() if isinstance(layer, RowSparse) or layer.ndim == 2}
+        for name in {*shapes, *found}:
+            if shapes.get(name) != found.get(name):
+                raise TraceError(
+                    f"{path}: layer {name!r} is {found.get(name, 'missing')}, in {first} it is "
+                    f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
+                )
+        sparse = {name for name in sparse if _row_share(layers[name]) < SPARSE_BELOW}
+    return _FileGradients(paths, tuple(shapes), frozenset(sparse), "bf16" if dtypes == {BFLOAT16} else "fp32")
+
+
+def import_trace(
+    files: Sequence[str | Path],
+    out: str | Path,
+    *,
+    model: str = "imported gradients",
+    data: str = "gradients of the user",
+    licence: str = "not stated",
+    overwrite: bool = False,
+) -> Trace:
+    """Write a trace from ``files``: one a rank in rank order, or one a step and rank, whose names tell both.
+
+    Two-dimensional layers of which every rank leaves more than half of the rows at zero are stored as rows +
+    values; values keep all bits of float32. Where all of them are bfloat16, so are the gradients of the trace.
+
+    Parameters
+    ----------
+    files : sequence of path
+        ``.npy`` (one layer, called "gradient"), ``.npz``, ``.safetensors``, or ``.pt`` and ``.pth`` files of float16,
+        float32, float64 or (not NumPy's) bfloat16 arrays, all with the same layers and shapes. See
+        `s2sim.gradients.read_trace` for names that tell step and rank.
+
+    Raises
+    ------
+    TraceError
+        If a file cannot be read, holds anything but finite floating-point arrays, or differs from the first, or if a
+        step lacks a rank.
+    """
+    if not files:
+        raise TraceError("no file to import: name one .npy, .npz, .safetensors or .pt file a rank")
+    check_target(Path(out), overwrite=overwrite)
+    given = tuple(map(Path, files))
+    paths = sort_by_step_and_rank(given)
+    each = "one a rank" if len(paths) == 1 else "one a step and rank"
+    origin = Origin(
+        data=data,
+        licence=licence,
+        source=f"{format_number_of(len(given), 'file')}, {each}: {paths[0][0].name} to {paths[-1][-1].name}",
+        command=f"s2sim trace import {' '.join(path.name for path in given)} --out {Path(out).name}",
+        training="unknown: the gradients were imported",
+    )
+    source = _compare_files(paths)
+    return write_trace(
+        Path(out),
+        source,
+        kind="imported",
+        model=model,
+        origin=origin,
+        dtype=source.dtype,
+        max_storage_error=0.0,
+        overwrite=overwrite,
+    )

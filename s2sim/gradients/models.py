@@ -1,0 +1,236 @@
+"""Layer tables of known models: how large each parameter is, and which of their gradients are row-sparse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from s2sim.errors import S2SimError, describe_problems, unknown_name
+from s2sim.files import data_directory, read_toml
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+Kind: TypeAlias = Literal["published", "estimated", "user"]
+
+_SUFFIX = ".toml"
+# Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """One line of a layer table: one layer, or several of one shape.
+
+    Attributes
+    ----------
+    name : str
+        The parameter's name; ``{}`` stands for the number of the layer where there are several.
+    shape : tuple of int
+        Shape of the parameter, rows first.
+    count, first : int
+        How many there are, and the number of the first.
+    sparse : bool
+        Whether a mini-batch touches only some rows, so that the gradient is rows + values.
+    positions : int
+        How often forward multiplies by each of its values for one sample: output pixels of a convolution, tokens of a
+        linear layer, 0 where it is looked up or works element by element.
+    multiply_adds : int
+        What forward multiplies and adds beside that for one sample, as the scores of attention.
+    values : int
+        Activations that its layer's kernels without products, such as normalisation, read or write in forward for one
+        sample.
+    kind, source : str or None
+        How sure the shape is and what it rests on; those of the model unless given.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    name: str
+    shape: tuple[int, ...]
+    count: int = 1
+    first: int = 0
+    sparse: bool = False
+    positions: int = 0
+    multiply_adds: int = 0
+    values: int = 0
+    kind: Kind | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.shape or min(self.shape) < 1 or self.count < 1 or self.first < 0:
+            raise ValueError(f"layer {self.name!r} needs a shape of numbers from 1, a count from 1 and a first from 0")
+        if ("{}" in self.name) != (self.count > 1):
+            raise ValueError(f"layer {self.name!r}: a name has {{}} where count is more than 1, and only there")
+        if min(self.positions, self.multiply_adds, self.values) < 0:
+            raise ValueError(f"layer {self.name!r} needs positions, multiply_adds and values from 0")
+
+    @property
+    def size(self) -> int:
+        """Elements of all its layers."""
+        return prod(self.shape) * self.count
+
+    def layer(self, place: int) -> ModelLayer:
+        """Return one of its layers, from 0."""
+        return ModelLayer(
+            self.name.format(self.first + place),
+            self.shape,
+            self.sparse,
+            multiply_adds=self.positions * prod(self.shape) + self.multiply_adds,
+            values=self.values,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLayer:
+    """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse.
+
+    ``multiply_adds`` and ``values`` are those of its layer in forward, for one sample: what is multiplied and added,
+    and the activations that kernels without products read or write.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sparse: bool
+    multiply_adds: int = 0
+    values: int = 0
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCount:
+    """A count by somebody else, against which a layer table is checked when it is read.
+
+    It may differ by a share ``within``, which rounding has hidden; ``tied`` layers are left out of it because they
+    share another layer's parameter.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    parameters: int
+    within: float
+    kind: Kind
+    source: str
+    tied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """The layer table of one model, as its file has it: how sure the shapes are, what they rest on, and the layers.
+
+    Layers stand in the order of forward. Lines that follow each other and number the same thing, such as
+    ``layer.{}.weight`` and ``layer.{}.bias``, are one block that is repeated. ``sample`` is what operations are counted
+    for, such as ``image of 224 x 224``; without it nobody has counted them.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    description: str
+    kind: Kind
+    source: str
+    layers: tuple[LayerGroup, ...]
+    published: PublishedCount
+    sample: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [layer.name for layer in self.each()]
+        if not names or len(set(names)) != len(names):
+            raise ValueError("there must be at least one layer and no two of one name")
+        counted = sum(group.size for group in self.layers if group.name not in self.published.tied)
+        if abs(counted - self.published.parameters) > self.published.within * self.published.parameters:
+            raise ValueError(
+                f"the layers have {counted} parameters, {self.published.parameters} are published "
+                f"(within {self.published.within}): correct a shape or the published number"
+            )
+
+    def each(self) -> tuple[ModelLayer, ...]:
+        """Return all layers, one by one, in the order of forward."""
+        blocks = [list(block) for _, block in groupby(self.layers, key=_block)]
+        return tuple(group.layer(place) for block in blocks for place in range(block[0].count) for group in block)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model whose size a run can be scaled to, under a shipped name or that of its file."""
+
+    name: str
+    table: LayerTable
+
+    @property
+    def layers(self) -> tuple[ModelLayer, ...]:
+        """All layers, one by one."""
+        return self.table.each()
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all layers."""
+        return sum(group.size for group in self.table.layers)
+
+
+def load_model(name: str) -> Model:
+    """Return the model of a shipped name or of a TOML file, whose layers must add up to what was published."""
+    shipped = _shipped_paths()
+    if name in shipped:
+        return _read(shipped[name], name)
+    path = Path(name)
+    if path.suffix != _SUFFIX:
+        raise unknown_name("model", name, shipped)
+    return _read(path, path.stem)
+
+
+def model_names() -> list[str]:
+    """Return the names of all shipped models."""
+    return list(_shipped_paths())
+
+
+def list_models() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every shipped model."""
+    rows = []
+    for name in _shipped_paths():
+        model = load_model(name)
+        sparse = [layer for layer in model.layers if layer.sparse]
+        share = f", {sum(layer.size for layer in sparse) / model.parameters:.0%} of them in row-sparse tables"
+        size = f"{model.parameters / 1e6:.4g} M parameters{share if sparse else ''}"
+        kinds = {group.kind or model.table.kind for group in model.table.layers}
+        estimated = "; some shapes are estimated" if "estimated" in kinds else ""
+        rows.append((name, f"{model.table.description}; {size}{estimated}", model.table.source))
+    return rows
+
+
+def _block(group: LayerGroup) -> tuple[str, int, int]:
+    """Return what layers of one repeated block have in common."""
+    return (group.name if group.count == 1 else group.name.partition("{}")[0], group.first, group.count)
+
+
+def _shipped_paths() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}
+
+
+@cache
+def _table_adapter() -> TypeAdapter[LayerTable]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(LayerTable)
+
+
+def _read(path: Path, name: str) -> Model:
+    from pydantic import ValidationError
+
+    content = read_toml(path, S2SimError)
+    try:
+        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
+        table = _table_adapter().validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        found = describe_problems(error.errors(include_url=False), "table")
+        raise S2SimError(f"{path} is not a layer table: {found}") from None
+    return Model(name, table)

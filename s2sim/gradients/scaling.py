@@ -1,0 +1,307 @@
+"""How the size of a model grows while the statistics of its gradients stay: what to run, and by how much to scale it.
+
+A model of hundreds of millions of parameters is not run on arrays of its own size. Its reducers run on the gradients at
+hand, then once more with one part of them twice as large, and what grows by so much each time the part grows by its own
+size gives the scripts of a model in which that part is a hundred times as large. Doubling repeats every row with the
+ranks that hold it (or every element of a row), so that density, growth of the union over ranks and tail of the values
+stay exactly as they are, by layer. This is what "scaled" assumes: mini-batches grow with the tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.errors import OptionError, TraceError
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
+from s2sim.gradients.models import Model, ModelLayer
+
+SIZE_LAW = (
+    "sizes grow as they do where one part of the gradients is doubled; density, growth of the union over ranks and "
+    "tail of each layer stay"
+)
+
+_Table = TypeVar("_Table")
+Side: TypeAlias = Literal["rows", "columns", "elements"]
+_KEPT = "density, growth of the union and tail stay those of the trace, as if mini-batches grew with the tables"
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGB]?)")
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+_MAX_TEXT = 40
+# A thousand times the largest model.
+_MAX_PARAMETERS = 10**16
+# Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them.
+_DENSE_ELEMENTS = 1 << 23
+MAX_ELEMENTS = 1 << 25
+"""Of a single one, where a reducer needs them to keep whole numbers of elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One part of the gradients that is larger in the model asked for.
+
+    What doubling it adds is to be added so many ``times``; negative for a part that shrinks.
+    """
+
+    what: str
+    double: Callable[[Gradient], Gradient]
+    times: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How to get the scripts of a larger model.
+
+    Attributes
+    ----------
+    run : callable
+        Makes the gradient that reducers run on of a rank's recorded one.
+    weights : tuple of float or None
+        Elements of each layer in the model over those that run, where these differ by layer.
+    """
+
+    parameters: int
+    run: Callable[[Gradient], Gradient]
+    growths: tuple[Growth, ...]
+    weights: tuple[float, ...] | None
+    notes: tuple[str, ...]
+
+
+def parse_parameters(text: str) -> int:
+    """Return a number of parameters.
+
+    >>> parse_parameters("350M"), parse_parameters("1.5B")
+    (350000000, 1500000000)
+    """
+    found = _COUNT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
+    count = round(float(found[1]) * _FACTORS[found[2]]) if found else 0
+    if not 1 <= count <= _MAX_PARAMETERS:
+        raise OptionError(
+            f"--scale-to {text[:_MAX_TEXT]} is not a number of parameters: write for example 350M or 1.5B"
+        )
+    return count
+
+
+def scale_to(parameters: int, like: Gradient) -> Scaling:
+    """Return the scaling by which all layers of ``like`` grow alike, in rows, to ``parameters`` in all."""
+    if parameters == like.size:
+        raise OptionError(f"--scale-to {parameters} changes nothing: the gradients have {like.size} parameters")
+    if parameters < like.size:
+        raise OptionError(
+            f"--scale-to {parameters}: the gradients have {like.size} parameters, and sizes only scale up: ask for "
+            "more, or take a smaller trace"
+        )
+    everything = range(len(like.layers))
+    growth = Growth("rows of all layers", partial(double_rows, layers=everything), parameters / like.size - 1)
+    note = (
+        f"scaled from {like.size} to {parameters} parameters: all layers grow in rows, {_KEPT}; "
+        "errors are those of the trace"
+    )
+    return Scaling(parameters, _keep_gradient, (growth,), None, (note,))
+
+
+def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
+    """Return the scaling to the layers of ``model`` with the statistics of ``like``, see `scale_to_layers`."""
+    return scale_to_layers(model.name, model.layers, like, workers)
+
+
+def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, workers: int) -> Scaling:
+    """Return the scaling to the layers of a model with the statistics of ``like``.
+
+    Each row-sparse table of the model takes its rows from one of the trace's, in turn, and at most the model's width of
+    it; dense layers run as small copies of the model's, filled with the values of the trace's dense layers. The more
+    ``workers`` run, the smaller these copies are.
+    """
+    tables = match_tables(name, layers, like)
+    make = partial(shrink_to_layers, layers=layers, tables=tables, copies=_small_copies(layers, workers))
+    runs = make(like)
+    note = (
+        f"scaled to the layers of {name}: {_KEPT}; "
+        "errors are those of the trace's values, weighted by the model's sizes"
+    )
+    notes = [note]
+    if tables:
+        pairs = ", ".join(f"{table} after {like.names[source]}" for table, source in tables.items())
+        notes.append(f"tables of {name}: {pairs}")
+    sparse = [index for index, layer in enumerate(layers) if layer.sparse]
+    dense = [index for index, layer in enumerate(layers) if not layer.sparse]
+    growths = [
+        *table_growths(layers, runs, tables, sparse),
+        Growth("rows of dense layers", partial(double_rows, layers=dense), growth_factor(layers, runs, dense) - 1),
+    ]
+    return Scaling(
+        sum(layer.size for layer in layers),
+        make,
+        tuple(growth for growth in growths if growth.times),
+        layer_weights(layers, runs),
+        tuple(notes),
+    )
+
+
+def layer_weights(layers: Sequence[ModelLayer], runs: Gradient) -> tuple[float, ...]:
+    """Return how many times larger each layer is than what runs of it."""
+    return tuple(layer.size / ran.size for layer, ran in zip(layers, runs.layers, strict=True))
+
+
+def growth_factor(
+    layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int], *, what: Side = "elements"
+) -> float:
+    """Return how many times the elements, rows or columns of some layers, by index, are those of what runs of them."""
+    if not part:
+        return 1.0
+    return sum(_side(layers[i].shape, what) for i in part) / sum(_side(runs.layers[i].shape, what) for i in part)
+
+
+def _side(shape: tuple[int, ...], what: Side) -> int:
+    return {"rows": shape[0], "columns": prod(shape[1:]), "elements": prod(shape)}[what]
+
+
+def match_tables(name: str, layers: Sequence[ModelLayer], like: Gradient) -> dict[str, int]:
+    """Return after which layer of ``like``, by index, each row-sparse table of a model takes.
+
+    `TraceError` where there is none, or none for its dense layers.
+    """
+    found = {isinstance(layer, RowSparse) for layer in like.layers}
+    for sparse, what in ((True, "row-sparse"), (False, "dense")):
+        if sparse not in found and any(layer.sparse == sparse for layer in layers):
+            raise TraceError(f"model {name} has {what} layers and the trace has none to take after: use another")
+    return assign_tables(layers, [index for index, layer in enumerate(like.layers) if isinstance(layer, RowSparse)])
+
+
+def assign_tables(layers: Sequence[ModelLayer], tables: Sequence[_Table]) -> dict[str, _Table]:
+    """Return which of a trace's row-sparse ``tables`` each of a model's takes its statistics from: these in turn."""
+    sparse = [layer.name for layer in layers if layer.sparse]
+    return {name: tables[number % len(tables)] for number, name in enumerate(sparse)}
+
+
+def dense_elements(workers: int) -> int:
+    """Return how many elements of a model's dense layers run on each of so many ranks."""
+    return _DENSE_ELEMENTS // workers
+
+
+def table_growths(
+    layers: Sequence[ModelLayer], runs: Gradient, tables: Mapping[str, int], among: Sequence[int]
+) -> list[Growth]:
+    """Return how row-sparse tables of ``runs``, given by index, grow to those of a model: by rows and by width.
+
+    A size is a + b (rows) + c (elements) of a table. Doubling the width adds c (elements), doubling the rows adds
+    b (rows) + c (elements).
+    """
+    by_rows: dict[float, list[int]] = {}
+    by_width: dict[float, list[int]] = {}
+    for source in dict.fromkeys(tables[layers[index].name] for index in among):
+        part = [index for index in among if tables[layers[index].name] == source]
+        rows = growth_factor(layers, runs, part, what="rows")
+        # Tables that grow alike do so together, which takes one run less.
+        by_rows.setdefault(rows - 1, []).extend(part)
+        by_width.setdefault(growth_factor(layers, runs, part) - rows, []).extend(part)
+    return [
+        *(Growth("rows of tables", partial(double_rows, layers=part), times) for times, part in by_rows.items()),
+        *(Growth("width of tables", partial(double_width, layers=part), times) for times, part in by_width.items()),
+    ]
+
+
+def elements_by_rows(layers: Sequence[ModelLayer], workers: int) -> int:
+    """Return how many elements of dense layers run on all workers together where each layer has at least one row."""
+    return workers * sum(map(prod, _small_copies(layers, workers).values()))
+
+
+def _small_copies(layers: Sequence[ModelLayer], workers: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes in which dense layers run: all with the same share of their rows."""
+    dense = [layer for layer in layers if not layer.sparse]
+    whole = sum(layer.size for layer in dense)
+    share = min(1.0, _DENSE_ELEMENTS / workers / whole) if whole else 1.0
+    return {layer.name: (max(1, round(layer.shape[0] * share)), *layer.shape[1:]) for layer in dense}
+
+
+def shrink_to_layers(
+    gradient: Gradient,
+    *,
+    layers: Sequence[ModelLayer],
+    tables: Mapping[str, int],
+    copies: Mapping[str, tuple[int, ...]],
+) -> Gradient:
+    """Return what runs of layers of a model, with the values of ``gradient``.
+
+    Row-sparse tables are those of the gradient that ``tables`` name by index, dense layers have the shapes ``copies``.
+    """
+    parts = [np.asarray(layer).reshape(-1) for layer in gradient.layers if not isinstance(layer, RowSparse)]
+    values = np.concatenate(parts) if parts else np.empty(0, np.float32)
+    start = 0
+    found: list[Layer] = []
+    for layer in layers:
+        if layer.sparse:
+            table = gradient.layers[tables[layer.name]]
+            assert isinstance(table, RowSparse)
+            found.append(_narrowed(table, layer.size // layer.shape[0]))
+            continue
+        shape = copies[layer.name]
+        size = prod(shape)
+        found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
+        start += size
+    return Gradient(tuple(layer.name for layer in layers), tuple(found))
+
+
+def _narrowed(table: RowSparse, width: int) -> RowSparse:
+    """Return the first ``width`` columns of a table, or all where it has no more."""
+    if table.width <= width:
+        return table
+    columns = table.values.reshape(len(table.rows), table.width)[:, :width]
+    return RowSparse(table.rows, columns, (table.shape[0], width))
+
+
+def _keep_gradient(gradient: Gradient) -> Gradient:
+    return gradient
+
+
+def _change(gradient: Gradient, layers: Collection[int], change: Callable[[Layer], Layer]) -> Gradient:
+    changed = (change(layer) if index in layers else layer for index, layer in enumerate(gradient.layers))
+    return Gradient(gradient.names, tuple(changed))
+
+
+def double_rows(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which every row of some ``layers``, given by index, is there twice, side by side.
+
+    So a part of the table that ranks hold more of stays as large a part of it.
+    """
+
+    def twice(layer: Layer) -> Layer:
+        if not isinstance(layer, RowSparse):
+            return layer.repeat(2, axis=0)
+        rows = (2 * layer.rows).repeat(2)
+        rows[1::2] += 1
+        return RowSparse(rows, layer.values.repeat(2, axis=0), (2 * layer.shape[0], *layer.shape[1:]))
+
+    return _change(gradient, layers, twice)
+
+
+def double_width(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which every row of some ``layers``, given by index, is twice as wide."""
+
+    def twice(layer: Layer) -> Layer:
+        if not isinstance(layer, RowSparse):
+            return np.concatenate([layer, layer], axis=1)
+        rows = layer.values.reshape(len(layer.rows), layer.width)
+        return RowSparse(layer.rows, np.concatenate([rows, rows], axis=1), (layer.shape[0], 2 * layer.width))
+
+    return _change(gradient, layers, twice)
+
+
+def double_length(gradient: Gradient, layers: Collection[int]) -> Gradient:
+    """Return a gradient in which some dense ``layers``, given by index, come twice, one after the other."""
+    return _change(gradient, layers, lambda layer: np.concatenate([to_dense(layer), to_dense(layer)]))
+
+
+def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:
+    """Return a gradient with only some rows of each layer, int64 and strictly increasing, renumbered."""
+    layers = [
+        layer.keep(rows) if isinstance(layer, RowSparse) else layer[rows]
+        for layer, rows in zip(gradient.layers, kept, strict=True)
+    ]
+    return Gradient(gradient.names, tuple(layers))

@@ -1,0 +1,220 @@
+"""Writes gradient traces: all of one, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from math import sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.errors import TraceError
+from s2sim.gradients.gradient import Gradient, RowSparse, stored
+from s2sim.gradients.manifest import (
+    MANIFEST_NAME,
+    SCALING,
+    SCHEMA_VERSION,
+    LayerEntry,
+    Manifest,
+    Origin,
+    gradient_file_name,
+    write_manifest,
+)
+from s2sim.gradients.read_trace import Trace
+from s2sim.gradients.statistics import GradientSource, iterate_blocks, stored_values, trace_statistics
+
+# Halves hold 65504 at most; the largest magnitude is scaled to between 2^14 and 2^15.
+_HALF_EXPONENT = 15
+
+
+def _scale_exponent(values: Floats32) -> int:
+    """Return e such that ``values / 2^e`` fills the range of a half; 2^e itself must be a normal float32."""
+    peak = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
+    return max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
+
+
+def _to_scaled_half(values: Floats32, exponent: int) -> NDArray[np.float16]:
+    return np.ldexp(values, -exponent).astype(np.float16)
+
+
+def _to_half(values: Floats32) -> tuple[NDArray[np.float16], float]:
+    """Return ``values`` in half precision and the power of two to multiply them with."""
+    exponent = _scale_exponent(values)
+    return _to_scaled_half(values, exponent), float(np.ldexp(1.0, exponent))
+
+
+def _half_error(values: Floats32) -> float:
+    """Return the relative L2 error of ``values`` in scaled half precision."""
+    exponent = _scale_exponent(values)
+    length = distance = 0.0
+    for exact in iterate_blocks(values):
+        kept = np.ldexp(_to_scaled_half(exact.astype(np.float32), exponent).astype(np.float64), exponent)
+        length += float(np.square(exact).sum())
+        distance += float(np.square(kept - exact).sum())
+    return sqrt(distance / length) if length else 0.0
+
+
+def _check_same_layers(gradient: Gradient, first: Gradient, label: str) -> None:
+    expected = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in first]
+    found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
+    if found != expected:
+        raise TraceError(f"{label} has other layers than step 0, rank 0: all ranks need the same names and shapes")
+    for name, layer in gradient:
+        if layer.dtype != np.float32:
+            raise TraceError(f"{label}: layer {name!r} has the type {layer.dtype}; gradients are float32")
+        if not np.isfinite(stored_values(layer)).all():
+            raise TraceError(f"{label}: layer {name!r} holds NaN or infinity")
+
+
+def _all_gradients(source: GradientSource) -> Iterator[tuple[int, int, Gradient]]:
+    for step in range(source.steps):
+        for rank in range(source.world_size):
+            yield step, rank, source.gradient(step, rank)
+
+
+def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
+    """Check every gradient and choose how each layer is stored."""
+    first = source.gradient(0, 0)
+    errors = dict.fromkeys(first.names, 0.0)
+    for step, rank, gradient in _all_gradients(source):
+        _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
+        for name, layer in gradient:
+            errors[name] = max(errors[name], _half_error(stored_values(layer)))
+    entries = []
+    for name, layer in first:
+        half = errors[name] <= max_storage_error
+        entries.append(
+            LayerEntry(
+                name=name,
+                shape=layer.shape,
+                sparse=isinstance(layer, RowSparse),
+                dtype="float16" if half else "float32",
+                storage_error=errors[name] if half else 0.0,
+            )
+        )
+    return tuple(entries)
+
+
+def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:
+    """Return the safetensors file of one gradient."""
+    from safetensors.numpy import save
+
+    tensors: dict[str, NDArray[Any]] = {}
+    scales = np.ones(len(entries), np.float32)
+    for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
+        values = stored(layer)
+        if entry.dtype == "float16":
+            values, scales[index] = _to_half(values)
+        tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)
+        if isinstance(layer, RowSparse):
+            tensors[f"{entry.name}/rows"] = layer.rows.astype(np.int32)
+    tensors["scales"] = scales
+    return save(tensors)
+
+
+def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEntry, ...]) -> dict[str, str]:
+    checksums = {}
+    for step, rank, gradient in _all_gradients(source):
+        name = gradient_file_name(step, rank)
+        data = _encode(gradient, entries)
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_bytes(data)
+        checksums[name] = hashlib.sha256(data).hexdigest()
+    return checksums
+
+
+def check_target(directory: Path, *, overwrite: bool) -> None:
+    """Refuse a target without a parent, a file, and a non-empty directory unless it is a trace to overwrite."""
+    if directory.exists() and not directory.is_dir():
+        raise TraceError(f"{directory} is a file: name a new directory")
+    if not directory.absolute().parent.is_dir():
+        raise TraceError(f"{directory} cannot be written: there is no directory {directory.parent}; create it first")
+    if not directory.is_dir() or not any(directory.iterdir()):
+        return
+    if not overwrite:
+        raise TraceError(f"{directory} is not empty: name a new directory, or ask to overwrite it")
+    if not (directory / MANIFEST_NAME).is_file():
+        raise TraceError(f"{directory} holds something else than a trace and is not overwritten: name a new directory")
+
+
+def _move_into_place(partial: Path, directory: Path) -> None:
+    """Rename ``partial`` to ``directory``; an old trace there is deleted only once the new one stands."""
+    old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
+    if directory.exists():
+        directory.rename(old)
+    try:
+        partial.rename(directory)
+    except BaseException:
+        if old.exists():
+            old.rename(directory)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_trace(
+    directory: Path,
+    source: GradientSource,
+    *,
+    kind: Literal["recorded", "imported", "synthetic"],
+    model: str,
+    origin: Origin,
+    batch: int | None = None,
+    warmup_steps: int | None = None,
+    seed: int | None = None,
+    dtype: Literal["fp32", "bf16"] = "fp32",
+    max_storage_error: float = 1e-3,
+    overwrite: bool = False,
+) -> Trace:
+    """Write every gradient of ``source`` as a trace; whatever goes wrong, nothing half-written stays.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the trace will lie; its parent must exist.
+    source : GradientSource
+        Float32 gradients; each is asked for more than once.
+    max_storage_error : float
+        Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
+        layer that would lose more is kept in float32. 0 keeps every bit, and still halves what halves can hold.
+    """
+    directory = directory.absolute()
+    check_target(directory, overwrite=overwrite)
+    partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
+    entries = _layer_entries(source, max_storage_error)
+    try:
+        partial.mkdir()
+        manifest = Manifest(
+            schema_version=SCHEMA_VERSION,
+            kind=kind,
+            model=model,
+            layers=entries,
+            scaling=SCALING,
+            batch=batch,
+            steps=source.steps,
+            world_size=source.world_size,
+            warmup_steps=warmup_steps,
+            seed=seed,
+            origin=origin,
+            statistics=None,
+            files=_write_files(partial, source, entries),
+            dtype=dtype,
+        )
+        # Measured on what was written, so that the figures are those of the gradients any reader gets.
+        measured = trace_statistics(Trace(directory.name, partial, manifest))
+        manifest = dataclasses.replace(manifest, statistics=measured)
+        write_manifest(manifest, partial)
+        _move_into_place(partial, directory)
+    except OSError as error:
+        raise TraceError(f"the trace cannot be written to {directory}: {error.strerror}; nothing was kept") from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(partial, ignore_errors=True)
+    return Trace(directory.name, directory, manifest)

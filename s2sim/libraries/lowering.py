@@ -1,0 +1,349 @@
+"""From what is asked of a communication library to what it executes, by its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import S2SimError
+from s2sim.libraries.library import Library, LoweringRule
+
+SIZE_EXCHANGE = "sizes"
+"""What the launch of an exchange of sizes carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRequest:
+    """A collective that a reducer calls.
+
+    ``op`` is ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``all_to_all_demand`` of an all-to-all or
+    ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank. With
+    ``size_from_data`` ranks know only from data how much they contribute.
+    """
+
+    demand: Demand
+    op: str
+    dtype: str
+    size_from_data: bool
+
+    @property
+    def row(self) -> str:
+        """The operation under which tables have it: with a ``v`` where sizes differ or only data tells them.
+
+        All ranks hold as much of what is reduced, so that none has to be told; both peers know what passes between
+        them unless only data tells.
+
+        >>> CollectiveRequest(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
+        'gatherv'
+        """
+        kind, sizes = self.demand.kind, set(self.demand.elements)
+        if kind in ("all_reduce", "reduce"):
+            return self.op
+        if self.op == "exchange" and self.demand.blocks:
+            sizes = {size for row in self.demand.blocks for size in row}
+        differ = len(sizes) > 1 and self.op != "peers"
+        return f"{self.op}v" if differ or (self.size_from_data and kind != "reduce_scatter") else self.op
+
+    @property
+    def text(self) -> str:
+        """For people.
+
+        >>> CollectiveRequest(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
+        'all_reduce or uint8'
+        """
+        kind, root = self.demand.kind, self.demand.root
+        unequal = " of unequal sizes" if self.row != self.op else ""
+        if kind == "reduce":
+            return f"reduce {self.op} {self.dtype} to rank {root}"
+        if kind == "broadcast":
+            return f"broadcast {self.dtype} from rank {root}"
+        if self.op == "peers":
+            return f"exchange {self.dtype} between peers"
+        if kind in ("all_reduce", "reduce_scatter"):
+            return f"{kind} {self.op} {self.dtype}{unequal}"
+        return f"{kind} {self.dtype}{unequal}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """What the busiest rank does by itself between launches.
+
+    ``gpu_bytes`` are read from and written to the GPU's memory (packing, merging, copying padding out), by so many
+    ``kernels``; ``host_syncs`` counts how often the host waits for the GPU.
+    """
+
+    gpu_bytes: int = 0
+    kernels: int = 0
+    host_syncs: int = 0
+    to_host_bytes: int = 0
+    to_gpu_bytes: int = 0
+
+    def __add__(self, other: LocalWork) -> LocalWork:
+        return LocalWork(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchStep:
+    """Demands of one kind that are launched at once, and what has to be done before, once the step before has ended.
+
+    ``what`` says what goes, where it is not the payload itself.
+    """
+
+    demands: tuple[Demand, ...]
+    before: LocalWork = LocalWork()
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredCall:
+    """What a library executes for one call: steps one after another, and the work after the last of them.
+
+    ``options`` of the library decided it; ``ranks`` take part, on a communicator of their own, all if empty.
+    """
+
+    steps: tuple[LaunchStep, ...]
+    after: LocalWork
+    requested: str
+    executes: str
+    why: str
+    options: frozenset[str] = frozenset()
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """All that goes over the network."""
+        return tuple(demand for step in self.steps for demand in step.demands)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each launch."""
+        return tuple(step.demands[0].kind for step in self.steps)
+
+    @property
+    def blocks_host(self) -> bool:
+        """Whether the host needs the sizes before it can launch the payload; its program goes on only then."""
+        return self.steps[0].what == SIZE_EXCHANGE
+
+
+def merge_into_launch(demands: Sequence[Demand]) -> Demand:
+    """Return what one launch of collectives of a kind asks of the network: one keeps its elements, several count bytes.
+
+    Broadcasts of several roots follow each other through the ranks; they are timed as one of all bytes from the first
+    root: every rank but the root passes as many bytes on as it would, and no link carries more than its share and one
+    contribution. So are reduces to several roots.
+    """
+    first, ranks = demands[0], demands[0].ranks
+    if len(demands) == 1:
+        return first
+    if any(demand.blocks for demand in demands):
+        return all_to_all_demand(np.sum([blocks_of(demand).sizes() for demand in demands], axis=0), 1)
+    if first.shared:
+        return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1, first.root)
+    sizes = zip(*([count * demand.itemsize for count in demand.elements] for demand in demands), strict=True)
+    return Demand(first.kind, tuple(map(sum, sizes)), 1)
+
+
+SIZE_BYTES = 8
+"""A rank's size, as it is exchanged: an int64."""
+
+
+Executed: TypeAlias = tuple[tuple[LaunchStep, ...], LocalWork, str]
+"""Steps, the work after the last of them, and what is executed, for people."""
+
+
+def _execute_directly(request: CollectiveRequest) -> Executed:
+    return (LaunchStep((request.demand,)),), LocalWork(), request.text
+
+
+def _execute_as_carrier_type(request: CollectiveRequest, carrier: str) -> Executed:
+    """Another type stands in: of the same width it needs no work, a wider one a pass before and one after."""
+    demand = replace(request.demand, itemsize=np.dtype(carrier).itemsize)
+    widen, narrow = LocalWork(), LocalWork()
+    if demand.itemsize != request.demand.itemsize:
+        widen = LocalWork(request.demand.buffer_bytes + demand.buffer_bytes, 1)
+        narrow = LocalWork(result_bytes(request.demand) + result_bytes(demand), 1)
+    return (LaunchStep((demand,), widen),), narrow, f"{demand.kind} {request.op} {carrier}"
+
+
+def _or_by_byte_maximum(request: CollectiveRequest) -> Executed:
+    """One launch of a byte for every bit: unpack, reduce with max, pack."""
+    demand = request.demand
+    flags = replace(demand, elements=tuple(8 * count * demand.itemsize for count in demand.elements), itemsize=1)
+    unpack = LocalWork(demand.buffer_bytes + flags.buffer_bytes, 1)
+    pack = LocalWork(result_bytes(demand) + result_bytes(flags), 1)
+    return (LaunchStep((flags,), unpack),), pack, f"{demand.kind} max uint8, one byte a bit"
+
+
+def _or_by_all_gather(request: CollectiveRequest) -> Executed:
+    """Every rank gets all P bitmaps; one kernel reads them and writes their OR."""
+    packed, ranks = request.demand.buffer_bytes, request.demand.ranks
+    gathered = Demand("all_gather", (packed,) * ranks, 1)
+    return (LaunchStep((gathered,)),), LocalWork((ranks + 1) * packed, 1), f"all_gather uint8, {ranks} bitmaps merged"
+
+
+def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
+    """Stretches of ceil(n/P) bytes, alike for all: to their owner, who merges P of them, and from there to all."""
+    ranks = request.demand.ranks
+    own = -(-request.demand.buffer_bytes // ranks)
+    out = LaunchStep((Demand("all_to_all", (own * ranks,) * ranks, 1),), what="stretches to their owners")
+    back = LaunchStep((Demand("all_gather", (own,) * ranks, 1),), LocalWork((ranks + 1) * own, 1), "merged stretches")
+    return (out, back), LocalWork(), "all_to_all and all_gather uint8, by owners"
+
+
+def result_bytes(demand: Demand) -> int:
+    """Return the bytes that the rank with most ends with."""
+    if demand.kind == "all_to_all":
+        return int(blocks_of(demand).sizes().sum(axis=0).max())
+    return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
+
+
+def _size_exchange(request: CollectiveRequest) -> tuple[LaunchStep, ...]:
+    """Return the exchange of sizes where only data tells them.
+
+    Of a rank with all, of each block with its target, of a root's payload with those that it comes to.
+    """
+    if not request.size_from_data:
+        return ()
+    demand = request.demand
+    counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
+    if request.op == "peers":
+        counts = all_to_all_demand((blocks_of(demand).sizes() > 0).astype(np.int64), SIZE_BYTES)
+    elif demand.kind == "all_to_all":
+        counts = replace(counts, elements=(demand.ranks,) * demand.ranks)
+    return (LaunchStep((counts,), what=SIZE_EXCHANGE),)
+
+
+def _append_reason(request: CollectiveRequest, text: str) -> str:
+    return f"{request.demand.kind} of sizes, then {text}" if request.size_from_data else text
+
+
+def _gather_padded(request: CollectiveRequest) -> Executed:
+    """All contribute as much as the largest: copy into a padded buffer, gather, copy the padding out."""
+    demand, sizes = request.demand, _size_exchange(request)
+    largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
+    fill = LocalWork(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
+    executes = _append_reason(request, f"all_gather {request.dtype} padded to the largest")
+    return (*sizes, LaunchStep((largest,), fill)), LocalWork(2 * demand.buffer_bytes, 1), executes
+
+
+def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
+    """Return a collective with each rank as its root, of that rank's size."""
+    return tuple(
+        Demand(kind, (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
+    )
+
+
+def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
+    """One broadcast a rank, all in one launch, each to its place in the result."""
+    demand, sizes = request.demand, _size_exchange(request)
+    step = LaunchStep(_one_a_rank("broadcast", demand), LocalWork(host_syncs=len(sizes)))
+    executes = _append_reason(request, f"{demand.ranks} broadcasts {request.dtype} in one group")
+    return (*sizes, step), LocalWork(), executes
+
+
+def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
+    """One reduce a rank, all in one launch, each of that rank's part."""
+    executes = f"{request.demand.ranks} reduces {request.op} {request.dtype} in one group"
+    return (LaunchStep(_one_a_rank("reduce", request.demand)),), LocalWork(), executes
+
+
+def _gather_exact_sizes(request: CollectiveRequest) -> Executed:
+    """Exact sizes; the exchange of them is between hosts, which know their own since the program synchronised."""
+    executes = _append_reason(request, f"{request.demand.kind} {request.dtype} of exact sizes")
+    return (*_size_exchange(request), LaunchStep((request.demand,))), LocalWork(), executes
+
+
+def _exchange_pairwise(request: CollectiveRequest) -> Executed:
+    """Each sends what it has to every other by itself: exact sizes, and no rank passes on what another has."""
+    demand = request.demand
+    sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
+    executes = _append_reason(request, f"sends and receives of {request.dtype} between all pairs")
+    return (*_size_exchange(request), LaunchStep((all_to_all_demand(sizes, demand.itemsize),))), LocalWork(), executes
+
+
+def _after_size_exchange(request: CollectiveRequest) -> Executed:
+    """Sizes that only data tells come to GPUs first; the host waits for them before it launches the rest."""
+    sizes = _size_exchange(request)
+    step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes)))
+    return (*sizes, step), LocalWork(), _append_reason(request, f"{request.demand.kind} {request.dtype}")
+
+
+def _grouped_send_receive(request: CollectiveRequest) -> Executed:
+    """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
+    return *_after_size_exchange(request)[:2], _append_reason(request, f"grouped sends and receives of {request.dtype}")
+
+
+def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
+    """Copy the whole buffer and all-reduce it; every rank keeps its own part."""
+    whole = Demand("all_reduce", (request.demand.buffer_elements,) * request.demand.ranks, request.demand.itemsize)
+    keep = LocalWork(2 * result_bytes(request.demand), 1)
+    executes = f"all_reduce {request.op} {request.dtype}, of which each keeps its part"
+    return (LaunchStep((whole,), LocalWork(2 * whole.buffer_bytes, 1)),), keep, executes
+
+
+EXECUTIONS: dict[str, Callable[..., Executed]] = {
+    "as_asked": _execute_directly,
+    "carried": _execute_as_carrier_type,
+    "or_as_bytes": _or_by_byte_maximum,
+    "or_gathered": _or_by_all_gather,
+    "or_by_owners": _or_by_all_to_all,
+    "padded": _gather_padded,
+    "broadcasts": _gather_by_broadcasts,
+    "exact": _gather_exact_sizes,
+    "exchanged": _exchange_pairwise,
+    "sends": _grouped_send_receive,
+    "told": _after_size_exchange,
+    "reduces": _scatter_by_reduces,
+    "all_reduced": _scatter_by_all_reduce,
+}
+
+
+def lower(request: CollectiveRequest, library: Library) -> LoweredCall:
+    """Return what ``library`` executes for what is asked; `S2SimError` where its table has no line for it."""
+    if request.demand.ranks == 1:
+        return LoweredCall(
+            (LaunchStep((request.demand,)),), LocalWork(), request.text, request.text, "one rank has nothing to send"
+        )
+    entry = find_rule(request, library)
+    steps, after, executes = EXECUTIONS[entry.does](request, *filter(None, (entry.carrier,)))
+    options = {entry.when[0]} if entry.when else set()
+    if library.staged:
+        options.add("buffers")
+    lowered = LoweredCall(steps, after, request.text, executes, entry.why, frozenset(options))
+    if library.through_host:
+        # What goes to every other is one buffer, and crosses to the host once.
+        of = request.demand if entry.does == "exchanged" else lowered.steps[-1].demands[0]
+        lowered = _stage_through_host(lowered, of)
+    return lowered
+
+
+def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
+    """Return the line of a library's table for what is asked; `S2SimError` where there is none."""
+    for entry in library.table:
+        if (
+            request.demand.kind in entry.kinds
+            and request.row in entry.ops
+            and (not entry.dtypes or request.dtype in entry.dtypes)
+            and (entry.when is None or entry.when in library.chosen)
+        ):
+            return entry
+    raise S2SimError(f"{request.text} was asked for, which {library.name} has no way to execute: use another --library")
+
+
+def _stage_through_host(lowered: LoweredCall, demand: Demand) -> LoweredCall:
+    """Return it with ``demand`` copied to host memory and back; the host waits until the copy out is complete."""
+    *sizes, step = lowered.steps
+    out = LocalWork(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
+    back = LocalWork(to_gpu_bytes=result_bytes(demand))
+    return replace(
+        lowered,
+        steps=(*sizes, replace(step, before=step.before + out)),
+        after=back + lowered.after,
+        executes=f"{lowered.executes}, through host memory",
+    )

@@ -1,0 +1,177 @@
+"""What a reduction in switches takes beside the wire, by a library's constants.
+
+In how many pieces NCCL sends what goes along a pipeline, by its rule for chunks.
+
+A channel's part of a buffer goes along its tree in chunks that fit in a step of its buffers. Smaller buffers go in
+smaller chunks, as long as these are not too small (`calcCollChunking` in src/enqueue.cc, v2.27, and the sizes of
+buffers in src/include/device.h).
+
+How much of a buffer is in flight through an NVSwitch at once, by NCCL's rule for chunks.
+
+A reduction in switches is a pipeline: nothing comes out of it before its first chunks have gone through every stage.
+NCCL lets each channel work on a chunk for each GPU that reads sums ("head"), and takes smaller chunks of smaller
+buffers (`calcCollChunking` in src/enqueue.cc, v2.27).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.blocks import blocks_of
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
+from s2sim.collectives.schedules.schedule import Round
+from s2sim.libraries.constants import GpuGeneration, LibraryConstants, ProtocolConstants
+from s2sim.libraries.message_latency import inter_node_path, path_latencies, select_constant
+from s2sim.topology.cluster import Cluster
+from s2sim.units import PS_PER_S
+
+MAX_PIECES = 256
+"""Beyond so many pieces a pipeline's fill is small, and rounds cost time here."""
+
+# Data in a step of a channel's buffers.
+_LL, _LL128, _SIMPLE = 32 << 10, 576_000, 512 << 10
+# In a row of rules each halves chunks down to a least size while so many do not fill the tree's hops so often.
+_SIMPLE_RULES = ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10))
+_LL128_RULES = ((64, 128 << 10), (16, 32 << 10))
+
+
+def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ranks_a_node: int) -> int:
+    """Return in how many pieces each tree's part of an all-reduce goes up and down it.
+
+    Parameters
+    ----------
+    protocol : str
+        ``LL``, ``LL128``, or another, which is plain data.
+    size_bytes : float
+        Of the buffer.
+    channels : int
+        Trees that run side by side.
+    nodes, ranks_a_node : int
+        What trees lie over.
+
+    Examples
+    --------
+    >>> [tree_pieces(protocol, 16 << 20, 16, 2, 8) for protocol in ("LL", "LL128", "Simple")]
+    [32, 15, 16]
+    """
+    hops = (nodes - 1).bit_length()
+    rules: tuple[tuple[int, int], ...] = ()
+    chunk, filled = _LL, 0.0
+    if protocol == "LL128":
+        chunk, rules, filled = _LL128, _LL128_RULES, (1 + hops + 0.1 * ranks_a_node) / ranks_a_node
+    elif protocol != "LL":
+        chunk, rules, filled = _SIMPLE, _SIMPLE_RULES, ranks_a_node - 1 + hops
+    for times, least in rules:
+        while size_bytes / (channels * chunk) < filled * times and chunk > least:
+            chunk //= 2
+    return max(1, min(MAX_PIECES, ceil(size_bytes / (channels * chunk))))
+
+
+# In a row of rules each makes chunks smaller where a buffer is not so many times what is in flight.
+_ONE_NODE_RULES = (131072, ((64, 65536), (8, 32768), (2, 16384)))
+_MULTI_NODE_RULES = (131072, ((4, 65536), (1, 32768)))
+
+
+def nvls_in_flight_bytes(size_bytes: float, lanes: int, *, over_nodes: bool) -> float:
+    """Return the bytes of a buffer that are in flight at once on ``lanes`` = channels times heads.
+
+    With ``over_nodes`` for NVLS trees, whose chunks are larger for the same buffer.
+
+    >>> nvls_in_flight_bytes(64 << 20, 128, over_nodes=True) / 2**20
+    16.0
+    """
+    chunk, rules = _MULTI_NODE_RULES if over_nodes else _ONE_NODE_RULES
+    for times, smaller in rules:
+        if size_bytes < times * lanes * chunk:
+            chunk = smaller
+    return min(size_bytes, float(lanes * chunk))
+
+
+def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
+    """Return the most peers of a rank in its own node, and the most in others.
+
+    Parameters
+    ----------
+    demand : Demand
+        An all-to-all, or what every rank sends to the next.
+    node_of_rank : int64 array, shape (ranks,)
+        Which ranks share a node.
+
+    >>> from s2sim.collectives.schedules.demand import Demand
+    >>> most_peers(Demand("all_to_all", (6,) * 6, 4), np.array([0, 0, 0, 0, 1, 1]))
+    (3, 4)
+    """
+    if demand.kind == "send_recv":
+        sends = demand.sizes_bytes > 0
+        same = node_of_rank == np.roll(node_of_rank, -1)
+        return int((sends & same).any()), int((sends & ~same).any())
+    if not demand.blocks:
+        # All meet all, if each has something to send.
+        in_node = np.bincount(node_of_rank)
+        return int(in_node.max()) - 1, demand.ranks - int(in_node[in_node > 0].min())
+    meets = blocks_of(demand).sizes() > 0
+    np.fill_diagonal(meets, val=False)
+    same = node_of_rank[:, None] == node_of_rank
+    inside, between = (
+        max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (meets & same, meets & ~same)
+    )
+    return inside, between
+
+
+def switch_reduction_overheads(
+    constants: LibraryConstants, protocol: ProtocolConstants, sent: Round, cluster: Cluster, min_channels: int
+) -> Overheads:
+    """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.
+
+    Each stage that a chunk goes through waits for the first of what is in flight at once, at the rate of what is
+    busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
+    """
+    legs, fabric = sent.pattern.legs, cluster.fabric
+    generation, once = constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)
+    latencies = [select_constant("in-network", [("in-network.latency", constants.in_network_ps)], once)]
+    stages, limit_Bps = constants.in_network_stages, np.inf
+    powers: Powers = (("in-network.stages", 1),)
+    name, share = _switch_rate_share(generation, sent, cluster)
+    own = select_constant("share", [(name, share)], once)
+    limited_by: Powers = ()
+    if legs is None:
+        routes = cluster.reduction_tree()
+    else:
+        ways = [inter_node_path(constants, spec) for spec in cluster.dims.node_set.specs]
+        between = [(f"protocol.{protocol.name}.network", protocol.between_ps)]
+        between += path_latencies(max(ways, key=lambda way: way.latency_ps), announced=True)
+        latencies += [select_constant("hop", [each], once, legs.depth) for each in between if each[1]]
+        stages, powers = legs.depth + 1, ()
+        passed = cluster.routes(legs.src, legs.dst)
+        load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
+        routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
+        narrowest = min(ways, key=lambda way: way.network.share)
+        limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.network.share
+        limited_by = ((f"network.{narrowest.transport}.share", -1),)
+    lanes = max(constants.in_network_channels, min_channels) * int(np.bincount(cluster.node_of_rank).max())
+    size_bytes = float(sent.bytes[0])
+    own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
+    flight_bytes = nvls_in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
+    fill_ps = round(stages * flight_bytes / min(limit_Bps, own_Bps) * PS_PER_S)
+    powers += limited_by if limit_Bps < own_Bps else own.powers[0]
+    latencies.append(MessageConstants("fill", (powers,), np.array([float(fill_ps)]), once))
+    # A limit is of what goes over the network, of which only a share is data.
+    limited_by += tuple((each, 1) for each, _ in own.powers[0])
+    limit = MessageConstants("limit", (limited_by,), np.array([limit_Bps / share]), once)
+    return overheads_of(latencies, [own], [limit])
+
+
+def _switch_rate_share(generation: GpuGeneration | None, sent: Round, cluster: Cluster) -> tuple[str, float]:
+    """Return the constant that says what share of the rate switches reach, and that share; all of it without one."""
+    if generation is None or generation.switched is None:
+        return "", 1.0
+    name, reached = f"in-network.{generation.name}.share", generation.switched
+    if sent.pattern.legs is not None:
+        return f"{name}-over-nodes", reached.share_over_nodes
+    if len(np.unique(cluster.host_of_rank)) > 1:
+        return f"{name}-over-hosts", reached.share_over_hosts
+    return name, reached.share

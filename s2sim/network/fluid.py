@@ -1,0 +1,263 @@
+"""The fluid network: flows share links max-min fairly, and one SimPy event stands for all that complete together.
+
+A transfer first waits for its path's latency, then its bytes share links with all others in flight, and it is
+delivered when the last byte has gone. Rates change only when a flow comes or goes; `s2sim.network.flights` finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.network.active_flows import ActiveFlows, RouteIndex, TransferBatch
+from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.network.flow_table import (
+    PLAIN_FUNCTIONS,
+    SOLVER_EFFORT,
+    as_arrays,
+    as_lists,
+    compiled_functions,
+    make_flow_table,
+    merge_identical_flows,
+)
+from s2sim.network.max_min import LOOKS
+from s2sim.topology.graph import Fabric, Routes
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    import simpy
+
+OnDelivered = Callable[[NDArray[np.int64]], None]
+OnLoads = Callable[[int, NDArray[np.float64]], None]
+
+
+class FluidNetwork:
+    """Flows on a fabric, in simulated time.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Its time is integer picoseconds.
+    fabric : Fabric
+        Links with their rates.
+    on_loads : callable, optional
+        Told of the time in picoseconds and of what every link carries from then on, float64 bytes per second of shape
+        (links,), whenever flows come or go.
+
+    Attributes
+    ----------
+    env : simpy.Environment
+        As given.
+    known : RouteIndex
+        The routes that it has been given.
+    owners : list of callable
+        Whom it tells of deliveries.
+    in_flight : ActiveFlows
+        What shares links now.
+    coming : dict
+        What has been sent and whose latency passes, by a number of its own, with the moment when it has passed.
+    solves : int
+        How often it had to find rates.
+    """
+
+    def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
+        self.env = env
+        self._fabric = fabric
+        self._on_loads = on_loads
+        capacity = fabric.rate_Bps / PS_PER_S  # bytes per picosecond
+        self.known = RouteIndex(capacity)
+        self.owners: list[OnDelivered] = []
+        self.in_flight = ActiveFlows(capacity)
+        self.coming: dict[int, tuple[int, TransferBatch]] = {}
+        self._sent = 0
+        # What has arrived and waits for the instant to settle.
+        self._arriving: list[TransferBatch] = []
+        self._settling = False
+        self._wake_ps = -1
+        self._occupant: tuple[int, Callable[[], None]] | None = None
+        self.solves = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight or on its way into it."""
+        return not (self.in_flight.flows or self._arriving or self.coming or self._occupant)
+
+    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
+        """Make routes known and return their numbers, int64 of shape (routes,)."""
+        return self.known.add(routes)
+
+    def add_owner(self, on_delivered: OnDelivered) -> int:
+        """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""
+        self.owners.append(on_delivered)
+        return len(self.owners) - 1
+
+    def send(
+        self,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
+        owner: int,
+        tags: NDArray[np.int64],
+    ) -> None:
+        """Start transfers now; each is reported to ``owner`` under its tag when its last byte has arrived.
+
+        Parameters
+        ----------
+        routes : int64 array, shape (n,)
+            Numbers from `add_routes`.
+        sizes_bytes : float64 array, shape (n,)
+            Bytes of each; zero takes the latency alone.
+        owner : int
+            From `add_owner`.
+        tags : int64 array, shape (n,)
+            What the owner is told.
+        """
+        if self._occupant is not None and self._occupant[0] != owner:
+            (_, land), self._occupant = self._occupant, None
+            land()
+        latency = self.known.latency_ps[routes]
+        first = int(latency[0])
+        if (latency == first).all():
+            self._arrive_after(first, TransferBatch(routes, sizes_bytes, owner, tags))
+            return
+        for delay in np.unique(latency):
+            chosen = latency == delay
+            self._arrive_after(int(delay), TransferBatch(routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
+
+    def reserve(self, owner: int, land: Callable[[], None]) -> None:
+        """Let ``owner`` pass time on an idle network without sending: whoever else sends first calls ``land``."""
+        self._occupant = owner, land
+
+    def end_reservation(self) -> None:
+        """End what `reserve` began."""
+        self._occupant = None
+
+    def send_at(
+        self,
+        start_ps: int,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
+        owner: int,
+        tags: NDArray[np.int64],
+    ) -> None:
+        """Send on an idle network as if it had been done at a time that has passed; see `send`.
+
+        What would have been delivered before now is reported now.
+        """
+        import simpy
+
+        now = int(self.env.now)
+        if start_ps == now:
+            self.send(routes, sizes_bytes, owner, tags)
+            return
+        past = FluidNetwork(simpy.Environment(initial_time=start_ps), self._fabric)
+        past.known, past.owners = self.known, self.owners
+        past.send(routes, sizes_bytes, owner, tags)
+        past.env.run(until=now)
+        self.in_flight = past.in_flight
+        for arrive_ps, sent in past.coming.values():
+            self._arrive_after(arrive_ps - now, sent)
+        self._wake()
+
+    def _arrive_after(self, delay_ps: int, sent: TransferBatch) -> None:
+        number = self._sent
+        self._sent += 1
+        self.coming[number] = int(self.env.now) + delay_ps, sent
+
+        def arrive(_: object) -> None:
+            del self.coming[number]
+            self._arriving.append(sent)
+            self._settle_soon()
+
+        if delay_ps == 0:
+            arrive(None)
+        else:
+            timeout = self.env.timeout(delay_ps)
+            assert timeout.callbacks is not None
+            timeout.callbacks.append(arrive)
+
+    def _settle_soon(self) -> None:
+        if not self._settling:
+            self._settling = True
+            at_end_of_timestep(self.env, self._settle)
+
+    def _settle(self) -> None:
+        """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
+        now = int(self.env.now)
+        tags: dict[int, list[int]] = {}
+        for flow in self.in_flight.complete(now):
+            tags.setdefault(flow.owner, []).append(flow.tag)
+        for owner in sorted(tags):
+            self.owners[owner](np.array(tags[owner], np.int64))
+        arriving, self._arriving = self._arriving, []
+        self.in_flight.enter(self.known, arriving, now)
+        self.solves += bool(self.in_flight.flows)
+        self._settling = False
+        self._wake()
+        if self._on_loads is not None:
+            self._on_loads(now, self.in_flight.loads() * PS_PER_S)
+
+    def _wake(self) -> None:
+        """Settle again when the next flows complete."""
+        at_ps = self.in_flight.next_ps
+        if at_ps is None or (at_ps == self._wake_ps and at_ps > self.env.now):
+            return
+        self._wake_ps = at_ps
+
+        def wake(_: object) -> None:
+            if self._wake_ps == at_ps:
+                self._settle_soon()
+
+        timeout = self.env.timeout(max(at_ps - int(self.env.now), 0))
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(wake)
+
+
+# Flows delivered between two reports, and between two looks at whether compiling pays by now.
+_COMPLETIONS_PER_REPORT = 200
+
+
+def solve_batch_ps(
+    routes: Routes,
+    start_ps: NDArray[np.int64],
+    sizes_bytes: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    on_delivered: Callable[[int], None] = lambda _: None,
+) -> NDArray[np.int64]:
+    """Return when each flow is delivered, int64 picoseconds of shape (flows,).
+
+    Parameters
+    ----------
+    routes : Routes
+        One a flow.
+    start_ps : int64 array, shape (flows,)
+        When each starts; its latency passes first.
+    sizes_bytes : float64 array, shape (flows,)
+        Bytes of each.
+    capacity : float64 array, shape (links,)
+        Bytes per picosecond of every link.
+    on_delivered : callable
+        Told how many have been delivered, some at a time.
+    """
+    arrive_ps, delivered_ps = start_ps + routes.latency_ps, np.zeros(len(sizes_bytes), np.int64)
+    chosen, members, queues = merge_identical_flows(routes, arrive_ps, sizes_bytes)
+    table = make_flow_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
+    left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")
+    columns: tuple[Any, Any, Any, Any, Any] = table, queues, order, arrive_ps[chosen], delivered_ps
+    alike = bool(len(sizes_bytes)) and bool((sizes_bytes == sizes_bytes[0]).all())
+    functions = compiled_functions() if SOLVER_EFFORT.compiles(len(chosen), alike=alike) else PLAIN_FUNCTIONS
+    if functions is PLAIN_FUNCTIONS:
+        columns = as_lists(table), as_lists(queues), *(column.tolist() for column in columns[2:])
+    looks = 0
+    while left:
+        if functions is PLAIN_FUNCTIONS and SOLVER_EFFORT.compiles():
+            functions = compiled_functions()
+            columns = as_arrays(columns[0]), as_arrays(columns[1]), *(np.array(column) for column in columns[2:])
+        delivered = functions.deliver(*columns, _COMPLETIONS_PER_REPORT)
+        on_delivered(delivered)
+        left -= delivered
+        before, looks = looks, int(columns[0].tally[LOOKS])
+        SOLVER_EFFORT.visits += looks - before
+    return np.asarray(columns[-1], np.int64)

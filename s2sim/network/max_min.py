@@ -1,0 +1,413 @@
+"""Flows in flight as one table, and the law they follow: latency, then bytes over a share of the rate.
+
+The share is max-min fair. When flows come or go, or a link changes, only those links are visited whose level changes.
+The level of a link is what it gives to each flow that nothing else holds back (infinite where it is not full), so that
+a flow's rate is the lowest level on its way. What a link gives depends only on links with lower levels (Bertsekas and
+Gallager, Data Networks, section 6.5.2); links that no longer agree with their flows are therefore put right from the
+lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
+
+The functions take a `s2sim.network.tables.Table`, of lists or of arrays: they run as they stand, or compiled by numba
+(extra ``numba``), with the same operations in the same order and so the same bits. They stay in one file, with
+their constants, because numba's cache looks at no other when it asks whether a function has changed.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import S2SimError
+
+if TYPE_CHECKING:
+    from s2sim.network.flow_table import FlowTable, MemberQueues, Wholes
+
+
+NEVER = 2**62
+# Completions closer than this share of their duration are one event (DESIGN law 1).
+TIE = 1e-9
+ROUNDING_PS = 1e-3  # left by floating point above whole numbers: some hundred events round 10 ms by that much
+MAX_PS = 2.0**61  # about 27 days: longer ones would not fit in 64 bits with room to add
+TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
+_INFINITE = float("inf")
+# Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
+_SLACK = 1e-12
+_BELOW, _ABOVE = 1 - _SLACK, 1 + _SLACK
+_RATE_TOLERANCE = -1.0
+# Places in `s2sim.network.flow_table.FlowTable.tally`.
+_DIRTY, _MOVED, _ARRIVED, LOOKS = range(4)
+TALLIES = 4
+
+
+def activate_flow(table: FlowTable, flow: int, now: int) -> None:
+    """Let a flow share links from now on; its crossings, its limit and its bytes are in the table."""
+    link, weight, level, head = table.link, table.weight, table.level, table.head
+    first, last = table.first[flow], table.last[flow]
+    rate = table.limit[flow]
+    for crossing in range(first, last):
+        rate = min(rate, level[link[crossing]])
+    for crossing in range(first, last):
+        here = link[crossing]
+        other = head[here]
+        table.after[crossing] = other
+        table.before[crossing] = -1
+        if other >= 0:
+            table.before[other] = crossing
+        head[here] = crossing
+        if rate >= level[here] * _BELOW:
+            table.held[crossing] = True
+            table.wide[here] += weight[crossing]
+        else:
+            table.held[crossing] = False
+            table.load[here] += weight[crossing] * rate
+        mark_link(table, here)
+    table.rate[flow] = rate
+    table.entered[flow] = table.since[flow] = now
+    table.was[flow] = 0.0
+    table.moved[table.tally[_MOVED]] = flow
+    table.tally[_MOVED] += 1
+
+
+def deactivate_flow(table: FlowTable, flow: int) -> None:
+    """Let a flow share links no longer."""
+    link, head = table.link, table.head
+    rate = table.rate[flow]
+    for crossing in range(table.first[flow], table.last[flow]):
+        here = link[crossing]
+        after, before = table.after[crossing], table.before[crossing]
+        if before >= 0:
+            table.after[before] = after
+        else:
+            head[here] = after
+        if after >= 0:
+            table.before[after] = before
+        if table.held[crossing]:
+            table.wide[here] -= table.weight[crossing]
+        else:
+            table.load[here] -= table.weight[crossing] * rate
+        if head[here] < 0:
+            table.load[here] = table.wide[here] = 0.0
+        if table.level[here] < _INFINITE:
+            mark_link(table, here)
+    set_finish(table, flow, NEVER)
+
+
+def mark_link(table: FlowTable, link: int) -> None:
+    """Look at a link in the next `update_rates`."""
+    if not table.marked[link]:
+        table.marked[link] = True
+        table.dirty[table.tally[_DIRTY]] = link
+        table.tally[_DIRTY] += 1
+
+
+def _round_up_ps(size_bytes: float, rate: float) -> int:
+    """Return how long bytes take at a rate, as `s2sim.network.network.round_up_ps` has it."""
+    duration_ps = size_bytes / rate
+    if not duration_ps < MAX_PS:
+        raise S2SimError(TOO_LONG)
+    return ceil(duration_ps - ROUNDING_PS)
+
+
+def update_rates(table: FlowTable, now: int) -> None:
+    """Give all flows their fair rates again, and those whose rates change new ends."""
+    _solve_levels(table)
+    was, rate, left, since = table.was, table.rate, table.left, table.since
+    for index in range(table.tally[_MOVED]):
+        flow = table.moved[index]
+        passed = was[flow] * (now - since[flow])
+        was[flow] = -1.0
+        left[flow] = left[flow] - passed if left[flow] > passed else 0.0
+        since[flow] = now
+        set_finish(table, flow, now + _round_up_ps(left[flow], rate[flow]))
+    table.tally[_MOVED] = 0
+
+
+def _solve_levels(table: FlowTable) -> None:
+    """Find the levels of all links and the rates of all flows, from the links marked."""
+    key, level = table.key, table.level
+    pending = [(0.0, 0)]
+    pending.pop()
+    _queue_inconsistent_links(table, pending)
+    while len(pending) > 0:
+        lower, here = heappop(pending)
+        if key[here] != lower:
+            continue
+        old, new = level[here], _fair_level(table, here, lower)
+        target = min(old, new)
+        if new == old or abs(new - old) <= target * _SLACK:
+            new = old
+        elif target > lower * _ABOVE and len(pending) > 0 and pending[0][0] < target:
+            # Not yet its turn.
+            key[here] = target
+            heappush(pending, (target, here))
+            continue
+        key[here] = _RATE_TOLERANCE
+        _set_level(table, here, new)
+        _queue_inconsistent_links(table, pending)
+
+
+def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]) -> None:
+    """Queue those of the marked links that do not agree with their flows.
+
+    The lower of a link's level and of what it should be says when its turn comes; what it should be is at least what
+    follows from those flows that it holds back now.
+    """
+    level, load, wide, key, capacity = table.level, table.load, table.wide, table.key, table.capacity
+    for index in range(table.tally[_DIRTY]):
+        here = table.dirty[index]
+        table.marked[here] = False
+        old = level[here]
+        lower = _RATE_TOLERANCE
+        if old == _INFINITE or wide[here] <= 0:
+            if load[here] > capacity[here] * _ABOVE:
+                lower = 0.0
+            elif old < _INFINITE:
+                lower = old
+        else:
+            new = (capacity[here] - load[here]) / wide[here]
+            if new < old * _BELOW:
+                lower = max(new, 0.0)
+            elif new > old * _ABOVE:
+                lower = old
+        if key[here] != lower:
+            key[here] = lower
+            if lower != _RATE_TOLERANCE:
+                heappush(pending, (lower, here))
+    table.tally[_DIRTY] = 0
+
+
+def _set_level(table: FlowTable, here: int, new: float) -> None:
+    """Give a link a level and its flows their rates, with the limits that `_fair_level` has found."""
+    weight, limits, held, after, rate = table.weight, table.limits, table.held, table.after, table.rate
+    table.level[here] = new
+    free = new * _BELOW
+    load = wide = 0.0
+    index = 0
+    # It agrees with its flows when this is done.
+    table.marked[here] = True
+    crossing = table.head[here]
+    while crossing >= 0:
+        flow = table.flow[crossing]
+        now_rate = limits[index]
+        index += 1
+        holds = now_rate >= free
+        if holds:
+            now_rate = new
+            wide += weight[crossing]
+        else:
+            load += weight[crossing] * now_rate
+        if now_rate > rate[flow] * _ABOVE or now_rate < rate[flow] * _BELOW:
+            _set_rate(table, flow, now_rate)
+        held[crossing] = holds
+        crossing = after[crossing]
+    table.marked[here] = False
+    table.load[here], table.wide[here] = load, wide
+
+
+def _set_rate(table: FlowTable, flow: int, new: float) -> None:
+    """Change a flow's rate, and mark the links that may no longer agree with it."""
+    link, weight, level, held, load, wide = table.link, table.weight, table.level, table.held, table.load, table.wide
+    old = table.rate[flow]
+    if table.was[flow] < 0:
+        table.was[flow] = old
+        table.moved[table.tally[_MOVED]] = flow
+        table.tally[_MOVED] += 1
+    table.rate[flow] = new
+    for crossing in range(table.first[flow], table.last[flow]):
+        here, part = link[crossing], weight[crossing]
+        if held[crossing]:
+            wide[here] -= part
+        else:
+            load[here] -= part * old
+        if new >= level[here] * _BELOW:
+            held[crossing] = True
+            wide[here] += part
+        else:
+            held[crossing] = False
+            load[here] += part * new
+        if not table.marked[here] and (level[here] < _INFINITE or new > old):
+            mark_link(table, here)
+
+
+def _fair_level(table: FlowTable, here: int, least: float) -> float:
+    """Return the level at which a link is full, at least ``least``; the flows' limits elsewhere go to ``limits``.
+
+    Equal shares for those flows that are not limited to less elsewhere, found by setting aside those that are.
+    """
+    link, weight, flow_of, after = table.link, table.weight, table.flow, table.after
+    level, limits, capacity = table.level, table.limits, table.capacity[here]
+    count = 0
+    crossing = table.head[here]
+    while crossing >= 0:
+        flow = flow_of[crossing]
+        most = table.rate[flow]
+        if table.held[crossing]:
+            most = table.limit[flow]
+            for each in range(table.first[flow], table.last[flow]):
+                there = link[each]
+                if level[there] < most and there != here:
+                    most = level[there]
+        limits[count] = most
+        count += 1
+        crossing = after[crossing]
+    table.tally[LOOKS] += count
+    found = least
+    while True:
+        free = found * _BELOW
+        rest, width = capacity, 0.0
+        index = 0
+        crossing = table.head[here]
+        while crossing >= 0:
+            if limits[index] < free:
+                rest -= weight[crossing] * limits[index]
+            else:
+                width += weight[crossing]
+            index += 1
+            crossing = after[crossing]
+        if width <= 0:
+            return _INFINITE
+        level_now = rest / width
+        if level_now <= found * _ABOVE:
+            return level_now
+        found = level_now
+
+
+def set_finish(table: FlowTable, flow: int, finish_ps: int) -> None:
+    """Note when a flow ends; never, where it is not in flight."""
+    tree = table.finish
+    place = len(tree) // 2 + flow
+    tree[place] = finish_ps
+    place //= 2
+    while place:
+        least = min(tree[2 * place], tree[2 * place + 1])
+        if tree[place] == least:
+            break
+        tree[place] = least
+        place //= 2
+
+
+def next_ps(table: FlowTable) -> int:
+    """Return when the next flows complete, the latest of those that tie with the earliest, or `NEVER`."""
+    tree, half = table.finish, len(table.finish) // 2
+    earliest = tree[1]
+    if earliest == NEVER:
+        return earliest
+    latest = earliest
+    for index in range(pop_finished(table, earliest + int(earliest * TIE))):
+        flow = table.stack[index]
+        if tree[half + flow] <= earliest + int((earliest - table.entered[flow]) * TIE):
+            latest = max(latest, tree[half + flow])
+    return latest
+
+
+def pop_finished(table: FlowTable, now: int) -> int:
+    """Put the flows that end by a moment on the stack, in order, and return how many they are."""
+    tree, stack, half = table.finish, table.stack, len(table.finish) // 2
+    # The stack holds what has been found from below, and what is still to be looked at from above.
+    found, top = 0, len(stack)
+    if tree[1] <= now:
+        top -= 1
+        stack[top] = 1
+    while top < len(stack):
+        place = stack[top]
+        top += 1
+        if place >= half:
+            stack[found] = place - half
+            found += 1
+        else:
+            if tree[2 * place + 1] <= now:
+                top -= 1
+                stack[top] = 2 * place + 1
+            if tree[2 * place] <= now:
+                top -= 1
+                stack[top] = 2 * place
+    return found
+
+
+def add_flows(table: FlowTable, flows: Wholes, now: int) -> None:
+    """Let flows share links from now on, and give all flows their rates."""
+    for index in range(len(flows)):
+        activate_flow(table, flows[index], now)
+    update_rates(table, now)
+
+
+def remove_finished(table: FlowTable, now: int) -> int:
+    """Let the flows that end by now share links no longer; they are on the stack, and how many is returned."""
+    count = pop_finished(table, now)
+    for index in range(count):
+        deactivate_flow(table, table.stack[index])
+    return count
+
+
+def _complete_members(table: FlowTable, queues: MemberQueues, flow: int, now: int, delivered_ps: Wholes) -> int:
+    """Take those members of a flow out that end by now, and return how many they are; the others go on as before."""
+    first, end = queues.place[flow], queues.end[flow]
+    rate, since, size = table.rate[flow], table.since[flow], queues.size
+    left = table.left[flow]
+    place = first
+    while place < end and (place == first or since + _round_up_ps(left, rate) <= now):
+        delivered_ps[queues.member[place]] = now
+        place += 1
+        if place < end:
+            left += size[place] - size[place - 1]
+    queues.place[flow] = place
+    if place == end:
+        deactivate_flow(table, flow)
+        return end - first
+    for crossing in range(table.first[flow], table.last[flow]):
+        here = table.link[crossing]
+        gone = table.weight[crossing] * (place - first) / (end - first)
+        table.weight[crossing] -= gone
+        if table.held[crossing]:
+            table.wide[here] -= gone
+        else:
+            table.load[here] -= gone * rate
+        if table.level[here] < _INFINITE:
+            mark_link(table, here)
+    table.left[flow], table.was[flow] = left, rate
+    table.moved[table.tally[_MOVED]] = flow
+    table.tally[_MOVED] += 1
+    return place - first
+
+
+def run_to_completion(
+    table: FlowTable, queues: MemberQueues, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes, most: int
+) -> int:
+    """Let flows arrive and complete, and return how many members have completed: ``most`` or more, or all left.
+
+    None is in flight at first, and they arrive in that order, each when its latency has passed. When each member's last
+    byte has gone is noted. What is left goes on when this is called again.
+    """
+    arrived = table.tally[_ARRIVED]
+    completed = 0
+    while completed < most:
+        now = next_ps(table)
+        if arrived < len(order):
+            now = min(now, arrive_ps[order[arrived]])
+        if now == NEVER:
+            break
+        for index in range(pop_finished(table, now)):
+            completed += _complete_members(table, queues, table.stack[index], now, delivered_ps)
+        first = arrived
+        while arrived < len(order) and arrive_ps[order[arrived]] <= now:
+            arrived += 1
+        add_flows(table, order[first:arrived], now)
+    table.tally[_ARRIVED] = arrived
+    return completed
+
+
+# All that others of them call, for the compiler.
+INNER_FUNCTIONS: tuple[Any, ...] = (
+    *(
+        activate_flow,
+        deactivate_flow,
+        mark_link,
+        update_rates,
+        _solve_levels,
+        _queue_inconsistent_links,
+        _fair_level,
+        _set_level,
+        _set_rate,
+    ),
+    *(set_finish, next_ps, pop_finished, add_flows, remove_finished, _complete_members, _round_up_ps),
+)

@@ -1,0 +1,347 @@
+"""The packet network: the reference that the fluid network is measured against, for tens of ranks.
+
+Messages are cut into packets. A link sends one packet at a time at its rate; after the hop's latency the whole packet
+waits in front of the next link (store and forward). Three things make the shares of bandwidth max-min fair, so that
+finish times converge to those of `s2sim.network.fluid` as packets get smaller:
+
+- *Fair queueing.* In front of every link each message has a queue of its own, and the link serves them by start-time
+  fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a packet's tag is the later of the link's virtual time and the end
+  of the message's packet before, which is its tag plus bytes over weight. The smallest tag goes first.
+- *A window a hop.* A message has at most so many packets on their way to the next link, waiting there and being sent
+  on; the right to send another comes back with the hop's latency. Without this back-pressure a message that is slow
+  further on would take its full share of the links before, for packets that only pile up (Hahne, "Round-robin
+  scheduling for max-min fairness in data networks", IEEE JSAC 9(7), 1991). What piles up all the same is taken from
+  others once, when shares change; it is what finish times differ by from fluid ones, and grows with the window. Yet a
+  window that is too small lets a message miss turns for good where packets of others come in bursts, which Hahne's
+  theorem excludes by large windows. So the window beyond the round trip is small, but grows with the square root of
+  the packets of a message (`s2sim.network.packet.queues.find_window`): both errors vanish as packets get smaller. The
+  part that covers the round trip does not: latency remains a difference where it is not small beside the time of a
+  message.
+- *Turns.* A message that is sprayed over links side by side gives each its packets in turn. A packet that waits for its
+  window holds back those behind it, so that the shares stay those of the route, as in the fluid network.
+
+The queues in front of a link may also be limited for all messages together (`buffer_bytes`). Nothing is lost then: who
+finds no room waits, and room is given in the order in which it was asked for. Where routes go round in a circle
+everything may wait for everything; that is an error, not an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.errors import S2SimError
+from s2sim.network.fluid import OnDelivered
+from s2sim.network.packet_queues import (
+    HOPS_PER_REPORT,
+    PACKET_BYTES,
+    Lane,
+    Link,
+    Message,
+    PacketRoute,
+    Queue,
+    check_packets,
+    find_packet_route,
+    find_window,
+    next_lane,
+)
+from s2sim.topology.graph import Fabric, Routes
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    import simpy
+
+
+# Last packets may hold fractions of a byte, whose sums are not exact.
+_ROUNDING_BYTES = 1e-3
+
+
+class PacketNetwork:
+    """Messages as packets on a fabric, in simulated time; used as `FluidNetwork` is.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Its time is integer picoseconds.
+    fabric : Fabric
+        Links with their rates and latencies.
+    packet_bytes : int
+        Bytes of a packet; the last of a message may be shorter.
+    buffer_bytes : int, optional
+        Most bytes under way to one link and waiting there, of all messages together; without it there is no limit
+        but the windows. What has not left its source counts nowhere.
+    on_hops : callable, optional
+        Called every `HOPS_PER_REPORT` packet-hops.
+
+    Attributes
+    ----------
+    env : simpy.Environment
+        As given.
+    packet_hops : int
+        How many packets have crossed a link, which is what it costs.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        fabric: Fabric,
+        *,
+        packet_bytes: int = PACKET_BYTES,
+        buffer_bytes: int | None = None,
+        on_hops: Callable[[], None] | None = None,
+    ) -> None:
+        check_packets(packet_bytes, buffer_bytes)
+        self.env = env
+        self._fabric = fabric
+        self._packet_bytes = packet_bytes
+        self._buffer_bytes = buffer_bytes
+        self._on_hops = on_hops
+        self._links: dict[int, Link] = {}
+        self._routes: list[tuple[Routes, int]] = []
+        self._ways: dict[int, PacketRoute] = {}
+        self._owners: list[OnDelivered] = []
+        # What will happen, by time and then by age; the network's own clock may be ahead of the environment's.
+        self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
+        self._age = count()
+        self._now = 0
+        self._wake_ps = -1
+        self._sent = 0
+        self._in_flight = 0
+        self._finished: list[Message] = []
+        self.packet_hops = 0
+
+    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
+        """Make routes known and return their numbers, int64 of shape (routes,)."""
+        if routes.limit_Bps is not None:
+            raise S2SimError("packets know no limit of a route but its links: ask for the fluid network")
+        first = len(self._routes)
+        self._routes.extend((routes, index) for index in range(len(routes.latency_ps)))
+        return np.arange(first, len(self._routes))
+
+    def add_owner(self, on_delivered: OnDelivered) -> int:
+        """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""
+        self._owners.append(on_delivered)
+        return len(self._owners) - 1
+
+    def send(
+        self,
+        routes: NDArray[np.int64],
+        sizes_bytes: NDArray[np.float64],
+        owner: int,
+        tags: NDArray[np.int64],
+    ) -> None:
+        """Send messages now; each is reported to ``owner`` under its tag when its last packet has arrived.
+
+        Parameters
+        ----------
+        routes : int64 array, shape (n,)
+            Numbers from `add_routes`.
+        sizes_bytes : float64 array, shape (n,)
+            Bytes of each; zero is one empty packet.
+        owner : int
+            From `add_owner`.
+        tags : int64 array, shape (n,)
+            What the owner is told.
+        """
+        self._now = int(self.env.now)
+        for route, size_bytes, tag in zip(routes.tolist(), sizes_bytes.tolist(), tags.tolist(), strict=True):
+            packets = max(ceil(size_bytes / self._packet_bytes), 1)
+            message = Message(owner, tag, packets, size_bytes - (packets - 1) * self._packet_bytes)
+            self._lay_out(message, route)
+            self._in_flight += 1
+            self._release(message)
+        self._wake()
+
+    def _lay_out(self, message: Message, route: int) -> None:
+        """Give a message its queues along its route, and the lanes between them."""
+        if route not in self._ways:
+            self._ways[route] = find_packet_route(self._fabric, *self._routes[route])
+        way = self._ways[route]
+        hops = zip(way.links, way.weights, way.latencies_ps, strict=True)
+        queues = [Queue(message, self._link(link), weight, latency) for link, weight, latency in hops]
+        for step in way.steps:
+            before = queues[step.before] if step.before >= 0 else None
+            latency_ps = 0 if before is None else before.latency_ps
+            window = find_window(latency_ps, way.rate, step.weight, self._packet_bytes, message.unsent)
+            lane = Lane(before, queues[step.after], step.weight, *window)
+            (message.lanes if before is None else before.lanes).append(lane)
+        # Messages that start together do not all begin with the same one of links side by side.
+        for lanes in (message.lanes, *(queue.lanes for queue in queues)):
+            turn = self._sent % len(lanes) if lanes else 0
+            lanes[:] = lanes[turn:] + lanes[:turn]
+        self._sent += 1
+
+    def _link(self, number: int) -> Link:
+        if number not in self._links:
+            room_bytes = float("inf") if self._buffer_bytes is None else self._buffer_bytes + _ROUNDING_BYTES
+            self._links[number] = Link(float(self._fabric.rate_Bps[number]) / PS_PER_S, room_bytes)
+        return self._links[number]
+
+    def _at(self, time_ps: int, action: Callable[[Any], None], subject: object) -> None:
+        heappush(self._events, (time_ps, next(self._age), action, subject))
+
+    def _release(self, message: Message) -> None:
+        """Put the next packet of a message before its first link, once the one before is on its way."""
+        if message.unsent:
+            message.unsent -= 1
+            size_bytes = float(self._packet_bytes) if message.unsent else message.last_bytes
+            self._queue_up((next_lane(message.lanes), size_bytes))
+
+    def _queue_up(self, arrival: tuple[Lane, float]) -> None:
+        """Put a packet behind those of its message at a link."""
+        lane, size_bytes = arrival
+        queue = lane.after
+        queue.packets.append((size_bytes, lane))
+        if len(queue.packets) == 1:
+            self._come_forward(queue)
+
+    def _come_forward(self, queue: Queue) -> None:
+        """Choose the way of the packet at the head, and let it compete for its link."""
+        if queue.lanes:
+            queue.lane = next_lane(queue.lanes)
+        self._offer(queue)
+
+    def _offer(self, queue: Queue) -> None:
+        """Let the packet at the head compete for its link, unless its window is taken."""
+        lane = queue.lane
+        if lane is not None:
+            returning_ps = lane.returning_ps
+            while returning_ps and returning_ps[0] <= self._now:
+                returning_ps.popleft()
+                lane.held -= 1
+            if lane.held >= lane.window:
+                lane.blocked = True
+                if returning_ps:
+                    self._at(returning_ps[0], self._unblock, lane)
+                return
+        self._compete(queue)
+
+    def _unblock(self, lane: Lane) -> None:
+        lane.blocked = False
+        assert lane.before is not None
+        self._offer(lane.before)
+
+    def _compete(self, queue: Queue) -> None:
+        link = queue.link
+        heappush(link.ready, (max(link.virtual, queue.tag_after), next(self._age), queue))
+        if link.waking:
+            return
+        if self._now >= link.free_ps:
+            self._serve(link, 0.0)
+        else:
+            link.waking = True
+            self._at(link.free_ps, self._free, link)
+
+    def _free(self, link: Link) -> None:
+        """Go on with the next packet; it starts when the one before ended, not when rounding says so."""
+        link.waking = False
+        self._serve(link, link.carry_ps)
+
+    def _serve(self, link: Link, carry_ps: float) -> None:
+        """Begin to send the packet with the smallest tag that has room at its next link."""
+        while link.ready:
+            tag, _, queue = heappop(link.ready)
+            if self._has_room(queue):
+                self._begin(queue, tag, carry_ps)
+                break
+        if link.ready and not link.waking:
+            link.waking = True
+            self._at(link.free_ps, self._free, link)
+
+    def _has_room(self, queue: Queue) -> bool:
+        """Take room at the next link for the packet at the head, or let it wait for some."""
+        if queue.lane is None or queue.has_room:
+            return True
+        target, size_bytes = queue.lane.after.link, queue.packets[0][0]
+        if target.waiting or target.room_bytes < size_bytes:
+            target.waiting.append(queue)
+            return False
+        target.room_bytes -= size_bytes
+        return True
+
+    def _give_room(self, link: Link) -> None:
+        while link.waiting and link.room_bytes >= link.waiting[0].packets[0][0]:
+            queue = link.waiting.popleft()
+            link.room_bytes -= queue.packets[0][0]
+            queue.has_room = True
+            self._compete(queue)
+
+    def _begin(self, queue: Queue, tag: float, carry_ps: float) -> None:
+        """Begin to send the packet at the head of a queue."""
+        size_bytes, came_by = queue.packets.popleft()
+        link, lane, message = queue.link, queue.lane, queue.message
+        link.virtual = tag
+        queue.tag_after = tag + size_bytes / queue.weight
+        queue.has_room = False
+        duration_ps = size_bytes / link.rate - carry_ps
+        whole_ps = ceil(duration_ps - 1e-6)
+        link.carry_ps = whole_ps - duration_ps
+        link.free_ps = self._now + whole_ps
+        self.packet_hops += 1
+        if self._on_hops is not None and self.packet_hops % HOPS_PER_REPORT == 0:
+            self._on_hops()
+        if lane is None:
+            self._at(link.free_ps + queue.latency_ps, self._deliver, message)
+        else:
+            lane.held += 1
+            self._at(link.free_ps + queue.latency_ps, self._queue_up, (lane, size_bytes))
+        if came_by.before is None:
+            self._release(message)
+        else:
+            back_ps = max(link.free_ps - came_by.sooner_ps, self._now) + came_by.before.latency_ps
+            if came_by.blocked and not came_by.returning_ps:
+                self._at(back_ps, self._unblock, came_by)
+            came_by.returning_ps.append(back_ps)
+            link.room_bytes += size_bytes
+            if link.waiting:
+                self._at(self._now, self._give_room, link)
+        if queue.packets and came_by.before is not None:
+            self._come_forward(queue)
+
+    def _deliver(self, message: Message) -> None:
+        message.undelivered -= 1
+        if not message.undelivered:
+            self._in_flight -= 1
+            self._finished.append(message)
+
+    def _wake(self) -> None:
+        """Go on when the next event is due, or when somebody must be told of a message."""
+        at_ps = self._now if self._finished else self._events[0][0] if self._events else None
+        if at_ps is None or self._wake_ps == at_ps:
+            return
+        self._wake_ps = at_ps
+
+        def wake(_: object) -> None:
+            if self._wake_ps == at_ps:
+                self._wake_ps = -1
+                self._advance()
+
+        timeout = self.env.timeout(at_ps - int(self.env.now))
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(wake)
+
+    def _advance(self) -> None:
+        """Let happen what is due now, tell owners, and run ahead until something from outside may happen."""
+        events, now = self._events, int(self.env.now)
+        while events and events[0][0] <= now:
+            self._now, _, action, subject = heappop(events)
+            action(subject)
+        finished, self._finished = self._finished, []
+        for owner in sorted({message.owner for message in finished}):
+            self._owners[owner](np.array([message.tag for message in finished if message.owner == owner]))
+        undisturbed_ps = self.env.peek()
+        while events and events[0][0] < undisturbed_ps and not self._finished:
+            self._now, _, action, subject = heappop(events)
+            action(subject)
+        if self._in_flight and not events:
+            raise S2SimError(
+                f"{self._in_flight} messages wait for each other's room for ever: buffers of {self._buffer_bytes} "
+                "bytes are too small for routes that go round in a circle; ask for larger ones, or none"
+            )
+        self._wake()

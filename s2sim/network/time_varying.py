@@ -1,0 +1,337 @@
+"""The fluid network while links slow down, recover and fail."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.network.active_flows import TransferBatch
+from s2sim.network.fluid import FluidNetwork, OnLoads
+from s2sim.topology.cluster import Cluster, failed_links
+from s2sim.topology.graph import Routes
+from s2sim.topology.routing import reroute
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    import simpy
+
+Indices = NDArray[np.int64]
+
+
+# Drawn at a time.
+_BATCH = 256
+# Pairs of ranks whose routes are looked at together.
+_PAIRS = 1 << 18
+# Three digits of the largest load must not round to more.
+_SHOWN = 0.995
+# Some minutes.
+_MAX_MESSAGES = 200_000
+
+
+class BackgroundTraffic:
+    """Messages of one size that load every network interface in use to a share of its rate, on average.
+
+    A message leaves through an interface with a probability in proportion to its rate, from one of the ranks that use
+    it, to any rank of the other nodes with the same probability. Links that carry more of it than interfaces do, as of
+    a torus or an oversubscribed tree, fill at a smaller load; from there on ever more would be in flight, and the load
+    is refused.
+
+    Parameters
+    ----------
+    network : TimeVaryingNetwork
+        Carries them.
+    cluster : Cluster
+        Whose ranks and interfaces there are.
+    load : float
+        Share of the rate of the interfaces.
+    size_bytes : int
+        Of each message.
+    generator : numpy.random.Generator
+        Draws them.
+
+    Attributes
+    ----------
+    messages : int
+        Sent until now.
+    """
+
+    def __init__(
+        self,
+        network: TimeVaryingNetwork,
+        cluster: Cluster,
+        *,
+        load: float,
+        size_bytes: int,
+        generator: np.random.Generator,
+    ) -> None:
+        if len(np.unique(cluster.node_of_rank)) == 1:
+            raise OptionError("background traffic goes between nodes, and all ranks are in one: leave it out")
+        self._network = network
+        self._cluster = cluster
+        self._size_bytes = size_bytes
+        self._generator = generator
+        self._probability, self.rate_Bps = _interfaces(cluster)
+        most, link = _largest_load(cluster, self._probability * self.rate_Bps)
+        if load >= most:
+            raise OptionError(
+                f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
+                f"cross too: it carries at most load={most * _SHOWN:.3g} here"
+            )
+        self._gap_ps = size_bytes / (load * self.rate_Bps) * 1e12
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._by_node = np.argsort(cluster.node_of_rank, kind="stable")
+        self.messages = 0
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        """Send for as long as the simulation lasts."""
+        env = self._network.env
+        owner = self._network.add_owner(lambda _: None)
+        size = np.array([float(self._size_bytes)])
+        at_ps = float(env.now)
+        while True:
+            for gap_ps, number in zip(
+                self._generator.exponential(self._gap_ps, _BATCH).tolist(), self._draw(), strict=True
+            ):
+                at_ps += gap_ps
+                yield env.timeout(round(at_ps) - int(env.now))
+                self._network.send(np.array([number]), size, owner, np.zeros(1, np.int64))
+                self.messages += 1
+            if self.messages >= _MAX_MESSAGES:
+                raise S2SimError(
+                    f"background traffic has sent {self.messages:,} messages of {self._size_bytes:,} bytes in "
+                    f"{env.now / 1e12:g} s, as many as are simulated: ask for larger ones (size=) or a smaller load"
+                )
+
+    def _draw(self) -> list[int]:
+        """Return the network's numbers of the routes of some messages."""
+        cluster = self._cluster
+        src = self._generator.choice(cluster.workers, _BATCH, p=self._probability)
+        # Ranks by node: any place but those of the sender's own node.
+        nodes = cluster.node_of_rank[self._by_node]
+        own = np.searchsorted(nodes, cluster.node_of_rank[src])
+        held = np.searchsorted(nodes, cluster.node_of_rank[src], side="right") - own
+        place = (self._generator.random(_BATCH) * (cluster.workers - held)).astype(np.int64)
+        dst = self._by_node[place + np.where(place >= own, held, 0)]
+        pairs = list(zip(src.tolist(), dst.tolist(), strict=True))
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in self._numbers]
+        if new:
+            ends = np.array(new, np.int64).T
+            numbers = self._network.add_routes(cluster.routes(*ends))
+            self._network.join(numbers, *ends)
+            self._numbers.update(zip(new, numbers.tolist(), strict=True))
+        return [self._numbers[pair] for pair in pairs]
+
+
+def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[float, str]:
+    """Return the load at which the first link is full, and its name; ranks send ``sent_Bps``, shape (ranks,), at 1."""
+    node, every = cluster.node_of_rank, np.arange(cluster.workers)
+    to_each_Bps = sent_Bps / (cluster.workers - np.bincount(node)[node])
+    carried_Bps = np.zeros(len(cluster.fabric))
+    for some in np.array_split(every, max(1, cluster.workers**2 // _PAIRS)):
+        src, dst = np.repeat(some, cluster.workers), np.tile(every, len(some))
+        apart = node[src] != node[dst]
+        routes = cluster.routes(src[apart], dst[apart])
+        crossing_Bps = np.repeat(to_each_Bps[src[apart]], np.diff(routes.offsets)) * routes.weights
+        carried_Bps += np.bincount(routes.links, crossing_Bps, len(carried_Bps))
+    share = carried_Bps / cluster.fabric.rate_Bps
+    fullest = int(share.argmax())
+    return float(1 / share[fullest]), cluster.fabric.link_names[fullest]
+
+
+def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
+    """Return how likely a message comes from each rank, float64 of shape (ranks,), and the rate of all interfaces."""
+    ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
+    rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
+    shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
+    return shared / shared.sum(), float(shared.sum())
+
+
+# What adding and taking away may leave of nothing.
+_ROUNDING_BYTES = 1e-3
+
+
+@dataclass(slots=True, eq=False)
+class LinkChange:
+    """What happens to some links from a moment on, and whom it has met so far.
+
+    Attributes
+    ----------
+    links : int64 array, shape (k,)
+        Which.
+    factor : float
+        Of their rate; 0 where they have failed.
+    messages : int
+        Those that crossed the links while they were slow, or that went around them because they had failed.
+    """
+
+    links: NDArray[np.int64]
+    factor: float
+    messages: int = 0
+    numbers: set[int] = field(default_factory=set)  # of routes that would cross the links
+
+
+class TimeVaryingNetwork(FluidNetwork):
+    """A fluid network whose links may change while flows are in flight.
+
+    What is in flight over a link that fails goes on another way with the bytes that it has left; the latency of that
+    way is not waited for again. Whatever is sent later takes the other way from the start.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+        Its time is integer picoseconds.
+    cluster : Cluster
+        Whose links they are, with their rates at the start; some may be dead already.
+    on_loads : callable, optional
+        As of `FluidNetwork`.
+    """
+
+    def __init__(self, env: simpy.Environment, cluster: Cluster, on_loads: OnLoads | None = None) -> None:
+        super().__init__(env, cluster.fabric, on_loads)
+        self._router = cluster.router
+        self._changes: list[LinkChange] = []
+        dead, why = failed_links(cluster)
+        self._dead = dead.copy()
+        self._why = list(why)
+        # By the number of a route: the route to take instead, the bytes sent over it, and the ranks that it joins.
+        self._instead = np.zeros(0, np.int64)
+        self._carried = np.zeros(0)
+        self._pairs: dict[int, tuple[int, int]] = {}
+
+    def add_routes(self, routes: Routes) -> Indices:
+        """Make routes known and return their numbers, int64 of shape (routes,)."""
+        numbers = super().add_routes(routes)
+        self._instead = np.concatenate([self._instead, numbers])
+        self._carried = np.concatenate([self._carried, np.zeros(len(numbers))])
+        return numbers
+
+    def join(self, numbers: Indices, src: Indices, dst: Indices) -> None:
+        """Say which ranks routes lead from and to, for messages and for who shared a link."""
+        self._pairs.update(zip(numbers.tolist(), zip(src.tolist(), dst.tolist(), strict=True), strict=True))
+
+    def slow_down(self, links: Indices, factor: float) -> LinkChange:
+        """Let links carry ``factor`` of what they do from now on, beside whatever else slows them."""
+        change = self._begin(links, factor)
+        change.messages += int(self.known.crossing(self._here(), links).sum())
+        return change
+
+    def recover(self, change: LinkChange) -> None:
+        """End what `slow_down` began."""
+        self._changes.remove(change)
+        self._set_rates()
+
+    def fail(self, links: Indices, why: str) -> LinkChange:
+        """Let nothing cross links from now on; ``why`` says what has failed, for messages.
+
+        Raises
+        ------
+        TopologyError
+            Where something in flight, or sent later, has no other way.
+        """
+        change = self._begin(links, 0.0)
+        self._dead[links] = True
+        self._why.append(why)
+        here, waiting = self._here(), self._waiting()
+        self._lead_around(here)
+        change.messages += sum(number in change.numbers for number in here.tolist())
+        now = int(self.env.now)
+        for number in self._unended():
+            route = self.in_flight.flows[number].route
+            if self._instead[route] != route:
+                left = np.array([self.in_flight.left_bytes(number, now)])
+                flow = self.in_flight.remove(number)
+                self._carried[route] -= left[0]
+                self._carried[self._instead[route]] += left[0]
+                self._arriving.append(TransferBatch(self._instead[[route]], left, flow.owner, np.array([flow.tag])))
+        for sent in waiting:
+            np.subtract.at(self._carried, sent.routes, sent.sizes_bytes)
+            # The array is this network's own: `send` made it.
+            sent.routes[:] = self._instead[sent.routes]
+            np.add.at(self._carried, sent.routes, sent.sizes_bytes)
+        return change
+
+    def send(self, routes: Indices, sizes_bytes: NDArray[np.float64], owner: int, tags: Indices) -> None:
+        """Start transfers now, around what has failed; see `FluidNetwork.send`."""
+        self._lead_around(routes)
+        taken = self._instead[routes]
+        for change in self._changes:
+            if change.factor:
+                change.messages += int(self.known.crossing(taken, change.links).sum())
+            elif change.numbers:
+                change.messages += sum(number in change.numbers for number in routes.tolist())
+        np.add.at(self._carried, taken, sizes_bytes)
+        super().send(taken, sizes_bytes, owner, tags)
+
+    def record_unsent(self, routes: Indices, sizes_bytes: NDArray[np.float64]) -> None:
+        """Take note of transfers whose ends are known without sending them, as nothing else meets them."""
+        np.add.at(self._carried, self._instead[routes], sizes_bytes)
+
+    def sent(self) -> tuple[Routes, Indices, Indices, NDArray[np.float64]]:
+        """Return all routes that carried anything until now, the ranks that they join, and the bytes of each."""
+        carried = self._carried.copy()
+        for number, flow in self.in_flight.flows.items():
+            carried[flow.route] -= self.in_flight.left_bytes(number, int(self.env.now))
+        for sent in self._waiting():
+            np.subtract.at(carried, sent.routes, sent.sizes_bytes)
+        numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
+        src, dst = self._joined(numbers)
+        return self.known.take(numbers), src, dst, carried[numbers]
+
+    def _joined(self, numbers: Indices) -> tuple[Indices, Indices]:
+        pairs = np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def _waiting(self) -> list[TransferBatch]:
+        """Return what has been sent and shares no link yet."""
+        return [*(sent for _, sent in self.coming.values()), *self._arriving]
+
+    def _begin(self, links: Indices, factor: float) -> LinkChange:
+        change = LinkChange(links, factor)
+        self._changes.append(change)
+        self._set_rates()
+        return change
+
+    def _set_rates(self) -> None:
+        """Find the rates of all links, and let all flows in flight be solved again."""
+        capacity = self._router.fabric.rate_Bps / PS_PER_S
+        for change in self._changes:
+            if change.factor:
+                capacity[change.links] *= change.factor
+        self.in_flight.set_capacity(capacity)
+        self._settle_soon()
+
+    def _unended(self) -> list[int]:
+        """Return the numbers of the flows in flight that do not end now."""
+        return [number for number in self.in_flight.flows if self.in_flight.finish_ps(number) > self.env.now]
+
+    def _here(self) -> Indices:
+        """Return the route of every transfer that has been sent and has not arrived."""
+        flying = [self.in_flight.flows[number].route for number in self._unended()]
+        return np.concatenate([np.array(flying, np.int64), *(sent.routes for sent in self._waiting())])
+
+    def _lead_around(self, numbers: Indices) -> None:
+        """Find other ways for those routes that cross links that have failed."""
+        if not self._why:
+            return
+        asked = np.unique(numbers)
+        taken = self._instead[asked]
+        hit = self.known.crossing(taken, np.flatnonzero(self._dead))
+        if not hit.any():
+            return
+        asked, taken = asked[hit], taken[hit]
+        for change in self._changes:
+            if not change.factor:
+                met = self.known.crossing(taken, change.links)
+                change.numbers.update(asked[met].tolist(), taken[met].tolist())
+        src, dst = self._joined(taken)
+        why = " and ".join(self._why)
+        ways = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
+        new = self.add_routes(ways)
+        self.join(new, src, dst)
+        self._instead[asked] = new
+        self._instead[taken] = new

@@ -1,0 +1,397 @@
+"""What one iteration of a trace took: when each gradient was ready, each layer's forward, the optimizer."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import SPARSE_BELOW
+from s2sim.gradients.models import Model, load_model, model_names
+from s2sim.profiles.json_stream import read_events
+from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
+from s2sim.profiles.read import check_model_name
+from s2sim.units import format_number_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceIteration:
+    """One forward, backward and step of the optimizer.
+
+    Attributes
+    ----------
+    span : Span
+        From its first event to its last.
+    shapes : tuple
+        Of the parameters in the order of readiness; None where nobody recorded one.
+    sparse : tuple of bool
+        Whether the gradient is that of rows looked up in a table.
+    ready_us : float64 array of shape (n,)
+        When each gradient was ready, in microseconds from the begin of backward.
+    forward_us : float64 array of shape (n,)
+        What forward took from the operation that first used a parameter until that of the next parameter, 0 where
+        another parameter of the same operation has it.
+    optimizer_us : float
+        0 where the trace tells none.
+    repeated : bool
+        Whether forward ran again after the first gradient was ready: gradients are accumulated.
+    """
+
+    span: TraceSpan
+    shapes: tuple[tuple[int, ...] | None, ...]
+    sparse: tuple[bool, ...]
+    ready_us: Floats
+    forward_us: Floats
+    optimizer_us: float
+    repeated: bool
+
+
+class TraceTimeline:
+    """Events of a trace by time, and when the GPU was done with what the host had asked for."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._accumulated = sorted(events.accumulated, key=lambda each: each.end)
+        self._node_order = np.argsort(np.array(events.node_start), kind="stable")
+        self._node_start = np.array(events.node_start)[self._node_order]
+        self._node_end = np.array(events.node_end)[self._node_order]
+        self._node_sequence = np.array(events.node_sequence)[self._node_order]
+        order = np.argsort(np.array(events.forward_start), kind="stable")
+        self._forward_start = np.array(events.forward_start)[order]
+        self._forward_sequence = np.array(events.forward_sequence)[order]
+        self._sum_start = np.sort(np.array(events.sum_start))
+        self._modules = sorted(events.modules, key=lambda each: each.start)
+        self._module_starts = [each.start for each in self._modules]
+
+    @cached_property
+    def _kernels(self) -> tuple[Floats, Floats, Floats]:
+        """When kernels were launched, increasing, and when each started and ended on the GPU."""
+        events = self._events
+        ids, first = np.unique(np.array(events.launch_id, np.int64), return_index=True)
+        launched = np.array(events.launch_time)[first]
+        kernel_ids = np.array(events.kernel_id, np.int64)
+        places = np.searchsorted(ids, kernel_ids)
+        known = places < len(ids)
+        known[known] = ids[places[known]] == kernel_ids[known]
+        times = launched[places[known]]
+        order = np.argsort(times, kind="stable")
+        starts = np.array(events.kernel_start)[known][order]
+        ends = np.array(events.kernel_end)[known][order]
+        return times[order], starts, np.maximum.accumulate(ends) if len(ends) else ends
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the trace tells which call on the host started which kernel."""
+        return len(self._kernels[0]) > 0
+
+    def done_us(self, host_us: Floats) -> Floats:
+        """Return when the GPU was done with all that was launched by some times on the host, not before these."""
+        launched, _, ends = self._kernels
+        places = np.searchsorted(launched, host_us)
+        return np.asarray(np.maximum(host_us, np.concatenate([[-np.inf], ends])[places]))
+
+    def iterations(self) -> list[TraceSpan]:
+        """Return the iterations: as marked, else as the optimizer ends them, else all of the trace as one."""
+        from s2sim.profiles.kineto_events import TraceSpan
+
+        events = self._events
+        if events.steps:
+            return sorted(events.steps, key=lambda each: each.start)
+        ends = sorted(each.end for each in events.optimizers) or [np.inf]
+        starts = [-np.inf, *ends[:-1]]
+        return [TraceSpan("iteration", start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def measure(self, span: TraceSpan) -> TraceIteration | None:
+        """Return what an iteration took, None where no gradient became ready in it."""
+        accumulated = self._accumulated_in(span)
+        nodes = _within(self._node_start, span)
+        forward = _within(self._forward_start, span)
+        if not accumulated or not len(nodes):
+            return None
+        begun = float(self._node_start[nodes[0]])
+        ends = np.array([each.end for each in accumulated])
+        makers = self._makers(accumulated)
+        sequences = self._node_sequence[makers]
+        ready = self.done_us(ends) - self.done_us(np.array([begun]))
+        outside = self._forward_start[forward]
+        outside = outside[~self._in_backward(outside)]
+        return TraceIteration(
+            span=span,
+            shapes=tuple(each.shape for each in accumulated),
+            sparse=tuple(self._sparse(maker, each.shape) for maker, each in zip(makers, accumulated, strict=True)),
+            ready_us=np.maximum.accumulate(np.maximum(ready, 0.0)),
+            forward_us=self._forward_us(sequences, forward, begun),
+            optimizer_us=self._optimizer_us(span),
+            repeated=bool(np.any((outside > ends[0]) & (outside < ends[-1]))),
+        )
+
+    def _accumulated_in(self, span: TraceSpan) -> list[GradientAccumulation]:
+        return [each for each in self._accumulated if span.start <= each.end <= span.end]
+
+    def _makers(self, accumulated: list[GradientAccumulation]) -> Ints:
+        """Return the function of backward that made each gradient: the last one to start before it was there."""
+        ends = np.array([each.end for each in accumulated])
+        return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
+
+    def _in_backward(self, host_us: Floats) -> Any:
+        """Return which times lie within a function of backward, as where forward is computed again."""
+        places = np.searchsorted(self._node_start, host_us, side="right") - 1
+        furthest = np.maximum.accumulate(self._node_end)
+        return (places >= 0) & (furthest[places] > host_us)
+
+    def _starts(self, forward: Ints) -> dict[int, float]:
+        """Return when each operation of forward began, by its sequence number."""
+        starts: dict[int, float] = {}
+        for place in forward:
+            starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
+        return starts
+
+    def _forward_us(self, sequences: Ints, forward: Ints, begun: float) -> Floats:
+        starts = {number: start for number, start in self._starts(forward).items() if start < begun}
+        share = np.zeros(len(sequences))
+        if not starts:
+            return share
+        # What is used first gets its gradient last; the parameter that is ready first waits for the whole operation.
+        first_ready = {int(number): place for place, number in reversed(list(enumerate(sequences)))}
+        used = sorted((starts[number], place) for number, place in first_ready.items() if number in starts)
+        if not used:
+            return share
+        bounds = np.array([min(starts.values()), *(start for start, _ in used[1:]), begun])
+        share[[place for _, place in used]] = np.diff(np.maximum.accumulate(self.done_us(bounds)))
+        return share
+
+    def _optimizer_us(self, span: TraceSpan) -> float:
+        within = [each for each in self._events.optimizers if span.start <= each.start <= span.end]
+        total = 0.0
+        for step in within:
+            launched, starts, ends = self._kernels
+            first, last = np.searchsorted(launched, [step.start, step.end])
+            if last > first:
+                total += float(ends[last - 1] - starts[first])
+            else:
+                total += step.end - step.start
+        return total
+
+    def _sparse(self, maker: int, shape: tuple[int, ...] | None) -> bool:
+        """Return whether a gradient is that of few rows: of a table looked up once, and used for nothing else."""
+        name = self._events.node_name[self._node_order[maker]]
+        indices = self._events.looked_up.get(int(self._node_sequence[maker]))
+        if not name.startswith("Embedding") or not shape or indices is None:
+            return False
+        # A gradient of several parts, as of a table that is the output layer too, is summed before it is there.
+        first, last = np.searchsorted(self._sum_start, [self._node_start[maker], self._node_end[maker]])
+        return bool(first == last and indices < SPARSE_BELOW * shape[0])
+
+    def names(self, iteration: TraceIteration) -> tuple[str, ...]:
+        """Return names of its parameters: the module's where the trace tells it, else a number and the operation."""
+        accumulated = self._accumulated_in(iteration.span)
+        makers = self._makers(accumulated)
+        starts = self._starts(_within(self._forward_start, iteration.span))
+        modules = [self._module_at(starts.get(int(self._node_sequence[maker]))) for maker in makers]
+        dimensions = [len(each.shape or ()) for each in accumulated]
+        matrices = Counter(module for module, count in zip(modules, dimensions, strict=True) if count > 1)
+        counts = Counter(modules)
+        names: list[str] = []
+        for place, (maker, module, dimension) in enumerate(zip(makers, modules, dimensions, strict=True)):
+            operation = self._events.node_name[self._node_order[maker]].removesuffix("0").removesuffix("Backward")
+            if module is None:
+                names.append(f"{place}.{operation}")
+            elif matrices[module] == 1 and counts[module] <= 2:
+                names.append(f"{module}.{'weight' if dimension > 1 else 'bias'}")
+            else:
+                names.append(f"{module}.{modules[:place].count(module)}")
+        return tuple(names)
+
+    def _module_at(self, host_us: float | None) -> str | None:
+        """Return the innermost module that was running, None where the trace tells none."""
+        if host_us is None:
+            return None
+        for place in range(bisect_right(self._module_starts, host_us) - 1, -1, -1):
+            if self._modules[place].end > host_us:
+                return self._modules[place].name
+        return None
+
+
+def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
+    """Return the places of increasing times that lie within a span."""
+    first, last = np.searchsorted(sorted_us, [span.start, span.end])
+    return np.arange(first, last)
+
+
+def name_by_model(profile: ComputeProfile, model: Model) -> ComputeProfile:
+    """Return a profile with the names of a model's layers.
+
+    Of layers with one shape the one that forward uses first gets its gradient last. `S2SimError` where the profile's
+    shapes are not those of the model.
+    """
+    wanted = Counter(layer.shape for layer in model.layers)
+    found = Counter(tensor.shape for tensor in profile.tensors)
+    for shape in [*wanted, *found]:
+        if wanted[shape] != found[shape]:
+            raise S2SimError(
+                f"model {model.name} has {wanted[shape]} of {sum(wanted.values())} layers of the shape "
+                f"{' x '.join(map(str, shape))}, the trace {found[shape]} of {sum(found.values())}: name the model "
+                "that was profiled, or call it in words of your own"
+            )
+    layers = defaultdict(list)
+    for layer in model.layers:
+        layers[layer.shape].append(layer)
+    tensors = []
+    for tensor in profile.tensors:
+        layer = layers[tensor.shape].pop()
+        tensors.append(replace(tensor, name=layer.name, sparse=layer.sparse))
+    return replace(profile, model=model.name, tensors=tuple(tensors))
+
+
+_PS_PER_US = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedProfile:
+    """A profile, and a line each on what was missing in its trace and what stands there instead."""
+
+    profile: ComputeProfile
+    notes: tuple[str, ...]
+
+
+def import_profile(
+    path: Path,
+    *,
+    name: str,
+    model: str | None = None,
+    batch: int | None = None,
+    sample: str | None = None,
+    gpu: str | None = None,
+    follow: Callable[[int, int], None] | None = None,
+) -> ImportedProfile:
+    """Return the compute profile that a trace of PyTorch's profiler tells.
+
+    Of iterations as ``profiler.step()`` marks them the first is dropped, and medians are taken of the others. With
+    kernels of a GPU in the trace a gradient is ready when all kernels launched until then are done, else when the
+    operation that adds it to its parameter is.
+
+    Parameters
+    ----------
+    path : Path
+        Chrome trace as ``export_chrome_trace`` writes it, plain or compressed with gzip; read as a stream.
+    name : str
+        Of the profile.
+    model : str or None
+        Name of a layer table, whose names the gradients get where their shapes are its, or a few words; the name of
+        the trace unless given.
+    batch : int or None
+        Samples of one GPU's mini-batch, which no trace tells.
+    sample : str or None
+        What one of them is.
+    gpu : str or None
+        Name of the GPU; as the trace has it unless given.
+    follow : callable or None
+        Called with (bytes read, bytes in all) now and then.
+
+    Raises
+    ------
+    S2SimError
+        The file is broken, or lacks what a profile needs.
+    """
+    if batch is not None and batch < 1:
+        raise S2SimError(f"a mini-batch of {batch} is none: say at least 1")
+    if model:
+        check_model_name(model)
+    header: dict[str, Any] = {}
+    events = collect_events(read_events(path, header, follow))
+    timeline = TraceTimeline(events)
+    kept, notes = _iterations_to_use(path, timeline)
+    if not timeline.on_gpu:
+        notes.append("no kernels of a GPU are in it: its times are those of operations on the host")
+    if events.communicates:
+        notes.append("kernels of NCCL ran beside backward, which took longer for it: a trace of one GPU has it alone")
+    if not any(iteration.optimizer_us for iteration in kept):
+        notes.append("no step of an optimizer is in it: taken as 0 s")
+    if batch is None:
+        notes.append("it does not tell the mini-batch: taken as one sample, say --batch")
+    profile = ComputeProfile(
+        name=name,
+        model=model or path.name,
+        gpu=gpu or _gpu(header),
+        batch=batch or 1,
+        sample=sample or ("sample" if batch else "mini-batch"),
+        tensors=_tensors(timeline.names(kept[0]), kept),
+        optimizer_ps=_ps(float(np.median([iteration.optimizer_us for iteration in kept]))),
+        memory_bound=memory_bound(events),
+        kind="measured",
+        source=f"trace {path.name} of PyTorch's profiler, median of {format_number_of(len(kept), 'iteration')}",
+    )
+    if model in model_names():
+        profile = name_by_model(profile, load_model(str(model)))
+    return ImportedProfile(profile, tuple(notes))
+
+
+def memory_bound(events: Events) -> float:
+    """Return the share of kernels' time in those that multiply no matrices; 0 where the trace has no kernels."""
+    total = events.product_us + events.other_us
+    return round(events.other_us / total, 3) if total > 0 else 0.0
+
+
+def _iterations_to_use(path: Path, timeline: TraceTimeline) -> tuple[list[TraceIteration], list[str]]:
+    """Return the iterations to take medians of, all with the same gradients, and what to say of those left out."""
+    measured = [found for span in timeline.iterations() if (found := timeline.measure(span)) is not None]
+    if not measured:
+        raise S2SimError(f"{path} holds no backward: profile whole training steps, loss.backward() within them")
+    notes = []
+    if len(measured) > 1:
+        measured = measured[1:]
+    else:
+        notes.append("it holds one iteration alone, which may still be warming up: mark several with profiler.step()")
+    shapes = Counter(iteration.shapes for iteration in measured).most_common(1)[0][0]
+    if None in shapes:
+        raise S2SimError(f"{path} does not tell the shapes of gradients: profile with record_shapes=True")
+    kept = [iteration for iteration in measured if iteration.shapes == shapes]
+    if len(kept) < len(measured):
+        notes.append(f"{format_number_of(len(measured) - len(kept), 'iteration')} with other gradients left out")
+    if any(iteration.repeated for iteration in kept):
+        raise S2SimError(
+            f"{path} runs forward several times in an iteration (accumulated gradients, or iterations that are not "
+            "marked): profile without accumulation, and call profiler.step() after each optimizer step"
+        )
+    if not any(iteration.forward_us.any() for iteration in kept):
+        raise S2SimError(f"{path} holds no forward: profile whole training steps, from forward to the optimizer's step")
+    return kept, notes
+
+
+def _tensors(names: tuple[str, ...], kept: list[TraceIteration]) -> tuple[TensorTiming, ...]:
+    ready = [_ps(each) for each in _medians([iteration.ready_us for iteration in kept])]
+    forward = _medians([iteration.forward_us for iteration in kept])
+    tensors = []
+    before = 0
+    for place, name in enumerate(names):
+        shape = kept[0].shapes[place]
+        assert shape is not None
+        tensors.append(
+            TensorTiming(name, shape or (1,), kept[0].sparse[place], _ps(float(forward[place])), ready[place] - before)
+        )
+        before = ready[place]
+    return tuple(tensors)
+
+
+def _medians(columns: list[Floats]) -> Floats:
+    return np.asarray(np.median(np.stack(columns), axis=0))
+
+
+def _gpu(header: dict[str, Any]) -> str:
+    devices = header.get("deviceProperties")
+    first = devices[0] if isinstance(devices, list) and devices else None
+    found = first.get("name") if isinstance(first, dict) else None
+    return found if isinstance(found, str) and found else "CPU"
+
+
+def _ps(time_us: float) -> int:
+    return round(time_us * _PS_PER_US)

@@ -1,0 +1,278 @@
+"""A compute profile: when each gradient of a model is ready in backward, on one GPU and for one mini-batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Literal, TypeAlias
+
+from s2sim.gradients.models import ModelLayer
+from s2sim.topology.hardware import Gpu
+from s2sim.units import PS_PER_S, parse_time_ps
+
+Kind: TypeAlias = Literal["measured", "computed", "estimated", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTiming:
+    """One parameter, in the order in which gradients become ready.
+
+    Attributes
+    ----------
+    name : str
+        Of the parameter, as the model has it.
+    shape : tuple of int
+        Rows first.
+    sparse : bool
+        Whether a mini-batch touches only some rows of it.
+    forward_ps : int
+        What its layer's forward pass takes, 0 where another parameter of the layer has it.
+    backward_ps : int
+        From when the gradient before it was ready, or backward began, until its own is.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sparse: bool
+    forward_ps: int
+    backward_ps: int
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeProfile:
+    """What one GPU computes in an iteration of one model.
+
+    Forward visits parameters in the reverse order of readiness: what is used last gets its gradient first.
+
+    Attributes
+    ----------
+    name, model : str
+        Of the profile, and of the model.
+    gpu : str
+        Name in the hardware catalogue, or as its source calls it.
+    batch : int
+        Samples in one GPU's mini-batch.
+    sample : str
+        What one of them is: image, sentence, sequence of 1,024 tokens.
+    tensors : tuple of Ready
+        Every parameter, in the order of readiness.
+    optimizer_ps : int
+        What the optimizer takes once all gradients are reduced.
+    memory_bound : float
+        Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy.
+    kind : {"measured", "computed", "estimated", "user"}
+        How sure its times are; computed ones are operations over a share of the GPU's peak.
+    source : str
+        What they rest on.
+    """
+
+    name: str
+    model: str
+    gpu: str
+    batch: int
+    sample: str
+    tensors: tuple[TensorTiming, ...]
+    optimizer_ps: int
+    memory_bound: float
+    kind: Kind
+    source: str
+
+    @property
+    def forward_ps(self) -> int:
+        """Of all layers."""
+        return sum(tensor.forward_ps for tensor in self.tensors)
+
+    @property
+    def backward_ps(self) -> int:
+        """Until the last gradient is ready."""
+        return sum(tensor.backward_ps for tensor in self.tensors)
+
+    @property
+    def parameters(self) -> int:
+        """Elements of all parameters."""
+        return sum(tensor.size for tensor in self.tensors)
+
+
+Rule: TypeAlias = Literal["sgd-momentum", "adam"]
+Precision: TypeAlias = Literal["fp32", "tf32", "fp16", "bf16"]
+
+_STRICT = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedNumber:
+    """A number with what it rests on."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    value: int | float
+    kind: Kind
+    source: str
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(f"{self.value} is not a finite number")
+        if not self.source.strip():
+            raise ValueError("source is empty: say what the number rests on")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One parameter of a measured profile; its shape is that of the layer table where none is given.
+
+    ``backward`` is from when the gradient before it was ready, or backward began, until its own is. ``kind`` and
+    ``source`` are those of the file unless given.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    name: str
+    backward: str
+    forward: str | None = None
+    shape: tuple[int, ...] | None = None
+    sparse: bool | None = None
+    kind: Kind | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        for time in (self.backward, self.forward):
+            if time is not None:
+                parse_time_ps(time)
+        if self.shape is not None and (not self.shape or min(self.shape) < 1):
+            raise ValueError(f"tensor {self.name!r} needs a shape of numbers from 1")
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerEntry:
+    """What the optimizer takes: a ``time``, or the ``rule`` by which it moves parameters, gradients and its state."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    kind: Kind
+    source: str
+    time: str | None = None
+    rule: Rule | None = None
+
+    def __post_init__(self) -> None:
+        if (self.time is None) == (self.rule is None):
+            raise ValueError("give either a time, such as '1.2ms', or a rule: sgd-momentum or adam")
+        if self.time is not None:
+            parse_time_ps(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFile:
+    """One profile as its file has it: with ``tensors`` it was measured, with an ``efficiency`` it is computed.
+
+    Attributes
+    ----------
+    model : str
+        Name of a layer table, or the path of one; any other text where all tensors have shapes.
+    kind, source : str
+        How sure its times are and what they rest on; they hold for every number that has none of its own.
+    batch : Stated
+        Samples of one GPU's mini-batch.
+    sample : str or None
+        What one of them is; as the layer table says unless given.
+    optimizer : Optimizer
+        What it takes once gradients are reduced.
+    memory_bound : Stated or None
+        Share of compute time in which the memory is busy; a computed profile counts it itself.
+    forward : Stated or None
+        Forward as a share of backward, where nobody measured it.
+    efficiency : Stated or None
+        Share of the GPU's peak that matrix products reach, counted as the layer table counts them.
+    precision : str
+        Of matrix products and of what passes through memory.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
+
+    description: str
+    model: str
+    gpu: str
+    batch: SourcedNumber
+    kind: Kind
+    source: str
+    optimizer: OptimizerEntry
+    sample: str | None = None
+    memory_bound: SourcedNumber | None = None
+    forward: SourcedNumber | None = None
+    efficiency: SourcedNumber | None = None
+    precision: Precision = "fp32"
+    tensors: tuple[TensorEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.tensors) == (self.efficiency is not None):
+            raise ValueError("give either tensors with measured times or an efficiency, by which times are computed")
+        if not self.source.strip():
+            raise ValueError("source is empty: say what the times rest on")
+        if not isinstance(self.batch.value, int) or self.batch.value < 1:
+            raise ValueError(f"batch is {self.batch.value}: write a whole number from 1")
+        self._check_tensors() if self.tensors else self._check_computed()
+
+    def _check_tensors(self) -> None:
+        if self.memory_bound is None:
+            raise ValueError("memory_bound is missing: state a share from 0 to 1 with its kind and source")
+        if not 0 <= self.memory_bound.value <= 1:
+            raise ValueError(f"memory_bound is {self.memory_bound.value}: it is a share from 0 to 1")
+        without = [tensor.name for tensor in self.tensors if tensor.forward is None]
+        if without and self.forward is None:
+            raise ValueError(
+                f"tensor {without[0]!r} has no forward: give it one, or all a share of backward with [forward]"
+            )
+        if self.forward is not None and self.forward.value < 0:
+            raise ValueError(f"forward is {self.forward.value}: it is a share of backward, from 0")
+        names = [tensor.name for tensor in self.tensors]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"tensor {twice!r} is there twice")
+
+    def _check_computed(self) -> None:
+        if self.efficiency is not None and not self.efficiency.value > 0:
+            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
+        if self.memory_bound is not None or self.forward is not None:
+            raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
+
+
+MOVED_BYTES: dict[Rule, int] = {"sgd-momentum": 5 * 4, "adam": 7 * 4}
+"""Bytes a parameter in float32, each value once, as fused kernels move them.
+
+SGD reads parameter, gradient and momentum and writes parameter and momentum; Adam has two moments.
+"""
+
+
+def optimizer_ps(rule: Rule, layers: Sequence[ModelLayer], batch: int, gpu: Gpu) -> int:
+    """Return the picoseconds of one step; of row-sparse tables only the rows of the mini-batch change."""
+    elements = sum(min(layer.size, layer.values * batch) if layer.sparse else layer.size for layer in layers)
+    return round(elements * MOVED_BYTES[rule] / gpu.stream_Bps * PS_PER_S)
+
+
+VALUE_BYTES: dict[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
+"""Of an activation or a weight, by the precision of matrix products."""
+
+# By rates of training in github.com/NVIDIA/DeepLearningExamples: 0.8 (ResNet-50 in fp16 on a V100), 0.6 (on an A100),
+# 0.3 (in TF32 there), of the share that they reach in fp32 by the same count.
+_TENSOR_CORES = 0.5
+
+
+def relative_efficiency(precision: Precision, measured: Precision) -> float:
+    """Return the share of its peak that a precision's products reach, over that of the precision that was measured.
+
+    Tensor cores wait for operands, so that of their peak about half as much is reached: an estimate.
+
+    >>> relative_efficiency("bf16", "fp32"), relative_efficiency("bf16", "fp16")
+    (0.5, 1.0)
+    """
+    return _efficiency_of(precision) / _efficiency_of(measured)
+
+
+def _efficiency_of(precision: Precision) -> float:
+    return 1.0 if precision == "fp32" else _TENSOR_CORES

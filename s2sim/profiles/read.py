@@ -1,0 +1,303 @@
+"""From the name or file of a compute profile to the profile, on any GPU and for any mini-batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s2sim.errors import S2SimError, UnknownNameError, describe_problems, unknown_name
+from s2sim.files import data_directory, is_toml_path, read_toml, user_path
+from s2sim.gradients.models import Model, load_model
+from s2sim.options import build, split_option_string
+from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
+from s2sim.profiles.profile import ComputeProfile, Precision, ProfileFile, TensorTiming, relative_efficiency
+from s2sim.topology.hardware import Gpu, load_gpu
+from s2sim.units import PS_PER_S, format_seconds
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+_SUFFIX = ".toml"
+# Problems that one line still tells.
+_MAX_PROBLEMS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What may stand behind a profile's name, as in ``resnet-50:precision=tf32``.
+
+    Attributes
+    ----------
+    precision : str or None
+        Of matrix products and activations; that of the profile without one.
+    efficiency : float or None
+        Share of the peak that matrix products reach, of a computed profile.
+    """
+
+    precision: Precision | None = None
+    efficiency: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedProfile:
+    """What stands in the file of a profile, and the options behind its name, as in ``text``."""
+
+    text: str
+    name: str
+    file: ProfileFile
+    options: ProfileOptions
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of matrix products and activations."""
+        return self.options.precision or self.file.precision
+
+
+def open_profile(name_or_path: str) -> OpenedProfile:
+    """Return what stands in the file of a profile, and the options behind its name."""
+    name, given = split_option_string(name_or_path)
+    options = build(ProfileOptions, given, f"profile {name}")
+    shipped = _shipped_paths()
+    if name in shipped:
+        return OpenedProfile(name_or_path, name, _read(shipped[name]), options)
+    if not is_toml_path(name):
+        raise unknown_name("profile", name, shipped)
+    path = user_path(name, S2SimError)
+    return OpenedProfile(name_or_path, path.stem, _read(path), options)
+
+
+def profile_names() -> list[str]:
+    """Return the names of all shipped profiles."""
+    return list(_shipped_paths())
+
+
+def _shipped_paths() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(data_directory("profiles").glob(f"*{_SUFFIX}"))}
+
+
+@cache
+def _profile_adapter() -> TypeAdapter[ProfileFile]:
+    from pydantic import TypeAdapter
+
+    from s2sim.profiles.profile import ProfileFile
+
+    return TypeAdapter(ProfileFile)
+
+
+def _read(path: Path) -> ProfileFile:
+    from pydantic import ValidationError
+
+    content = read_toml(path, S2SimError)
+    if not content:
+        raise S2SimError(f"{path} is empty: a profile says model, gpu, batch and times (s2sim profile show --help)")
+    try:
+        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
+        return _profile_adapter().validate_json(json.dumps(content, default=str), strict=True)
+    except ValidationError as error:
+        found = describe_problems(error.errors(include_url=False), "profile", _MAX_PROBLEMS)
+        raise S2SimError(f"{path} is not a compute profile: {found}") from None
+
+
+_MAX_PS = 10**6 * PS_PER_S
+
+
+@dataclass(frozen=True)
+class ProfileSource:
+    """The file of a compute profile with the layer table and the GPU that it names, each read once."""
+
+    opened: OpenedProfile
+
+    @cached_property
+    def model(self) -> Model:
+        """The layer table of a computed profile."""
+        return load_model(self.opened.file.model)
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        """What the profile was measured on, or is computed for unless another is given."""
+        return load_gpu(self.opened.file.gpu)
+
+    @cached_property
+    def as_measured(self) -> ComputeProfile:
+        """A measured profile as it stands in the file."""
+        file = self.opened.file
+        return measured_profile(self.opened.name, file, None if file.optimizer.rule is None else self.gpu)
+
+    def on(self, gpu: Gpu | None = None, batch: int | None = None) -> ComputeProfile:
+        """Return the profile on a GPU and for a mini-batch, those of the file where None is given.
+
+        A computed profile is computed for what is asked; a measured one is scaled to it, and then an estimate.
+        """
+        try:
+            return _check_duration(self._on(gpu, batch))
+        except S2SimError as error:
+            raise type(error)(f"profile {self.opened.text}: {error}") from None
+
+    def _on(self, gpu: Gpu | None, batch: int | None) -> ComputeProfile:
+        opened, file, options, precision = self.opened, self.opened.file, self.opened.options, self.opened.precision
+        if batch is not None and batch < 1:
+            raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
+        if file.efficiency is not None:
+            stated = float(file.efficiency.value) * relative_efficiency(precision, file.precision)
+            return computed_profile(
+                self.model,
+                gpu or self.gpu,
+                batch or int(file.batch.value),
+                stated if options.efficiency is None else options.efficiency,
+                precision=precision,
+                rule=file.optimizer.rule or "sgd-momentum",
+                name=opened.name,
+            )
+        if options.efficiency is not None:
+            raise S2SimError("it is measured, so that an efficiency changes nothing: leave it out")
+        profile = self.as_measured if batch is None else with_batch(self.as_measured, batch)
+        if gpu is None and precision == file.precision:
+            return profile
+        try:
+            here = self.gpu
+        except UnknownNameError:
+            raise S2SimError(
+                f"it was measured on {file.gpu}, which is no GPU of the catalogue, so that its times cannot be carried "
+                "to another: record it on the GPU that you ask about, or let its gpu name a TOML file with one"
+            ) from None
+        return on_gpu(profile, (here, file.precision), (gpu or here, precision))
+
+
+def read_profile(name_or_path: str) -> ProfileSource:
+    """Return what a shipped profile, or a file of its form, says of any GPU and mini-batch; see `load_profile`."""
+    return ProfileSource(open_profile(name_or_path))
+
+
+def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None = None) -> ComputeProfile:
+    """Return a compute profile on a GPU and for a mini-batch.
+
+    Parameters
+    ----------
+    name_or_path : str
+        Name of a shipped profile, or the path of a TOML file: a text with a slash, or one that ends in ``.toml``.
+        Behind it may stand ``:precision=fp32|tf32|fp16|bf16`` and, of a computed profile, ``:efficiency=0.4``.
+    gpu : str, optional
+        GPU of the hardware catalogue, or a file with one; that of the profile without one.
+    batch : int, optional
+        Samples of one GPU's mini-batch; those of the profile without one.
+
+    Returns
+    -------
+    Profile
+        A computed profile is computed for what is asked; a measured one is scaled to it, and then an estimate.
+
+    Raises
+    ------
+    S2SimError
+        In one line, where there is no such profile or its file is none. `UnknownNameError` names the nearest.
+    """
+    try:
+        asked = None if gpu is None else load_gpu(gpu)
+    except S2SimError as error:
+        raise type(error)(f"profile {name_or_path}: {error}") from None
+    return read_profile(name_or_path).on(asked, batch)
+
+
+def _check_duration(profile: ComputeProfile) -> ComputeProfile:
+    """Return a profile unless it takes longer than any iteration does, so that times overflow nowhere."""
+    if profile.forward_ps + profile.backward_ps + profile.optimizer_ps > _MAX_PS:
+        raise S2SimError(
+            f"a mini-batch of {profile.batch} computes for more than {format_seconds(_MAX_PS / PS_PER_S)} on "
+            f"{profile.gpu}: ask for a smaller one"
+        )
+    return profile
+
+
+def list_profiles() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary with units, source) of every shipped profile."""
+    rows = []
+    for name in profile_names():
+        source = read_profile(name)
+        file, profile = source.opened.file, source.on()
+        times = ", ".join(
+            f"{what} {format_seconds(time_ps / PS_PER_S)}"
+            for what, time_ps in (("forward", profile.forward_ps), ("backward", profile.backward_ps))
+        )
+        on = f"{profile.gpu}, {profile.batch} x {profile.sample}"
+        rows.append((name, f"{file.description}; {on}: {times}; {file.kind}", file.source))
+    return rows
+
+
+_PS_PER_US = 10**6
+
+
+def profile_text(
+    profile: ComputeProfile,
+    *,
+    description: str,
+    batch_source: str,
+    memory_bound_source: str,
+    precision: Precision = "fp32",
+) -> str:
+    """Return the TOML of a profile with measured times; loaded from a file of its name it is the same profile.
+
+    Parameters
+    ----------
+    profile : Profile
+        Every tensor is written with its shape and times, the optimizer with its time.
+    description : str
+        One line.
+    batch_source, memory_bound_source : str
+        What the mini-batch and the share of time in which the memory is busy rest on.
+    precision : {"fp32", "tf32", "fp16", "bf16"}
+        Of matrix products.
+    """
+    check_model_name(profile.model)
+    stated = {
+        "batch": (profile.batch, "user", batch_source),
+        "memory_bound": (profile.memory_bound, "estimated", memory_bound_source),
+    }
+    lines = [
+        "# Compute profile. backward: from when the gradient before was ready, or backward began, until this one is.",
+        f"description = {_quoted(description)}",
+        f"model = {_quoted(profile.model)}",
+        f"gpu = {_quoted(profile.gpu)}",
+        f"precision = {_quoted(precision)}",
+        f"sample = {_quoted(profile.sample)}",
+        f"kind = {_quoted(profile.kind)}",
+        f"source = {_quoted(profile.source)}",
+        "tensors = [",
+        *(f"  {_tensor_line(tensor)}," for tensor in profile.tensors),
+        "]",
+    ]
+    for name, (value, kind, source) in stated.items():
+        lines += ["", f"[{name}]", f"value = {value!r}", f"kind = {_quoted(kind)}", f"source = {_quoted(source)}"]
+    lines += ["", "[optimizer]", f"time = {_quoted(_time(profile.optimizer_ps))}", f"kind = {_quoted(profile.kind)}"]
+    return "\n".join([*lines, f"source = {_quoted(profile.source)}", ""])
+
+
+def check_model_name(model: str) -> None:
+    """Refuse to call a model by what a profile's reader takes for the path of a layer table."""
+    if is_toml_path(model):
+        raise S2SimError(f"model {model!r} is a path: call it by a name or a few words without a slash")
+
+
+def _tensor_line(tensor: TensorTiming) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    times = f"forward = {_quoted(_time(tensor.forward_ps))}, backward = {_quoted(_time(tensor.backward_ps))}"
+    sparse = "sparse = true, " if tensor.sparse else ""
+    return f"{{ name = {_quoted(tensor.name)}, shape = [{shape}], {sparse}{times} }}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as TOML has it: as JSON, but that DEL is escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _time(time_ps: int) -> str:
+    """Return a time to the picosecond.
+
+    >>> _time(1_250_000), _time(3_000_000)
+    ('1.25us', '3us')
+    """
+    whole, rest = divmod(time_ps, _PS_PER_US)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "us"

@@ -1,0 +1,224 @@
+"""What one rank computes of a model that tensor- and pipeline-parallel ranks share out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+
+from s2sim.errors import OptionError
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
+
+_LAYER = re.compile(r"^(.*?)\.(\d+)\.")
+_TOKENS = re.compile(r"([\d,]+) tokens")
+_NORMALISES = re.compile(r"(^|[._])(ln|[a-z_]*norm)", re.IGNORECASE)
+# Attention's projections, together or one by one, and two matrices of the layers after it.
+_MIN_MATRICES = 4
+# Of a layer's forward, and as many of its backward.
+_ALL_REDUCES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerShape:
+    """Sizes of what a transformer's layers pass on, of a sample: ``tokens`` vectors of ``hidden`` values."""
+
+    tokens: int | None
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedCompute:
+    """What the first stage's ranks compute: they end backward last, so that all wait for their gradients.
+
+    Attributes
+    ----------
+    profile : Profile
+        Of one of them: its tensors, their times, and in these what ranks of its replica send each other.
+    tensor_parallel_ps : int
+        In that, of one mini-batch, what all-reduces between tensor-parallel ranks take.
+    pipeline_ps : int
+        In that, of one mini-batch, what it takes to send activations to the next stage.
+    idle_ps : int
+        What the rank waits for other stages in an iteration, before its last backward.
+    stages_ps : tuple of int
+        Forward and backward of a mini-batch in each stage.
+    unmodelled : str
+        What is left out because it is not known, as a sentence; empty where nothing is.
+    """
+
+    profile: ComputeProfile
+    tensor_parallel_ps: int
+    pipeline_ps: int
+    idle_ps: int
+    stages_ps: tuple[int, ...]
+    unmodelled: str = ""
+
+
+def transformer_shape(profile: ComputeProfile) -> TransformerShape | None:
+    """Return what layers of a transformer pass on; None for other models.
+
+    A layer normalises vectors of a length that is a side of each of its matrices, which are four or more.
+    """
+    told = _TOKENS.search(profile.sample)
+    for layer in _layers(profile.tensors):
+        for tensor in layer:
+            if _NORMALISES.search(tensor.name) and _is_layer(layer, tensor.size):
+                return TransformerShape(int(told[1].replace(",", "")) if told else None, tensor.size)
+    return None
+
+
+def shard_profile(
+    profile: ComputeProfile,
+    *,
+    tp: int,
+    pp: int,
+    mini_batches: int,
+    value_bytes: int,
+    all_reduce_ps: Callable[[int], int],
+    send_ps: Callable[[int], int],
+) -> ShardedCompute:
+    """Return what a rank of the first stage computes, one of ``tp`` that share its layers.
+
+    Tensor-parallel ranks hold an even part of every matrix and of the vectors beside them, and do that part of its
+    work; normalisations, and biases of what is summed, are on each (Shoeybi et al., Megatron-LM, arXiv:1909.08053,
+    section 3). They all-reduce batch x tokens x hidden values twice in a layer's forward and twice in its backward
+    (Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC21, section
+    3.2). Stages are neighbouring layers that compute about as long as others; each sends the next as many values, and
+    gets as many back, an even part from each tensor-parallel rank (section 4.1). Of m mini-batches, one forward and one
+    backward in turns, p stages that take t each take (m + p - 1) t (section 2.2.1: a bubble of (p - 1) t).
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the whole model on one GPU; its mini-batch is what passes the stages as one.
+    mini_batches : int
+        In an iteration.
+    value_bytes : int
+        Of a value that layers pass on.
+    all_reduce_ps, send_ps : callable
+        Return how long an all-reduce of so many bytes takes between tensor-parallel ranks, and how long it takes to
+        send them from every rank of a stage to the next.
+
+    Raises
+    ------
+    OptionError
+        Where there are fewer layers than stages, or it is not known how ranks share the layers.
+    """
+    sizes = transformer_shape(profile)
+    if tp > 1 and sizes is None:
+        raise OptionError(
+            f"tp={tp}: how tensor-parallel ranks share the layers of {profile.model} is not known, which is no "
+            "transformer: take tp=1"
+        )
+    tensors = profile.tensors if sizes is None or tp == 1 else _shard_tensors(profile.tensors, sizes.hidden, tp)
+    stages = _stages([list(layer) for layer in _layers(tensors)], pp, profile.model)
+    passed_bytes = 0
+    if sizes is not None and sizes.tokens is not None:
+        passed_bytes = profile.batch * sizes.tokens * sizes.hidden * value_bytes
+    reduce_ps = all_reduce_ps(passed_bytes) if tp > 1 and passed_bytes else 0
+    pass_ps = send_ps(-(-passed_bytes // tp)) if pp > 1 and passed_bytes else 0
+    with_reduces = [[_add_all_reduces(layer, sizes, reduce_ps) for layer in stage] for stage in stages]
+    stages_ps = []
+    for number, stage in enumerate(with_reduces):
+        own_ps = sum(tensor.forward_ps + tensor.backward_ps for layer in stage for tensor in layer)
+        stages_ps.append(own_ps + pass_ps * ((number > 0) + (number < pp - 1)))
+    first = [tensor for layer in with_reduces[0] for tensor in layer]
+    first[0] = replace(first[0], forward_ps=first[0].forward_ps + pass_ps)
+    own = sum(tensor.size for tensor in first) / profile.parameters
+    reduces = sum(2 * _ALL_REDUCES for layer in stages[0] if sizes is not None and _is_layer(layer, sizes.hidden))
+    return ShardedCompute(
+        profile=replace(
+            profile,
+            tensors=tuple(first),
+            optimizer_ps=round(profile.optimizer_ps * own),
+            kind=profile.kind if tp * pp == 1 else "computed",
+            source=profile.source
+            if tp * pp == 1
+            else f"{profile.source}; of that the first of {pp} stages, shared by {tp} tensor-parallel ranks",
+        ),
+        tensor_parallel_ps=reduces * reduce_ps,
+        pipeline_ps=pass_ps,
+        idle_ps=(mini_batches + pp - 1) * max(stages_ps) - mini_batches * stages_ps[0],
+        stages_ps=tuple(stages_ps),
+        unmodelled=_unmodelled(profile, sizes, tp, pp),
+    )
+
+
+def _unmodelled(profile: ComputeProfile, sizes: TransformerShape | None, tp: int, pp: int) -> str:
+    if tp * pp == 1 or (sizes is not None and sizes.tokens is not None):
+        return ""
+    between = " and ".join(name for name, count in (("tensor-parallel ranks", tp), ("stages", pp)) if count > 1)
+    return (
+        f"what {between} send each other is left out: the profile {profile.name} does not tell how many values its "
+        "layers pass on"
+    )
+
+
+def _layers(tensors: Sequence[TensorTiming]) -> list[tuple[TensorTiming, ...]]:
+    """Return neighbouring tensors with one number in their names together, others alone, in the same order."""
+
+    def layer(numbered: tuple[int, TensorTiming]) -> tuple[str, ...] | int:
+        found = _LAYER.match(numbered[1].name)
+        return found.groups() if found else numbered[0]
+
+    return [tuple(tensor for _, tensor in each) for _, each in groupby(enumerate(tensors), key=layer)]
+
+
+def _is_layer(layer: Sequence[TensorTiming], hidden: int) -> bool:
+    """Return whether these are the tensors of a transformer's layer."""
+    matrices = [tensor.shape for tensor in layer if len(tensor.shape) == 2]
+    return len(matrices) >= _MIN_MATRICES and all(hidden in shape for shape in matrices)
+
+
+def _shard_tensors(tensors: Sequence[TensorTiming], hidden: int, tp: int) -> tuple[TensorTiming, ...]:
+    """Return each tensor's part on one of ``tp`` ranks, rounded up, and the time of its part of the work."""
+    return tuple(_shard_tensor(tensor, hidden, tp) for tensor in tensors)
+
+
+def _shard_tensor(tensor: TensorTiming, hidden: int, tp: int) -> TensorTiming:
+    shape = tensor.shape
+    side = next((at for at, length in enumerate(shape) if length != hidden), 0)
+    if shape != (hidden,) and shape[side] >= tp:
+        shape = (*shape[:side], -(-shape[side] // tp), *shape[side + 1 :])
+    on_each = _NORMALISES.search(tensor.name) and _LAYER.match(tensor.name)
+    by = 1 if on_each else tp
+    return replace(
+        tensor, shape=shape, forward_ps=round(tensor.forward_ps / by), backward_ps=round(tensor.backward_ps / by)
+    )
+
+
+def _add_all_reduces(
+    layer: Sequence[TensorTiming], sizes: TransformerShape | None, reduce_ps: int
+) -> list[TensorTiming]:
+    """Return a layer whose last gradient waits for its all-reduces, as does the layer before it in forward."""
+    *others, last = layer
+    if sizes is None or not reduce_ps or not _is_layer(layer, sizes.hidden):
+        return list(layer)
+    waits_ps = _ALL_REDUCES * reduce_ps
+    return [*others, replace(last, forward_ps=last.forward_ps + waits_ps, backward_ps=last.backward_ps + waits_ps)]
+
+
+def _stages(layers: Sequence[list[TensorTiming]], pp: int, model: str) -> list[list[list[TensorTiming]]]:
+    """Return neighbouring layers as stages of which the slowest is as fast as can be, the first of forward first."""
+    if pp > len(layers):
+        raise OptionError(f"pp={pp}: {model} has {len(layers)} layers, fewer than stages: take fewer")
+    took_ps = [sum(tensor.forward_ps + tensor.backward_ps for tensor in layer) for layer in layers]
+    until_ps = list(accumulate(took_ps, initial=0))
+    # The slowest of k stages that end with a layer, and where the last of them begins.
+    slowest = [[0.0] + [float("inf")] * len(layers)]
+    begins: list[list[int]] = []
+    for _ in range(pp):
+        before, now, begin = slowest[-1], [float("inf")] * (len(layers) + 1), [0] * (len(layers) + 1)
+        for end in range(1, len(layers) + 1):
+            for start in range(end):
+                both = max(before[start], until_ps[end] - until_ps[start])
+                if both < now[end]:
+                    now[end], begin[end] = both, start
+        slowest.append(now)
+        begins.append(begin)
+    stages, end = [], len(layers)
+    for begin in reversed(begins):
+        stages.append(list(layers[begin[end] : end]))
+        end = begin[end]
+    return stages

@@ -1,0 +1,21 @@
+"""Optional: what needs PyTorch: recording traces and profiles, reducers between real processes, and in training.
+
+``hook`` and ``HookState`` make any reducer a communication hook of DistributedDataParallel. They are imported when
+first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from s2sim.errors import suggest_nearest
+from s2sim.pytorch.hook import HookState, hook
+
+__all__ = ["HookState", "hook"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 's2sim.pytorch' has no attribute {name!r}{suggest_nearest(name, __all__)}")
+    return getattr(import_module("s2sim.pytorch.hook"), name)

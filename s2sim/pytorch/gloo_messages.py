@@ -1,0 +1,158 @@
+"""Which messages Gloo sends for a collective, and what it sends around them.
+
+Its algorithms are those of gloo/allreduce.cc, reduce.cc, allgather.cc, alltoall.cc, alltoallv.cc, broadcast.cc and
+barrier.cc (github.com/pytorch/gloo). A message goes when both ends are ready, of which they tell each other: the sender
+a header (ready to send), the receiver a header (ready to receive), then the sender a header and the data
+(gloo/transport/tcp/pair.cc). A connection begins with a number by which its ends know it (.../tcp/device.cc).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.blocks import blocks_of
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import S2SimError
+
+HEADER_BYTES = 48
+CONNECTION_BYTES = 8
+_MAX_SEGMENT_BYTES = 1 << 20
+
+
+class Messages(NamedTuple):
+    """Messages between members of a group, int64 of shape (messages,) each: who sends, who receives, and bytes."""
+
+    source: Ints
+    target: Ints
+    size: Ints
+
+    def sent(self, ranks: int) -> tuple[Ints, Ints]:
+        """Return the bytes of data and of headers that each member sends, int64 of shape (ranks,)."""
+        data = np.bincount(self.source, self.size, ranks).astype(np.int64)
+        headers = 2 * np.bincount(self.source, minlength=ranks) + np.bincount(self.target, minlength=ranks)
+        return data, HEADER_BYTES * headers
+
+
+def gloo_messages(demand: Demand, *, pairs_alone: bool = False) -> Messages:
+    """Return the messages of a collective.
+
+    Parameters
+    ----------
+    pairs_alone : bool
+        Whether an all-to-all is sends and receives of those pairs that have something to send.
+    """
+    if demand.ranks == 1:
+        return _no_messages()
+    if demand.kind == "all_to_all":
+        return _exchange(demand, pairs_alone=pairs_alone)
+    if demand.kind not in _KINDS:
+        raise S2SimError(f"Gloo has no {demand.kind} of its own")
+    return _KINDS[demand.kind](demand)
+
+
+def barrier_bytes(ranks: int) -> int:
+    """Return the bytes that each member sends in a barrier: by doubling distance, nothing but headers."""
+    return 3 * HEADER_BYTES * (ranks - 1).bit_length()
+
+
+def _no_messages() -> Messages:
+    empty = np.empty(0, np.int64)
+    return Messages(empty, empty, empty)
+
+
+def _ring_positions(ranks: int, rounds: int) -> tuple[Ints, Ints]:
+    """Return each of some members' numbers and those of rounds, int64 of shape (ranks, rounds) both."""
+    member, at = np.meshgrid(np.arange(ranks), np.arange(rounds), indexing="ij")
+    return member, at
+
+
+def _clip_to_buffer(source: Ints, target: Ints, begin: Ints, length: int, total: int) -> Messages:
+    """Return messages of stretches of a buffer as far as these lie in it; none of the others."""
+    size = np.minimum(length, total - begin)
+    kept = size > 0
+    return Messages(source[kept], target[kept], size[kept])
+
+
+def _concatenate_messages(*parts: Messages) -> Messages:
+    return Messages(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _ring_of_segments(demand: Demand) -> Messages:
+    """Of an all-reduce: segments to the rank before, each summed at every stop, and then as sums."""
+    total, ranks = demand.buffer_bytes, demand.ranks
+    if not total:
+        return _no_messages()
+    most = demand.itemsize * max(1, _MAX_SEGMENT_BYTES // demand.itemsize)
+    segments = _round_up(max(-(-total // most), 2 * ranks), ranks)
+    length = _round_up(-(-total // segments), demand.itemsize)
+    own = segments // ranks
+    member, at = _ring_positions(ranks, segments - own)
+    before = (member - 1) % ranks
+    parts = []
+    for first in (member + 1, member):
+        begin = ((first * own + at) * length) % (segments * length)
+        parts.append(_clip_to_buffer(member, before, begin, length, total))
+    return _concatenate_messages(*parts)
+
+
+def _reduce(demand: Demand) -> Messages:
+    """Of a reduce: segments as in an all-reduce, and then every rank's stretch of sums to the root."""
+    total, ranks = demand.buffer_bytes, demand.ranks
+    if not total:
+        return _no_messages()
+    most = demand.itemsize * max(1, _MAX_SEGMENT_BYTES // demand.itemsize)
+    length = _round_up(min(-(-total // (2 * ranks)), most), demand.itemsize)
+    segments = _round_up(max(-(-total // length), 2 * ranks), ranks)
+    own = segments // ranks
+    # With more than two segments a rank it goes on summing what is summed already, whose result nobody looks at.
+    member, at = _ring_positions(ranks, segments - 2)
+    begin = (((member + 1) * own + at) * length) % (segments * length)
+    summed = _clip_to_buffer(member, (member - 1) % ranks, begin, length, total)
+    others = np.flatnonzero(np.arange(ranks) != demand.root)
+    to_root = _clip_to_buffer(others, np.full(ranks - 1, demand.root), others * own * length, own * length, total)
+    return _concatenate_messages(summed, to_root)
+
+
+def _all_gather(demand: Demand) -> Messages:
+    """Of an all-gather: every contribution around the ring, in two halves."""
+    size, ranks = demand.elements[0] * demand.itemsize, demand.ranks
+    if not size:
+        return _no_messages()
+    member, at = _ring_positions(ranks, 2 * (ranks - 1))
+    halves = np.where(at % 2, size - size // 2, size // 2)
+    return Messages(member.ravel(), ((member + 1) % ranks).ravel(), halves.ravel())
+
+
+def _broadcast(demand: Demand) -> Messages:
+    """Of a broadcast: from each rank to those twice as far from the root, which is a binomial tree."""
+    ranks = demand.ranks
+    far = np.arange(1, ranks)
+    parent = far - (1 << (np.frexp(far)[1] - 1))
+    return Messages(
+        (parent + demand.root) % ranks, (far + demand.root) % ranks, np.full(ranks - 1, demand.buffer_bytes)
+    )
+
+
+def _exchange(demand: Demand, *, pairs_alone: bool) -> Messages:
+    """Of an all-to-all: each pair's block straight from one to the other, were it empty."""
+    sizes = blocks_of(demand).sizes()
+    wanted = sizes > 0 if pairs_alone else np.ones_like(sizes, np.bool_)
+    np.fill_diagonal(wanted, val=False)
+    source, target = np.nonzero(wanted)
+    return Messages(source, target, sizes[source, target])
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+_KINDS: dict[str, Callable[[Demand], Messages]] = {
+    "all_reduce": _ring_of_segments,
+    "reduce": _reduce,
+    "all_gather": _all_gather,
+    "broadcast": _broadcast,
+}

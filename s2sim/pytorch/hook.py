@@ -1,0 +1,355 @@
+"""The state of a communication hook: a model's buckets, and what a reducer keeps of each from step to step."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.gradients.gradient import Gradient
+from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.reducers.run import dry_run
+from s2sim.reducers.wrappers.compose import with_feedback
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
+    """Return the reducer of an option string, with error feedback where it needs some and ``feedback`` is true.
+
+    `OptionError` for one that cannot be a hook.
+    """
+    made = make_reducer(text)
+    traits = made.traits
+    if traits.estimates == "shards":
+        raise OptionError(
+            f"{text} leaves every rank with its own part of the gradient, and DistributedDataParallel keeps whole "
+            "models, which would drift apart: take another reducer"
+        )
+    if traits.warm:
+        raise OptionError(
+            f"{text}: warm=true changes nothing in training, where every step but the first is a later one"
+        )
+    return with_feedback(made) if feedback else made
+
+
+def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
+    """Let a reducer begin with an example of the gradients: raise what it refuses, warn of what it warns of."""
+    try:
+        dry_run(reducer, example, ranks)
+    except S2SimError as error:
+        raise OptionError(f"{option_string(reducer)} cannot be a hook here: {error}") from error
+    for note in hook_notes(reducer):
+        warnings.warn(note, S2SimWarning, stacklevel=3)
+
+
+def hook_notes(reducer: Reducer) -> list[str]:
+    """Return what one should know who trains with a reducer in a hook."""
+    name, traits = option_string(reducer), reducer.traits
+    notes = []
+    if not traits.agrees:
+        notes.append(
+            f"{name}: ranks end with unlike gradients, so that their models drift apart: average them yourself"
+        )
+    if reducer.period > 1:
+        notes.append(
+            f"{name}: the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do "
+            "not train by themselves in between"
+        )
+    if reducer.momentum_within:
+        notes.append(
+            f"{name}: momentum {reducer.momentum_within:g} is in what the hook returns: give the optimizer none"
+        )
+    if traits.estimates == "sign":
+        notes.append(f"{name}: the hook returns signs: choose the learning rate for steps of one size")
+    if traits.before_gradient:
+        notes.append(f"{name}: nothing is sent before the gradient is there, as a hook is called only then")
+    if reducer.runs_by is not None:
+        notes.append(f"{name}: sums run as Gloo runs them, not by {reducer.runs_by}")
+    if traits.assumes:
+        notes.append(f"{name} is of use only if {traits.assumes}")
+    return notes
+
+
+_FORMAT = 1
+_ADVICE = {
+    "reducer": "make the HookState with that option string",
+    "seed": "give that seed",
+    "ranks": "feedback belongs to a rank and its data, so that it cannot be shared out anew: take as many, or begin "
+    "with a new HookState, which loses what was held back",
+    "rank": "every rank saves and loads its own",
+    "shapes": "load it with the same model",
+    "buckets": "give the same bucket_bytes, or bucket_cap_mb of DistributedDataParallel",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StateHeader:
+    """What has to be equal for a state to be of use."""
+
+    reducer: str
+    seed: int
+    ranks: int
+    rank: int
+    shapes: dict[str, list[int]]
+    buckets: list[list[str]]
+
+    def common(self) -> dict[str, Any]:
+        """Return what all ranks have alike."""
+        return {name: value for name, value in asdict(self).items() if name != "rank"}
+
+
+def to_dict(about: StateHeader, step: int, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the states of all buckets as dicts, lists, tensors, numbers and texts."""
+    return {"format": _FORMAT, **asdict(about), "step": step, "states": [to_tensors(dict(state)) for state in states]}
+
+
+def from_dict(about: StateHeader, state: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+    """Return the step and the states of all buckets; `S2SimError` if they are of something else."""
+    if state.get("format") != _FORMAT:
+        raise S2SimError("this is no state of a hook that this version reads: give what HookState.state_dict returned")
+    for name, own in asdict(about).items():
+        if state[name] != own:
+            shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
+            raise S2SimError(f"the saved state is of {'another ' if not shown else ''}{name}{shown}: {_ADVICE[name]}")
+    return state["step"], [from_tensors(each) for each in state["states"]]
+
+
+class HookState:
+    """What `hook` needs of a model and a reducer; every rank makes one, all with the same arguments.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, in DistributedDataParallel or by itself; parameters in float32 or bfloat16.
+    reducer : str
+        An option string as ``s2sim run --reducer`` takes it. Error feedback is added where the reducer needs some.
+    group : torch.distributed.ProcessGroup, optional
+        Ranks among which gradients are averaged; those of the model in DistributedDataParallel, or all, unless given.
+    seed : int
+        Root of all randomness, the same on all ranks.
+    sparse : sequence of str, optional
+        Names of parameters in whose gradient most rows are zero; the weights of embeddings unless given.
+    feedback : bool
+        Whether to add error feedback where the reducer needs some and the option string has none.
+    bucket_bytes : int, optional
+        Size of buckets; that of the model in DistributedDataParallel, or 25 MiB, unless given.
+
+    Attributes
+    ----------
+    reducer : str
+        The option string in effect.
+    step : int
+        Steps that were exchanged.
+    buckets : tuple of tuple of str
+        Names of the parameters that are reduced together.
+    waited_s, reducing_s : float
+        Seconds in which all reductions so far have waited for other ranks, and in all, beside backward or not.
+
+    Raises
+    ------
+    S2SimError
+        For a reducer or model that the hook does not take, and where ranks were given different things.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        reducer: str = "s2",
+        *,
+        group: dist.ProcessGroup | None = None,
+        seed: int = 0,
+        sparse: Sequence[str] | None = None,
+        feedback: bool = True,
+        bucket_bytes: int | None = None,
+    ) -> None:
+        try:
+            import torch.distributed as dist
+        except ModuleNotFoundError as error:
+            raise S2SimError(f"a hook is for PyTorch and needs {error.name}: pip install 's2sim[torch]'") from error
+        if not dist.is_initialized():
+            raise S2SimError("there is no process group yet: call torch.distributed.init_process_group first")
+        made = reducer_for_training(reducer, feedback=feedback)
+        whole = made.traits.scope == "gradient"
+        self._layout = make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
+        self._group = _host_group(group or getattr(model, "process_group", None))
+        self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
+        self.reducer = option_string(made)
+        self.step = 0
+        self._about = StateHeader(
+            reducer=self.reducer,
+            seed=seed,
+            ranks=self._ranks,
+            rank=self._rank,
+            shapes={name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
+            buckets=[list(names) for names in self._layout.buckets],
+        )
+        placed = made.placed(self._agreed_nodes())
+        with warnings.catch_warnings():
+            if self._rank:
+                warnings.simplefilter("ignore", S2SimWarning)
+            check_reducer_on(placed, self._layout.example(), self._ranks)
+        self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
+        self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
+        self._thread = ThreadPoolExecutor(1, "s2sim-hook")
+        self._last: Future[None] | None = None
+        self._error: S2SimError | None = None
+
+    @property
+    def buckets(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the parameters that are reduced together."""
+        return self._layout.buckets
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in which all reductions so far have waited for other ranks."""
+        return self._exchange.waited_s
+
+    @property
+    def reducing_s(self) -> float:
+        """Seconds that all reductions so far have taken, copies of the gradients left out."""
+        return self._exchange.reducing_s
+
+    def take(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs beside backward."""
+        import torch
+
+        buffer = bucket.buffer()
+        names = [self._name(parameter) for parameter in bucket.parameters()]
+        views = [buffer] if buffer.is_sparse else bucket.gradients()
+        devices = [buffer.device] if buffer.is_cuda else None
+        future = torch.futures.Future[torch.Tensor](devices=devices)
+        tensors = dict(zip(names, views, strict=True))
+
+        def finished() -> None:
+            future.set_result(tensors[names[0]] if buffer.is_sparse else buffer)
+
+        self._submit(PendingGradients(tensors, finished, future.set_exception, _event(buffer)), last=bucket.is_last())
+        if bucket.is_last():
+            # Before DistributedDataParallel looks at the futures, whose errors it does not show as they are.
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
+            engine.queue_callback(self._settle)
+        return future
+
+    def reduce_gradients(self) -> None:
+        """Average the gradients of all parameters over ranks, for a training without DistributedDataParallel.
+
+        To be called on all ranks, after backward; a parameter without a gradient on this rank counts as zeros.
+        """
+        import torch
+
+        tensors = {
+            name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for name, parameter in self._layout.parameters.items()
+        }
+        first = next(iter(tensors.values()))
+        self._submit(PendingGradients(tensors, lambda: None, lambda _: None, _event(first)), last=True)
+        self._settle()
+        for name, parameter in self._layout.parameters.items():
+            parameter.grad = tensors[name]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on, to be saved beside the optimizer's, by every rank its own."""
+        self._settle()
+        states = [bucket.reducer.state() for bucket in self._exchange.buckets]
+        return to_dict(self._about, self.step, states)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` returned on this rank: the next step gives the same bits.
+
+        `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
+        """
+        step, states = from_dict(self._about, state)
+        for bucket, kept in zip(self._exchange.buckets, states, strict=True):
+            bucket.reducer.restore(kept)
+        self.step = step
+
+    def _submit(self, handed: PendingGradients, *, last: bool) -> None:
+        if self._error is not None:
+            raise S2SimError(f"an exchange has failed before: {self._error}")
+        self._last = self._thread.submit(self._run, handed, self.step, last=last)
+        self.step += last
+
+    def _run(self, handed: PendingGradients, step: int, *, last: bool) -> None:
+        """Exchange what was handed in, on the thread."""
+        if self._error is None:
+            try:
+                self._exchange.take(handed, step, last=last)
+            except Exception as error:  # noqa: BLE001  (whatever it is, who trains has to hear of it, and all who wait)
+                self._error = S2SimError(
+                    f"rank {self._rank} cannot reduce step {step} with {self.reducer}: {_first_line(error)}"
+                )
+                self._error.__cause__ = error
+        if self._error is not None:
+            self._exchange.fail(handed, self._error)
+            raise self._error
+
+    def _settle(self) -> None:
+        """Wait until all that was handed in is reduced; raise if it cannot be."""
+        if self._last is not None:
+            self._last.result()
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        name = self._names.get(id(parameter))
+        if name is None:
+            raise S2SimError(
+                f"a gradient of shape {list(parameter.shape)} is of none of the parameters that the HookState was made "
+                "for: make it of the model that is trained"
+            )
+        return name
+
+    def _agreed_nodes(self) -> list[int]:
+        """Return the number of each rank's node; raise if ranks were given different things."""
+        import torch.distributed as dist
+
+        told: list[Any] = [None] * self._ranks
+        dist.all_gather_object(told, (self._about.common(), socket.gethostname()), group=self._group)
+        for rank, (common, _) in enumerate(told):
+            for what, own, other in zip(common, told[0][0].values(), common.values(), strict=True):
+                if own != other:
+                    raise S2SimError(f"rank {rank} has made its HookState with another {what} than rank 0")
+        hosts = list(dict.fromkeys(host for _, host in told))
+        return [hosts.index(host) for _, host in told]
+
+
+def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket's gradients over ranks with the state's reducer: ``model.register_comm_hook(state, hook)``."""
+    return state.take(bucket)
+
+
+# DistributedDataParallel compares annotations with its own types, and these are texts.
+hook.__annotations__ = {}
+
+
+def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """Return a new group of the same ranks between hosts, on which nobody else posts."""
+    import torch.distributed as dist
+
+    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+    found: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
+    return found
+
+
+def _event(tensor: torch.Tensor) -> Any:
+    """Return what the GPU passes once a tensor is there; None for one in host memory."""
+    import torch
+
+    return torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
+
+
+def _first_line(error: Exception) -> str:
+    """Return what went wrong, without the places in its own source that Gloo names."""
+    if isinstance(error, S2SimError):
+        return str(error)
+    text = next(iter(str(error).splitlines()), "")
+    if "gloo" in text and "onnection" in text:
+        return "the connection to another rank is gone: see what that one says"
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,316 @@
+"""Gradients as they come, and the reductions of buckets that are complete."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
+from s2sim.pytorch.members import group_members
+from s2sim.pytorch.rank import reduce_here
+from s2sim.reducers.rank import GradientDtype, Reducer
+from s2sim.seeds import bucket_seed
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+
+
+def to_layer(tensor: torch.Tensor, *, sparse: bool) -> Layer:
+    """Return a gradient as float32 values in host memory, of which nobody else has a view; exact, also of bfloat16."""
+    if tensor.is_sparse:
+        rows = tensor.detach().coalesce()
+        return RowSparse(rows.indices()[0].cpu().numpy(), _values(rows.values()), tuple(tensor.shape))
+    if not sparse:
+        return _values(tensor.detach())
+    # Stored rows are copies: one of the whole can be spared.
+    return as_row_sparse(tensor.detach().cpu().float().contiguous().numpy())
+
+
+def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a layer as a tensor like another one: written into that, unless it is a sparse one."""
+    import torch
+
+    if tensor.is_sparse:
+        table = layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+        rows, values = torch.from_numpy(table.rows.copy()), torch.from_numpy(np.array(table.values))
+        found = torch.sparse_coo_tensor(rows[None], values.to(tensor.dtype), table.shape, is_coalesced=True)
+        return found.to(tensor.device)
+    # An array that ranks of one process would share may not be written to, which PyTorch warns of.
+    array = np.require(to_dense(layer), requirements=["C", "W"])
+    return tensor.copy_(torch.from_numpy(array).reshape(tensor.shape))
+
+
+def is_finite(gradient: Gradient) -> bool:
+    """Return whether a gradient has neither infinity nor NaN."""
+    return all(bool(np.isfinite(stored(layer)).all()) for layer in gradient.layers)
+
+
+def nan_like(gradient: Gradient) -> Gradient:
+    """Return as many layers without a number in them."""
+    return Gradient(gradient.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in gradient.layers))
+
+
+def to_tensors(value: Any) -> Any:
+    """Return plain data with tensors for arrays, as PyTorch saves and loads them without running code."""
+    import torch
+
+    if isinstance(value, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(value))
+    if isinstance(value, dict):
+        return {key: to_tensors(item) for key, item in value.items()}
+    return [to_tensors(item) for item in value] if isinstance(value, list) else value
+
+
+def from_tensors(value: Any) -> Any:
+    """Return the plain data that `to_tensors` was given."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        # Of one that had no dimension, the number.
+        return value.cpu().numpy().copy()[()]
+    if isinstance(value, dict):
+        return {key: from_tensors(item) for key, item in value.items()}
+    return [from_tensors(item) for item in value] if isinstance(value, list) else value
+
+
+def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+    import torch
+
+    # A layer has a dimension, if only of one element.
+    return np.atleast_1d(tensor.to("cpu", torch.float32, copy=True).contiguous().numpy())
+
+
+@dataclass(slots=True, eq=False)
+class PendingGradients:
+    """Gradients that were handed in together, and wait for the last of them together."""
+
+    tensors: dict[str, torch.Tensor]  # By name of the parameter; each is written to, or another one put in its place
+    finished: Callable[[], None]  # Called when all of them are reduced
+    failed: Callable[[Any], None]  # Called with the error if they cannot be
+    ready: Any = None  # What a GPU has to have passed before they are there
+    left: int = field(init=False)  # How many are not reduced yet
+
+    def __post_init__(self) -> None:
+        self.left = len(self.tensors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HookBucket:
+    """Layers that are reduced together, and this rank's reducer of them with what it keeps."""
+
+    names: tuple[str, ...]
+    reducer: Reducer
+    seed: int
+
+
+class BucketExchanger:
+    """One rank's buckets; all ranks hand in the same parameters in the same order.
+
+    Parameters
+    ----------
+    reducer : Reducer
+        Of which every bucket gets an instance.
+    group : ProcessGroup
+        On which nobody else posts.
+
+    Attributes
+    ----------
+    waited_s, reducing_s : float
+        Seconds in which all reductions have waited for other ranks, and in all.
+    """
+
+    def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
+        self._layout = layout
+        self._group = group
+        whole = len(layout.buckets) == 1
+        self.buckets = [
+            HookBucket(names, reducer.held_in(layout.held(names)), seed if whole else bucket_seed(seed, names))
+            for names in layout.buckets
+        ]
+        self.waited_s = self.reducing_s = 0.0
+        self._layers: dict[str, Layer] = {}
+        self._from: dict[str, PendingGradients] = {}
+        self._left = list(self.buckets)
+
+    def take(self, handed: PendingGradients, step: int, *, last: bool) -> None:
+        """Reduce all buckets that are complete with these gradients; with the last ones of a step all have to be."""
+        if handed.ready is not None:
+            handed.ready.synchronize()
+        for name, tensor in handed.tensors.items():
+            self._layers[name] = to_layer(tensor, sparse=name in self._layout.sparse)
+            self._from[name] = handed
+        for bucket in list(self._left):
+            if all(name in self._layers for name in bucket.names):
+                self._left.remove(bucket)
+                self._give(bucket.names, self._reduce(bucket, step))
+        if last:
+            missing = [name for bucket in self._left for name in bucket.names if name not in self._layers]
+            if missing:
+                raise S2SimError(
+                    f"no gradient of {missing[0]} came, nor of {len(missing) - 1} other parameters: make the HookState "
+                    "of the model that is trained, once it is known which of its parameters are"
+                )
+            self._left = list(self.buckets)
+
+    def fail(self, handed: PendingGradients, error: Exception) -> None:
+        """Tell all who wait, those of the last gradients among them."""
+        for each in {id(each): each for each in (*self._from.values(), handed)}.values():
+            if each.left:
+                each.failed(error)
+        self._from, self._layers = {}, {}
+
+    def _reduce(self, bucket: HookBucket, step: int) -> Gradient:
+        own = Gradient(bucket.names, tuple(self._layers[name] for name in bucket.names))
+        if not self._all_finite(own):
+            return nan_like(own)
+        # Of a part of the gradient there may be more to warn of than of all, which was done before the first step.
+        with _without_warnings() if step == 0 else nullcontext():
+            found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
+        self.waited_s += found.waited_s
+        self.reducing_s += found.total_s
+        # It is for checks of single reductions, and a training has many.
+        group_members(self._group).size_headers.clear()
+        return found.reduced.mean
+
+    def _all_finite(self, own: Gradient) -> bool:
+        """Return whether the gradients of all ranks are finite: what one could not recover from, none may begin."""
+        import torch
+        import torch.distributed as dist
+
+        broken = torch.tensor([not is_finite(own)], dtype=torch.uint8)
+        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
+        return not broken.item()
+
+    def _give(self, names: Sequence[str], mean: Gradient) -> None:
+        for name, layer in zip(names, mean.layers, strict=True):
+            del self._layers[name]
+            handed = self._from.pop(name)
+            handed.tensors[name] = from_layer(layer, handed.tensors[name])
+            handed.left -= 1
+            if handed.left == 0:
+                handed.finished()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", S2SimWarning)
+        yield
+
+
+BUCKET_BYTES = 25 * 2**20
+"""As DistributedDataParallel has it, and the first one."""
+_FIRST_BUCKET_BYTES = 2**20
+_SMALL_PARAMETER = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BucketLayout:
+    """The parameters of a model that take part, and their buckets.
+
+    DistributedDataParallel makes its buckets anew after the first iteration, and again in a training that is resumed.
+    These here follow from the model alone, so that what a reducer keeps of a bucket stays of use.
+    """
+
+    parameters: dict[str, torch.nn.Parameter]  # By name, in the model's order
+    sparse: frozenset[str]  # Those in whose gradient most rows are zero
+    # Names, in the model's order; the bucket whose gradients are expected first is the first.
+    buckets: tuple[tuple[str, ...], ...]
+
+    def held(self, names: Sequence[str]) -> GradientDtype:
+        """Return the type that these gradients are held in; float32 where some are."""
+        import torch
+
+        return "bf16" if all(self.parameters[name].dtype == torch.bfloat16 for name in names) else "fp32"
+
+    def example(self) -> Gradient:
+        """Return a gradient of as many layers, all of them tiny, by which a reducer can be tried."""
+        import numpy as np
+
+        from s2sim.gradients.gradient import Gradient, as_row_sparse
+
+        shapes = [
+            [min(side, _SMALL_PARAMETER) for side in parameter.shape] or [1] for parameter in self.parameters.values()
+        ]
+        arrays = [np.ones(shape, np.float32) for shape in shapes]
+        layers = (
+            as_row_sparse(array) if name in self.sparse else array
+            for name, array in zip(self.parameters, arrays, strict=True)
+        )
+        return Gradient(tuple(self.parameters), tuple(layers))
+
+
+def make_bucket_layout(
+    model: torch.nn.Module, *, sparse: Sequence[str] | None, bucket_bytes: int | None, whole: bool
+) -> BucketLayout:
+    """Return the layout of a model, DistributedDataParallel or what is in it.
+
+    Parameters
+    ----------
+    sparse : sequence of str, optional
+        Names of parameters in whose gradient most rows are zero; the weights of embeddings unless given.
+    bucket_bytes : int, optional
+        Bytes from which on a bucket is full; those of DistributedDataParallel unless given.
+    whole : bool
+        One bucket of all.
+    """
+    import torch
+
+    inner, ignored = model, frozenset[str]()
+    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        inner, ignored = model.module, frozenset(model.parameters_to_ignore)
+        bucket_bytes = bucket_bytes or model.bucket_bytes_cap
+    parameters = {
+        name: parameter
+        for name, parameter in inner.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    }
+    if not parameters:
+        raise OptionError("the model has no parameter with a gradient: there is nothing to exchange")
+    for name, parameter in parameters.items():
+        if parameter.dtype not in (torch.float32, torch.bfloat16):
+            raise OptionError(
+                f"the parameter {name} is held in {parameter.dtype}: the hook takes torch.float32 and torch.bfloat16"
+            )
+    if sparse is None:
+        tables = _embedding_weights(inner, parameters)
+    else:
+        for name in sparse:
+            if name not in parameters:
+                raise OptionError(f"no parameter with a gradient is called {name!r}{suggest_nearest(name, parameters)}")
+        tables = frozenset(sparse)
+    if whole:
+        return BucketLayout(parameters, tables, (tuple(parameters),))
+    return BucketLayout(parameters, tables, _in_buckets(parameters, bucket_bytes or BUCKET_BYTES))
+
+
+def _embedding_weights(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> frozenset[str]:
+    """Return the weights of embeddings, but for those that another layer uses too, whose gradients fill all rows."""
+    import torch
+
+    embedded: set[int] = set()
+    others: set[int] = set()
+    for module in model.modules():
+        found = embedded if isinstance(module, torch.nn.Embedding | torch.nn.EmbeddingBag) else others
+        found.update(map(id, module.parameters(recurse=False)))
+    return frozenset(name for name, parameter in parameters.items() if id(parameter) in embedded - others)
+
+
+def _in_buckets(parameters: dict[str, torch.nn.Parameter], bucket_bytes: int) -> tuple[tuple[str, ...], ...]:
+    """Return buckets of one type each, from the model's end to its begin, a small one first."""
+    full: list[list[str]] = []
+    open_by_type: dict[torch.dtype, list[str]] = {}
+    for name in reversed(parameters):
+        own = open_by_type.setdefault(parameters[name].dtype, [])
+        own.append(name)
+        limit = bucket_bytes if full else min(_FIRST_BUCKET_BYTES, bucket_bytes)
+        if sum(parameters[each].nbytes for each in own) >= limit:
+            full.append(open_by_type.pop(parameters[name].dtype))
+    return tuple(tuple(reversed(names)) for names in (*full, *open_by_type.values()))

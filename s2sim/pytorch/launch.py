@@ -1,0 +1,295 @@
+"""Starts a process for every rank, hears what each tells, and leaves none behind."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import queue
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from s2sim.errors import S2SimError
+
+# Places in the kernel's struct tcp_info (include/uapi/linux/tcp.h, Linux 4.19 and later).
+_BYTES_SENT, _INFO_BYTES = 200, 220
+_INTERFACES = Path("/proc/self/net/dev")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCounters:
+    """What the kernel counts, all from when it began to."""
+
+    sent_bytes: int  # What this process's TCP connections have sent, headers and what was sent again left out
+    again_bytes: int  # What they have sent again, because an acknowledgement was late
+    repeats: int  # Acknowledgements that told them so
+    connections: int  # How many there are
+    # interface_bytes, packets: What every process has sent over the loopback interface of this network namespace,
+    # headers of IP and TCP included.
+    interface_bytes: int
+    packets: int
+
+
+def read_counters() -> KernelCounters:
+    """Return what the kernel has counted so far; `S2SimError` where it does not."""
+    connections = list(_connections())
+    sent, again, repeats = (sum(each[at] for each in connections) for at in range(3))
+    return KernelCounters(sent - again, again, repeats, len(connections), *_loopback())
+
+
+def _connections() -> Iterator[tuple[int, int, int]]:
+    """Yield of each connection the bytes that it has sent, those of them sent again, and how often it was told so."""
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            if not str(path.readlink()).startswith("socket:"):
+                continue
+            # It is the library's; what is closed here is another descriptor of it.
+            with socket.socket(fileno=os.dup(int(path.name))) as connection:
+                if connection.family not in (socket.AF_INET, socket.AF_INET6):
+                    continue
+                connection.getpeername()
+                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        except OSError:
+            continue  # It listens, is no TCP, or has just been closed.
+        if len(info) < _INFO_BYTES:
+            raise S2SimError("this kernel does not count what a connection sends: Linux 4.19 or later does")
+        yield struct.unpack_from("<QQI", info, _BYTES_SENT)
+
+
+def _loopback() -> tuple[int, int]:
+    with _INTERFACES.open(encoding="ascii") as lines:
+        for line in lines:
+            name, _, numbers = line.partition(":")
+            if name.strip() == "lo":
+                sent = numbers.split()[8:10]
+                return int(sent[0]), int(sent[1])
+    raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
+
+
+WORKER = "s2sim.pytorch.launch"
+_LISTEN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlace:
+    """Where a process runs."""
+
+    prefix: tuple[str, ...] = ()  # Words before its command, such as ``ip netns exec NAME``
+    interface: str = "lo"  # Network interface whose address the library takes
+
+
+def run_job(
+    job: str,
+    arguments: Mapping[str, Any],
+    places: Sequence[ProcessPlace],
+    *,
+    timeout_s: float,
+    hear: Callable[[int, Any], None] | None = None,
+) -> list[Any]:
+    """Run a function in one process a place, all in one Gloo process group, and return what each returned.
+
+    Parameters
+    ----------
+    job : str
+        ``module:function``, called as ``function(rank, ranks, arguments, tell)``; what it returns, and what it gives to
+        ``tell``, must be JSON.
+    hear : callable or None
+        Called with (rank, what it told) while processes run.
+
+    Raises
+    ------
+    S2SimError
+        If a process fails, is killed or tells nothing for ``timeout_s`` seconds; the others are killed then.
+    """
+    with tempfile.TemporaryDirectory(prefix="s2sim-") as folder:
+        running: list[_Process] = []
+        heard: queue.Queue[tuple[int, Any]] = queue.Queue()
+        try:
+            for rank, place in enumerate(places):
+                task = {"job": job, "rank": rank, "ranks": len(places), "store": f"{folder}/store"}
+                running.append(_Process(rank, place, {**task, "arguments": dict(arguments)}, Path(folder), heard))
+            return _results(running, heard, timeout_s, hear)
+        finally:
+            for process in running:
+                process.kill()
+
+
+class _Process:
+    """One process, and what it tells, a line of JSON each."""
+
+    def __init__(
+        self, rank: int, place: ProcessPlace, task: Mapping[str, Any], folder: Path, heard: queue.Queue[tuple[int, Any]]
+    ) -> None:
+        self.rank = rank
+        self.errors = folder / f"errors-{rank}"
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": place.interface, "OMP_NUM_THREADS": "1"}
+        with self.errors.open("wb") as errors:
+            self.popen = subprocess.Popen(  # noqa: S603  (our own interpreter, in a place of our own making)
+                [*place.prefix, sys.executable, "-m", WORKER],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                # Ctrl-C comes to the one who started them, who ends them.
+                start_new_session=True,
+            )
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self.listener = threading.Thread(target=_listen, args=(rank, self.popen.stdout, heard), daemon=True)
+        self.listener.start()
+        try:
+            with self.popen.stdin as pipe:
+                pipe.write(json.dumps(task).encode())
+        except BrokenPipeError:
+            pass  # It has ended already, and its exit status tells why.
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self.popen.kill()
+        self.popen.wait()
+        self.listener.join()
+
+    def failure(self) -> str | None:
+        """Return how it ended where that was a failure."""
+        status = self.popen.poll()
+        if status is None or status == 0:
+            return None
+        if status < 0:
+            return f"the process of rank {self.rank} was ended by {signal.Signals(-status).name}"
+        lines = self.errors.read_text("utf-8", errors="replace").strip().splitlines()
+        return f"the process of rank {self.rank} failed: {lines[-1] if lines else f'exit status {status}'}"
+
+
+def _listen(rank: int, pipe: IO[bytes], heard: queue.Queue[tuple[int, Any]]) -> None:
+    with pipe:
+        for line in pipe:
+            if line.endswith(b"\n"):  # One that was killed may leave half a line.
+                heard.put((rank, json.loads(line)))
+
+
+def _results(
+    running: Sequence[_Process],
+    heard: queue.Queue[tuple[int, Any]],
+    timeout_s: float,
+    hear: Callable[[int, Any], None] | None,
+) -> list[Any]:
+    results: dict[int, Any] = {}
+    last_s = time.monotonic()
+    while len(results) < len(running):
+        try:
+            rank, told = heard.get(timeout=_LISTEN_S)
+        except queue.Empty:
+            _check(running, time.monotonic() - last_s, timeout_s)
+            continue
+        last_s = time.monotonic()
+        if "error" in told:
+            raise S2SimError(told["error"])
+        if "result" in told:
+            results[rank] = told["result"]
+        elif hear is not None:
+            hear(rank, told["told"])
+    return [results[rank] for rank in range(len(running))]
+
+
+def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
+    """Raise if a process has failed, or all have been silent for too long."""
+    failures = [failure for failure in (process.failure() for process in running) if failure]
+    if failures:
+        # One that was ended from outside is why the others fail.
+        raise S2SimError(min(failures, key=lambda text: "was ended by" not in text))
+    if silent_s > timeout_s:
+        raise S2SimError(f"{len(running)} processes have told nothing for {timeout_s:g} s: they hang, and are ended")
+
+
+_WAITS = "ip link set lo up && echo up && exec cat"
+
+
+@contextmanager
+def private_loopback() -> Iterator[ProcessPlace | None]:
+    """Yield a place in a new network namespace; None where this user may not make one.
+
+    It is gone with the last process in it, of which the first ends when this one does.
+    """
+    tools = [shutil.which(tool) for tool in ("unshare", "nsenter", "ip")]
+    if not all(tools):
+        yield None
+        return
+    unshare, nsenter, _ = tools
+    with subprocess.Popen(  # noqa: S603  (tools of the system, found on the user's own path)
+        [str(unshare), "--net", "sh", "-c", _WAITS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as first:
+        assert first.stdout is not None
+        try:
+            if first.stdout.readline() != b"up\n":
+                yield None
+                return
+            yield ProcessPlace((str(nsenter), f"--net=/proc/{first.pid}/ns/net"))
+        finally:
+            first.kill()
+
+
+_TIMEOUT = timedelta(minutes=2)
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Read a task from standard input, run it, and tell what comes of it."""
+    _end_with_parent()
+    # What libraries print must not stand between lines of JSON.
+    tells = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    task = json.load(sys.stdin)
+
+    def say(what: str, value: Any) -> None:
+        tells.write(json.dumps({what: value}) + "\n")
+
+    import torch.distributed as dist
+
+    # By way of a file no port is needed, and processes in unlike network namespaces find each other.
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{task['store']}",
+        rank=task["rank"],
+        world_size=task["ranks"],
+        timeout=_TIMEOUT,
+    )
+    module, _, name = task["job"].partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        say("result", function(task["rank"], task["ranks"], task["arguments"], lambda value: say("told", value)))
+        # Nobody leaves while others still need what it has sent.
+        dist.barrier()
+    except S2SimError as error:
+        say("error", str(error))
+    finally:
+        dist.destroy_process_group()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when the one that started it ends, however that comes about."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The processes of one group, and the messages that they pass by the library's own collectives."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.errors import S2SimError
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering_tables import choose_library
+
+# ruff: noqa: SLF001  (of a ProcessGroup, whose own methods these are; the functions around them want every process to
+# know of every group)
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncWork(Generic[T_co]):
+    """What is under way, and what comes of it once it has arrived."""
+
+    works: tuple[Any, ...]  # What has to complete first
+    finish: Callable[[], T_co]  # Returns the result, once they have
+
+    def wait(self) -> T_co:
+        """Wait, and return the result."""
+        for work in self.works:
+            work.wait()
+        return self.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class SizeHeader:
+    """What a rank sent beside what its program asked for, because receivers have to know shapes."""
+
+    kind: str  # The collective that it went in
+    ranks: tuple[int, ...]  # Who took part
+    place: int  # This rank's among them
+    root: int  # Place of the one it came from, of a broadcast
+    sizes_bytes: tuple[int, ...]  # Bytes that this rank had for each member
+    within: bool  # Whether it went in front of what was asked for, and not by itself
+
+
+@dataclass(slots=True, eq=False)
+class Members:
+    """The processes of a group as one of them sees them."""
+
+    handle: Any  # That of ``torch.distributed``; None of a group of one
+    ranks: tuple[int, ...]  # Their numbers among all processes, in rank order
+    index: int  # This process's place
+    library: Library  # What executes collectives
+    device: str  # Where it takes tensors from
+    size_headers: list[SizeHeader]  # What went beside what programs asked for
+    name: str  # By which its members know it, and no other group
+    _subgroups: dict[tuple[int, ...], Members] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.ranks)
+
+    def among(self, places: Iterable[int]) -> Members:
+        """Return some members as a group; all of them must ask for it before it is there."""
+        ranks = tuple(self.ranks[place] for place in sorted(places))
+        if ranks == self.ranks:
+            return self
+        if ranks not in self._subgroups:
+            own = ranks.index(self.ranks[self.index])
+            name = f"{self.name}/{'-'.join(map(str, ranks))}"
+            handle = _join_group(name, len(ranks), own, self.library.name) if len(ranks) > 1 else None
+            self._subgroups[ranks] = Members(handle, ranks, own, self.library, self.device, self.size_headers, name)
+        return self._subgroups[ranks]
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Return a tensor with an array's values where the library takes it; the array itself stays as it is."""
+        import torch
+
+        if array.dtype.names:
+            held = torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+        else:
+            held = torch.from_numpy(np.array(array, copy=True, order="C"))
+        return held.to(self.device)
+
+    def array(self, tensor: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return a tensor's values as an array of a type with its bits."""
+        import torch
+
+        host = tensor.cpu()
+        if host.dtype == torch.bfloat16:
+            host = host.view(torch.int16)
+        found: NDArray[Any] = host.numpy()
+        return found if found.dtype == dtype else found.view(dtype)
+
+    def all_reduce(self, data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any]]:
+        """Combine arrays, 1-D and as long on all, by ``sum``, ``max`` or ``or``."""
+        held = self.tensor(data)
+        return self._flight(lambda: self.handle.allreduce([held], _options("Allreduce", op)), held, data.dtype)
+
+    def reduce(self, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
+        """Combine arrays as `all_reduce`, for one member alone."""
+        held, options = self.tensor(data), _options("Reduce", op)
+        options.rootRank = root
+        flight = self._flight(lambda: self.handle.reduce([held], options), held, data.dtype)
+        return flight if self.index == root else AsyncWork(flight.works, lambda: None)
+
+    def reduce_scatter(self, data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any]]:
+        """Combine arrays as `all_reduce`; of the result each member gets as large a part, in order."""
+        import torch
+
+        held = self.tensor(data)
+        out = torch.empty(len(data) // self.size, dtype=held.dtype, device=self.device)
+        options = _options("ReduceScatter", op)
+        return self._flight(lambda: self.handle._reduce_scatter_base(out, held, options), out, data.dtype)
+
+    def all_gather(self, data: NDArray[Any]) -> AsyncWork[list[NDArray[Any]]]:
+        """Pass an array, 1-D and as long for all, to all."""
+        import torch
+
+        own = self.tensor(data)
+        out = torch.empty(self.size * len(data), dtype=own.dtype, device=self.device)
+        flight = self._flight(lambda: self.handle._allgather_base(out, own), out, data.dtype)
+        return AsyncWork(flight.works, lambda: np.split(flight.finish(), self.size))
+
+    def all_to_all(
+        self, blocks: Sequence[NDArray[Any]], lengths: Sequence[int] | None = None
+    ) -> AsyncWork[list[NDArray[Any]]]:
+        """Pass each member its block, 1-D; what comes has these lengths, and those of the own ones if not given."""
+        import torch
+
+        sent = [len(block) for block in blocks]
+        received = sent if lengths is None else list(lengths)
+        data = self.tensor(np.concatenate(blocks))
+        out = torch.empty(sum(received), dtype=data.dtype, device=self.device)
+        work = self.handle.alltoall_base(out, data, received, sent)
+        dtype = blocks[0].dtype
+        return AsyncWork((work,), lambda: np.split(self.array(out, dtype), np.cumsum(received)[:-1]))
+
+    def broadcast(self, data: NDArray[Any], root: int) -> AsyncWork[NDArray[Any]]:
+        """Pass the root's array to all; the others give one as long."""
+        held = self.tensor(data)
+        return self._flight(lambda: self.handle.broadcast(held, root), held, data.dtype)
+
+    def pass_on(
+        self, sends: Mapping[int, NDArray[np.uint8]], lengths: Mapping[int, int]
+    ) -> AsyncWork[dict[int, NDArray[np.uint8]]]:
+        """Send arrays to some members, and receive arrays of such lengths from some."""
+        import torch
+
+        held = {at: torch.empty(length, dtype=torch.uint8, device=self.device) for at, length in lengths.items()}
+        given = {to: self.tensor(data) for to, data in sends.items()}
+        device = torch.device(self.device)
+        if self.library.groups:
+            self.handle._start_coalescing(device)
+        works = [self.handle.recv([out], at, 0) for at, out in held.items()]
+        works += [self.handle.send([data], to, 0) for to, data in given.items()]
+        if self.library.groups:
+            works = [self.handle._end_coalescing(device)]
+
+        def arrived() -> dict[int, NDArray[np.uint8]]:
+            # What is sent has to stay until then.
+            given.clear()
+            return {at: self.array(out, np.dtype(np.uint8)) for at, out in held.items()}
+
+        return AsyncWork(tuple(works), arrived)
+
+    def _flight(self, post: Callable[[], Any], out: Any, dtype: np.dtype[Any]) -> AsyncWork[NDArray[Any]]:
+        """Post something that leaves its result in a tensor, where there is anything to send."""
+        return AsyncWork((post(),) if len(out) else (), lambda: self.array(out, dtype))
+
+    def record_size_header(self, kind: str, sizes_bytes: Sequence[int], *, root: int = 0, within: bool = False) -> None:
+        """Note what goes beside what was asked for."""
+        self.size_headers.append(SizeHeader(kind, self.ranks, self.index, root, tuple(sizes_bytes), within))
+
+
+def _options(kind: str, op: str) -> Any:
+    import torch.distributed as dist
+
+    options = getattr(dist, f"{kind}Options")()
+    options.reduceOp = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "or": dist.ReduceOp.BOR}[op]
+    return options
+
+
+def _join_group(name: str, size: int, own: int, library: str) -> Any:
+    """Return a new process group by a name, which nobody else need know of, once all of its members have come.
+
+    `torch.distributed.new_group` wants all processes to call it; without that, it finds only those that have made as
+    many groups before.
+    """
+    import torch
+
+    # Much of it is known to no type checker.
+    dist: Any = importlib.import_module("torch.distributed")
+    store = dist.distributed_c10d._get_default_store()
+    store = dist.PrefixStore(f"s2sim/{name}/", store)
+    handle = dist.ProcessGroup(store, own, size)
+    nccl = library == "nccl"
+    backend = (dist.ProcessGroupNCCL if nccl else dist.ProcessGroupGloo)(store, own, size)
+    kind = dist.ProcessGroup.BackendType.NCCL if nccl else dist.ProcessGroup.BackendType.GLOO
+    handle._set_default_backend(kind)
+    handle._register_backend(torch.device("cuda" if nccl else "cpu"), kind, backend)
+    return handle
+
+
+_WORLDS: dict[int, tuple[Any, Members]] = {}
+
+
+def group_members(group: Any = None) -> Members:
+    """Return the processes of a group of ``torch.distributed``; of all that there are where none is given."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        raise S2SimError("there is no process group: call torch.distributed.init_process_group first")
+    handle: Any = dist.group.WORLD if group is None else group
+    # One that has been destroyed is kept, so that no other has its number.
+    if id(handle) not in _WORLDS:
+        backend = str(dist.get_backend(handle))
+        ranks = tuple(dist.get_process_group_ranks(handle))
+        device = f"cuda:{torch.cuda.current_device()}" if backend == "nccl" else "cpu"
+        index = dist.get_rank(handle)
+        members = Members(handle, ranks, index, choose_library(backend), device, [], handle.group_name)
+        _WORLDS[id(handle)] = (handle, members)
+    return _WORLDS[id(handle)][1]

@@ -1,0 +1,269 @@
+"""A model for every rank: each steps by itself, and what comes of all steps moves the models that they agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
+from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer
+from s2sim.pytorch.training_mode import TrainingSetup, evaluated_ranks, steps_locally
+from s2sim.reducers.measure import final_results
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.wrappers.local_steps import LocalSteps
+
+if TYPE_CHECKING:
+    import torch
+
+    Parameters = Mapping[str, torch.nn.Parameter]
+
+Weights = dict[str, Any]
+
+
+def use_sparse_embeddings(task: Task) -> None:
+    """Let the task's embedding tables leave gradients of the rows that a batch touches, not of all."""
+    import torch
+
+    for name, module in task.module.named_modules():
+        if isinstance(module, torch.nn.Embedding) and f"{name}.weight" in task.sparse:
+            module.sparse = True
+
+
+def gradient_of(parameters: Parameters, sparse: frozenset[str]) -> Gradient:
+    """Return what backward has left, float32; it is of no use to PyTorch after that."""
+    return Gradient(tuple(parameters), tuple(_layer_of(each, name in sparse) for name, each in parameters.items()))
+
+
+def _layer_of(parameter: torch.nn.Parameter, is_sparse: bool) -> Layer:
+    gradient = parameter.grad
+    if gradient is None:
+        zeros = np.zeros(tuple(parameter.shape), np.float32)
+        return as_row_sparse(zeros) if is_sparse else zeros
+    if gradient.is_sparse:
+        rows = gradient.coalesce()
+        return RowSparse(rows.indices()[0].numpy(), rows.values().numpy(), tuple(parameter.shape))
+    array = np.ascontiguousarray(gradient.numpy())
+    return as_row_sparse(array) if is_sparse else array
+
+
+def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> None:
+    """Leave a gradient to the optimizer; ``rows`` says whether it takes those that hold rows alone."""
+    import torch
+
+    for (_, layer), parameter in zip(gradient, parameters.values(), strict=True):
+        if rows and isinstance(layer, RowSparse):
+            where = torch.from_numpy(np.array(layer.rows))[None]
+            # The rows increase, so that nothing has to be looked for twice.
+            parameter.grad = torch.sparse_coo_tensor(
+                where, _tensor(layer.values), layer.shape, is_coalesced=True, check_invariants=False
+            )
+        else:
+            parameter.grad = _tensor(to_dense(layer))
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    """Return a float32 tensor, of a copy where others may read the array."""
+    import torch
+
+    writeable = array.dtype == np.float32 and array.flags.writeable and array.flags.c_contiguous
+    return torch.from_numpy(array if writeable else np.array(array, np.float32, order="C"))
+
+
+def weights_of(parameters: Parameters) -> dict[str, Any]:
+    """Return copies of the weights by name."""
+    return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}
+
+
+def set_weights(parameters: Parameters, weights: Mapping[str, Any]) -> None:
+    """Give a model other weights, which are copied."""
+    import torch
+
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(np.array(weights[name], np.float32)))
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return what an optimizer keeps of each parameter, as arrays by name; nothing of those without."""
+    kept = optimizer.state_dict()["state"]
+    numbers = range(sum(len(group["params"]) for group in optimizer.param_groups))
+    return [
+        {name: None if value is None else value.numpy().copy() for name, value in kept.get(number, {}).items()}
+        for number in numbers
+    ]
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]]) -> None:
+    """Go on from an `optimizer_state`."""
+    import torch
+
+    kept = {
+        number: {name: None if value is None else torch.from_numpy(np.array(value)) for name, value in each.items()}
+        for number, each in enumerate(state)
+        if each
+    }
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": kept})
+
+
+class SharedModel:
+    """Implements `s2sim.pytorch.trainer.Models`."""
+
+    def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:
+        self._task = task
+        self._traits = fitting.reducer.traits
+        self._workers = workers
+        self._parameters = dict(task.module.named_parameters())
+        self._optimizer = optimizer_of(settings, fitting, self._parameters)
+        self._takes_rows = takes_sparse_rows(settings, fitting)
+
+    def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
+        """Return every rank's mini-batch gradient, and its loss."""
+        gradients, losses = [], []
+        for rank in range(self._workers):
+            losses.append(backward(self._task, step, rank))
+            gradients.append(gradient_of(self._parameters, self._task.sparse))
+        return gradients, losses
+
+    def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
+        """Let the optimizer step along the mean."""
+        set_gradients(final_results(results, self._traits)[0].mean, self._parameters, rows=self._takes_rows)
+        self._optimizer.step()
+
+    def evaluate(self) -> Evaluation:
+        """Return how the model does on data that are held out."""
+        return evaluate_task(self._task)
+
+    def state(self) -> dict[str, Any]:
+        """Return weights and what the optimizer keeps."""
+        return {"weights": weights_of(self._parameters), "optimizer": optimizer_state(self._optimizer)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        set_weights(self._parameters, state["weights"])
+        restore_optimizer(self._optimizer, state["optimizer"])
+
+
+def backward(task: Task, step: int, rank: int) -> float:
+    """Leave the gradient of a rank's mini-batch at the current weights; return its loss."""
+    import torch
+
+    task.module.zero_grad(set_to_none=True)
+    loss = task.loss(step, rank)
+    torch.autograd.backward(loss)
+    return float(loss.detach())
+
+
+def evaluate_task(task: Task) -> Evaluation:
+    """Return how the current weights do on the data that are held out."""
+    assert task.evaluate is not None
+    return task.evaluate()
+
+
+def optimizer_of(
+    settings: ModelSettings, fitting: TrainingSetup, parameters: Mapping[str, torch.nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Return the optimizer that goes with a reducer."""
+    import torch
+
+    if fitting.plain_step:
+        return torch.optim.SGD(parameters.values(), lr=fitting.learning_rate)
+    return make_optimizer(settings, parameters.values(), learning_rate=fitting.learning_rate, momentum=fitting.momentum)
+
+
+def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
+    """Return whether a step changes nothing but the rows that the gradient holds."""
+    return not fitting.momentum and (fitting.plain_step or settings.optimizer == "sgd")
+
+
+class PerRankModels:
+    """Ranks whose models differ, as in local SGD, gossip and federated averaging.
+
+    What a rank hands to the reducer is how far its optimizer would move its weights, and what it ends with is how far
+    they move (as in SBC, algorithm 1, where updates of weights travel whatever the optimizer). Between exchanges of
+    local steps a rank goes on from where its own steps have led; an exchange takes it to the common model.
+    Implements `s2sim.pytorch.trainer.Models`.
+    """
+
+    def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:
+        self._task = task
+        self._workers = workers
+        self._parameters = dict(task.module.named_parameters())
+        start = weights_of(self._parameters)
+        self._weights: list[Weights] = [_copy_weights(start) for _ in range(workers)]
+        self._gathers = steps_locally(fitting.reducer)
+        # What all that was exchanged has led to; where steps are gathered, a rank's own weights are ahead of it.
+        self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
+        self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
+        self._rate = fitting.learning_rate if takes_sparse_rows(settings, fitting) else None
+        self._evaluated = evaluated_ranks(fitting.reducer, workers)
+        self._updates: list[Gradient] = []
+
+    def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
+        """Return how far every rank's own step would take its weights, and the loss of its mini-batch there."""
+        losses = []
+        self._updates = []
+        for rank in range(self._workers):
+            set_weights(self._parameters, self._weights[rank])
+            losses.append(backward(self._task, step, rank))
+            self._updates.append(self._update(rank))
+        return self._updates, losses
+
+    def _update(self, rank: int) -> Gradient:
+        gradient = gradient_of(self._parameters, self._task.sparse)
+        if self._rate is not None:
+            rate = np.float32(self._rate)
+            return gradient.map(lambda values: values * rate)
+        set_gradients(gradient, self._parameters, rows=False)
+        self._optimizers[rank].step()
+        before = self._weights[rank]
+        moved = {name: before[name] - each.detach().numpy() for name, each in self._parameters.items()}
+        layers: list[Layer] = [
+            as_row_sparse(moved[name]) if name in self._task.sparse else moved[name] for name in gradient.names
+        ]
+        return Gradient(gradient.names, tuple(layers))
+
+    def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
+        """Move every rank's weights."""
+        for rank, (instance, result) in enumerate(zip(instances, results, strict=True)):
+            if self._gathers and cast("LocalSteps", instance).waiting:
+                _apply_update(self._weights[rank], self._updates[rank])
+                continue
+            _apply_update(self._agreed[rank], result.mean)
+            if self._gathers:
+                self._weights[rank] = _copy_weights(self._agreed[rank])
+
+    def evaluate(self) -> Evaluation:
+        """Return how the mean of the models does on data that are held out, or the server's."""
+        counted = self._weights[: self._evaluated]
+        mean = {name: sum(each[name].astype(np.float64) for each in counted) / len(counted) for name in counted[0]}
+        set_weights(self._parameters, mean)
+        return evaluate_task(self._task)
+
+    def state(self) -> dict[str, Any]:
+        """Return the weights of all ranks, and what their optimizers keep."""
+        return {
+            "weights": [_copy_weights(each) for each in self._weights],
+            "agreed": [_copy_weights(each) for each in self._agreed] if self._gathers else [],
+            "optimizers": [optimizer_state(each) for each in self._optimizers],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self._weights = [_copy_weights(each) for each in state["weights"]]
+        self._agreed = [_copy_weights(each) for each in state["agreed"]] if self._gathers else self._weights
+        for optimizer, kept in zip(self._optimizers, state["optimizers"], strict=True):
+            restore_optimizer(optimizer, kept)
+
+
+def _copy_weights(weights: Mapping[str, Any]) -> Weights:
+    return {name: array.copy() for name, array in weights.items()}
+
+
+def _apply_update(weights: Weights, update: Gradient) -> None:
+    for name, layer in update:
+        if isinstance(layer, RowSparse):
+            weights[name][layer.rows] -= layer.values
+        else:
+            weights[name] -= layer

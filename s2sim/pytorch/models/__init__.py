@@ -1,0 +1,1 @@
+"""The models that traces are recorded from."""

@@ -1,0 +1,290 @@
+"""Transformers with the parameters of Hugging Face's GPT-2 and BERT; attention is PyTorch's own, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import torch
+
+    MadeNetwork: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
+    Made: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
+
+
+_DROPOUT = 0.1
+
+
+def gpt2(*, batch: int, device: str) -> MadeNetwork:
+    """Return GPT-2 of 124 M parameters on sequences of 1,024 tokens; its head is the table of words."""
+    import torch
+    from torch import nn
+
+    words, length, width, heads, layers = 50257, 1024, 768, 12, 12
+    blocks = []
+    for _ in range(layers):
+        attention = {"c_attn": _conv1d_linear(width, 3 * width, device), "c_proj": _conv1d_linear(width, width, device)}
+        mlp = {"c_fc": _conv1d_linear(width, 4 * width, device), "c_proj": _conv1d_linear(4 * width, width, device)}
+        block = {"ln_1": nn.LayerNorm(width, device=device), "attn": nn.ModuleDict(attention)}
+        blocks.append(nn.ModuleDict({**block, "ln_2": nn.LayerNorm(width, device=device), "mlp": nn.ModuleDict(mlp)}))
+    decoder: Any = nn.ModuleDict(
+        {
+            "wte": nn.Embedding(words, width, device=device),
+            "wpe": nn.Embedding(length, width, device=device),
+            "h": nn.ModuleList(blocks),
+            "ln_f": nn.LayerNorm(width, device=device),
+        }
+    )
+    head = nn.Linear(width, words, bias=False, device=device)
+    head.weight = decoder["wte"].weight
+    module = nn.ModuleDict({"transformer": decoder, "lm_head": head})
+    tokens = torch.randint(words, (batch, length + 1), device=device)
+    places = torch.arange(length, device=device)
+
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
+        hidden = _dropped(decoder["wte"](inputs) + decoder["wpe"](places))
+        for block in decoder["h"]:
+            parts = block["attn"]["c_attn"](block["ln_1"](hidden)).split(width, dim=2)
+            hidden = hidden + _dropped(block["attn"]["c_proj"](_attention(*parts, heads=heads, causal=True)))
+            inner = nn.functional.gelu(block["mlp"]["c_fc"](block["ln_2"](hidden)), approximate="tanh")
+            hidden = hidden + _dropped(block["mlp"]["c_proj"](inner))
+        scores: torch.Tensor = head(decoder["ln_f"](hidden))
+        return scores
+
+    def loss(_: int) -> torch.Tensor:
+        return nn.functional.cross_entropy(forward(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
+
+
+def bert_base(*, batch: int, device: str) -> MadeNetwork:
+    """Return BERT-base without a language-modelling head, on sequences of 512 tokens."""
+    return _bert(768, 12, 12, batch, device)
+
+
+def bert_large(*, batch: int, device: str) -> MadeNetwork:
+    """Return BERT-large without a language-modelling head, on sequences of 512 tokens."""
+    return _bert(1024, 16, 24, batch, device)
+
+
+def _bert(width: int, heads: int, layers: int, batch: int, device: str) -> MadeNetwork:
+    import torch
+    from torch import nn
+
+    words, length = 30522, 512
+
+    def linear(inputs: int, outputs: int) -> nn.Module:
+        return nn.Linear(inputs, outputs, device=device)
+
+    def added(inputs: int) -> nn.Module:
+        return nn.ModuleDict({"dense": linear(inputs, width), "LayerNorm": nn.LayerNorm(width, device=device)})
+
+    blocks = []
+    for _ in range(layers):
+        own = nn.ModuleDict({name: linear(width, width) for name in ("query", "key", "value")})
+        attention = nn.ModuleDict({"self": own, "output": added(width)})
+        inner = nn.ModuleDict({"dense": linear(width, 4 * width)})
+        blocks.append(nn.ModuleDict({"attention": attention, "intermediate": inner, "output": added(4 * width)}))
+    embeddings: Any = nn.ModuleDict(
+        {
+            "word_embeddings": nn.Embedding(words, width, device=device),
+            "position_embeddings": nn.Embedding(length, width, device=device),
+            "token_type_embeddings": nn.Embedding(2, width, device=device),
+            "LayerNorm": nn.LayerNorm(width, device=device),
+        }
+    )
+    encoder: Any = nn.ModuleDict({"layer": nn.ModuleList(blocks)})
+    pooler: Any = nn.ModuleDict({"dense": linear(width, width)})
+    module = nn.ModuleDict({"embeddings": embeddings, "encoder": encoder, "pooler": pooler})
+    tokens = torch.randint(words, (batch, length), device=device)
+    places = torch.arange(length, device=device)
+
+    def add(part: Any, hidden: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        normal: torch.Tensor = part["LayerNorm"](_dropped(part["dense"](hidden)) + before)
+        return normal
+
+    def loss(_: int) -> torch.Tensor:
+        hidden = embeddings["word_embeddings"](tokens) + embeddings["position_embeddings"](places)
+        hidden = embeddings["LayerNorm"](hidden + embeddings["token_type_embeddings"](torch.zeros_like(tokens)))
+        hidden = _dropped(hidden)
+        for block in encoder["layer"]:
+            parts = [block["attention"]["self"][name](hidden) for name in ("query", "key", "value")]
+            hidden = add(block["attention"]["output"], _attention(*parts, heads=heads, causal=False), hidden)
+            inner = nn.functional.gelu(block["intermediate"]["dense"](hidden))
+            hidden = add(block["output"], inner, hidden)
+        pooled: torch.Tensor = pooler["dense"](hidden[:, 0])
+        return pooled.tanh().square().mean()
+
+    return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
+
+
+def _conv1d_linear(inputs: int, outputs: int, device: str) -> torch.nn.Module:
+    """Return a linear layer whose weights stand inputs first, as GPT-2 has them."""
+    import torch
+
+    class InputsFirst(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
+            self.bias = torch.nn.Parameter(torch.zeros(outputs, device=device))
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.bias, hidden.flatten(0, 1), self.weight).view(*hidden.shape[:2], outputs)
+
+    return InputsFirst()
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int, causal: bool
+) -> torch.Tensor:
+    """Return attention of tensors of shape (batch, length, width)."""
+    import torch
+
+    batch, length, width = query.shape
+    q, k, v = (each.view(batch, length, heads, width // heads).transpose(1, 2) for each in (query, key, value))
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=_DROPOUT, is_causal=causal)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _dropped(hidden: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.nn.functional.dropout(hidden, _DROPOUT)
+
+
+_CLASSES = 1000
+_PIXELS = 224
+# Output channels of the 3 x 3 convolutions; 0 halves the image.
+_VGG_16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
+_VGG_19 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0, 512, 512, 512, 512, 0)
+
+
+def resnet_18(*, batch: int, device: str) -> Made:
+    """Return ResNet-18 (He et al., arXiv:1512.03385, table 1)."""
+    return _resnet((2, 2, 2, 2), 1, batch, device)
+
+
+def resnet_50(*, batch: int, device: str) -> Made:
+    """Return ResNet-50, strides in its 3 x 3 convolutions."""
+    return _resnet((3, 4, 6, 3), 4, batch, device)
+
+
+def resnet_101(*, batch: int, device: str) -> Made:
+    """Return ResNet-101."""
+    return _resnet((3, 4, 23, 3), 4, batch, device)
+
+
+def resnet_152(*, batch: int, device: str) -> Made:
+    """Return ResNet-152."""
+    return _resnet((3, 8, 36, 3), 4, batch, device)
+
+
+def vgg_16(*, batch: int, device: str) -> Made:
+    """Return VGG-16 without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1)."""
+    return _vgg(_VGG_16, batch, device)
+
+
+def vgg_19(*, batch: int, device: str) -> Made:
+    """Return VGG-19."""
+    return _vgg(_VGG_19, batch, device)
+
+
+def _resnet(blocks: tuple[int, int, int, int], expansion: int, batch: int, device: str) -> Made:
+    from torch import nn
+
+    width = 64
+    parts: dict[str, nn.Module] = {
+        "conv1": nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False, device=device),
+        "bn1": nn.BatchNorm2d(width, device=device),
+        "maxpool": nn.MaxPool2d(3, stride=2, padding=1),
+    }
+    for stage, count in enumerate(blocks):
+        inner = 64 * 2**stage
+        layer = []
+        for place in range(count):
+            stride = 2 if stage and not place else 1
+            layer.append(_block(width, inner, expansion, stride, device))
+            width = inner * expansion
+        parts[f"layer{stage + 1}"] = nn.ModuleList(layer)
+    parts["fc"] = nn.Linear(width, _CLASSES, device=device)
+    module = nn.ModuleDict(parts)
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        hidden = module["maxpool"](module["bn1"](module["conv1"](images)).relu_())
+        for stage in range(1, 5):
+            for block in module[f"layer{stage}"].children():
+                hidden = _residual(block, hidden)
+        scores: torch.Tensor = module["fc"](hidden.mean(dim=(2, 3)))
+        return scores
+
+    return _with_classification_loss(module, forward, batch, device)
+
+
+def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> torch.nn.Module:
+    """Return two 3 x 3 convolutions, or one between two of 1 x 1 that narrow and widen."""
+    from torch import nn
+
+    convolution = partial(nn.Conv2d, bias=False, device=device)
+    outer = inner * expansion
+    if expansion == 1:
+        convolutions = [convolution(width, inner, 3, stride=stride, padding=1), convolution(inner, inner, 3, padding=1)]
+    else:
+        middle = convolution(inner, inner, 3, stride=stride, padding=1)
+        convolutions = [convolution(width, inner, 1), middle, convolution(inner, outer, 1)]
+    block = nn.ModuleDict()
+    for number, each in enumerate(convolutions, 1):
+        block[f"conv{number}"] = each
+        block[f"bn{number}"] = nn.BatchNorm2d(each.out_channels, device=device)
+    if stride > 1 or width != outer:
+        shortcut = convolution(width, outer, 1, stride=stride)
+        block["downsample"] = nn.Sequential(shortcut, nn.BatchNorm2d(outer, device=device))
+    return block
+
+
+def _residual(block: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    parts = dict(block.named_children())
+    last = sum(name.startswith("conv") for name in parts)
+    out = hidden
+    for number in range(1, last + 1):
+        out = parts[f"bn{number}"](parts[f"conv{number}"](out))
+        if number < last:
+            out = out.relu_()
+    return (out + (parts["downsample"](hidden) if "downsample" in parts else hidden)).relu_()
+
+
+def _vgg(channels: tuple[int, ...], batch: int, device: str) -> Made:
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    widths = [3, *(each for each in channels if each)]
+    convolutions = iter([nn.Conv2d(*pair, 3, padding=1, device=device) for pair in pairwise(widths)])
+    for each in channels:
+        layers += [next(convolutions), nn.ReLU(inplace=True)] if each else [nn.MaxPool2d(2)]
+    hidden = 4096
+    between = [nn.ReLU(inplace=True), nn.Dropout()]
+    classifier = nn.Sequential(
+        *(nn.Linear(512 * 7 * 7, hidden, device=device), *between),
+        *(nn.Linear(hidden, hidden, device=device), *between),
+        nn.Linear(hidden, _CLASSES, device=device),
+    )
+    module = nn.ModuleDict({"features": nn.Sequential(*layers), "classifier": classifier})
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = module["classifier"](module["features"](images).flatten(1))
+        return scores
+
+    return _with_classification_loss(module, forward, batch, device)
+
+
+def _with_classification_loss(
+    module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
+) -> Made:
+    """Return a network with its loss on one mini-batch of drawn images, and SGD with momentum."""
+    import torch
+
+    images = torch.randn(batch, 3, _PIXELS, _PIXELS, device=device)
+    labels = torch.randint(_CLASSES, (batch,), device=device)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+    return module, lambda _: torch.nn.functional.cross_entropy(forward(images), labels), optimizer

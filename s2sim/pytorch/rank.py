@@ -1,0 +1,353 @@
+"""The `Rank` of a real process: a reducer's program between processes of ``torch.distributed``."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.collectives.kinds import Kind
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.gradients.synthetic import load_trace
+from s2sim.pytorch import transport as transfers
+from s2sim.pytorch.launch import KernelCounters, read_counters
+from s2sim.pytorch.members import AsyncWork, Members, group_members
+from s2sim.pytorch.transport import pack, reduce_arrays
+from s2sim.reducers.process_group import check_member, check_one_each, check_operation
+from s2sim.reducers.rank import Contribution, Reduced, Reducer
+from s2sim.reducers.reduction import leaves_of, rebuild
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.script import Work
+
+# ruff: noqa: D102  (ProcessRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalReduction:
+    """What a reduction leaves in this process."""
+
+    reduced: Reduced  # The mean, and what this rank sent
+    # waited_s, total_s: Seconds in which it waited for others, and in all.
+    waited_s: float
+    total_s: float
+
+
+def reduce_here(
+    reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0
+) -> LocalReduction:
+    """Run a reducer's program as one of the processes of a group, all of which call this with their own gradient.
+
+    Parameters
+    ----------
+    reducer : Reducer
+        This rank's own instance.
+    group : ProcessGroup or None
+        Of ``torch.distributed``; None for all processes.
+    seed, step : int
+        Root seed and training step, the same on all ranks.
+    """
+    begun_s = time.perf_counter()
+    clock = _WaitClock()
+    rank = ProcessRank(group_members(group), step, seed, clock)
+    # Sums that overflow, and what becomes of infinities, show in the mean, as between ranks in memory.
+    with np.errstate(over="ignore", invalid="ignore"):
+        reduced = drive(reducer.reduce(rank, gradient))
+    return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s)
+
+
+def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
+    """Run as much of a reducer's program as leaves what a later step starts from."""
+    drive(reducer.learn(ProcessRank(group_members(group), step, seed, _WaitClock()), gradient))
+
+
+def drive(program: Generator[Any, None, T]) -> T:
+    """Run a program on a `ProcessRank` to its end, and return its result."""
+    while True:
+        try:
+            handle = next(program)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if not isinstance(handle, _Handle):
+            raise S2SimError(f"a program yields a {type(handle).__name__}: it yields the collectives that it waits for")
+        handle.wait()
+
+
+@dataclass(slots=True)
+class _WaitClock:
+    """Seconds that a rank has waited for others."""
+
+    waited_s: float = 0.0
+
+    def timed(self, wait: Callable[[], T]) -> T:
+        """Return what ``wait`` does; what it takes is waiting."""
+        begun_s = time.perf_counter()
+        try:
+            return wait()
+        finally:
+            self.waited_s += time.perf_counter() - begun_s
+
+
+@dataclass(slots=True, eq=False)
+class _PostedCollective:
+    """One collective of a program."""
+
+    label: str
+    flight: AsyncWork[Any]
+    clock: _WaitClock
+    arrived: bool = False
+    value: Any = None
+
+    def wait(self) -> None:
+        if not self.arrived:
+            self.value = self.clock.timed(self.flight.wait)
+            self.arrived = True
+
+
+class _Handle:
+    """What a program holds of collectives in flight."""
+
+    def __init__(self, parts: tuple[_PostedCollective, ...]) -> None:
+        self.parts = parts
+
+    def __and__(self, other: Any) -> _Handle:
+        return _Handle(self.parts + other.parts)
+
+    def wait(self) -> None:
+        for part in self.parts:
+            part.wait()
+
+    @property
+    def value(self) -> Any:
+        """The result of the one, or the tuple of all."""
+        for part in self.parts:
+            if not part.arrived:
+                raise S2SimError(
+                    f"the value of {part.label!r} was read before the program waited for it: yield it first"
+                )
+        values = [part.value for part in self.parts]
+        return values[0] if len(values) == 1 else tuple(values)
+
+
+class ProcessRank:
+    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`.
+
+    Collectives are executed as the library's table says. Sums are in the library's order. What all ranks compute alike
+    each computes.
+    """
+
+    def __init__(self, members: Members, step: int, seed: int, clock: _WaitClock) -> None:
+        self.members = members
+        self.index, self.size = members.index, members.size
+        self.step, self.seed = step, seed
+        self._clock = clock
+
+    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
+        return self._reduction("all_reduce", payload, op, 0, label)
+
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
+        check_member(self, root, f"the root of {label!r}")
+        return self._reduction("reduce", payload, op, root, label)
+
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
+        check_one_each(self, payloads, label)
+        own = payloads[self.index]
+        check_operation(op, label)
+        arrays = [_flat(payload, label) for payload in payloads]
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(own, arrays[0])))
+        flight = reduce_arrays(self.members, "reduce_scatter", arrays, op)
+        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(own, flight.finish())))
+
+    def broadcast(
+        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
+    ) -> _Handle:
+        check_member(self, root, f"the root of {label!r}")
+        if self.index == root and payload is None:
+            raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), lambda: payload))
+        return self._begun(label, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data))
+
+    def all_gather(
+        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> _Handle:
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), lambda: (payload,)))
+        how = {"from_data": size_from_data, "unequal": unequal}
+        return self._begun(label, lambda: transfers.all_gather(self.members, payload, **how))
+
+    def all_to_all(
+        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> _Handle:
+        check_one_each(self, payloads, label)
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), lambda: tuple(payloads)))
+        how = {"from_data": size_from_data, "unequal": unequal}
+        return self._begun(label, lambda: transfers.all_to_all(self.members, payloads, **how))
+
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
+        for peer in payloads:
+            check_member(self, peer, f"a peer in {label!r}")
+        if self.index in payloads:
+            raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), dict))
+        return self._begun(label, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+
+    def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
+        places = sorted(ranks)
+        for place in places:
+            check_member(self, place, "a member of a group")
+        if self.index not in places or len(set(places)) < len(places):
+            raise S2SimError(f"rank {self.index} asks for a group of the ranks {places}: itself and others, each once")
+        members = self._clock.timed(lambda: self.members.among(places))
+        return ProcessRank(members, self.step, self.seed, self._clock)
+
+    def await_gradient(self) -> None:
+        """Do nothing: the gradient is there."""
+
+    def work(self, work: Work) -> None:
+        """Do nothing: what the program computes takes the time it takes."""
+
+    def synchronise(self) -> None:
+        """Do nothing: arrays are in host memory."""
+
+    def replicated(self, compute: Callable[[], T]) -> T:
+        return compute()
+
+    def _reduction(self, kind: Kind, payload: Contribution, op: str, root: int, label: str) -> _Handle:
+        check_operation(op, label)
+        array = _flat(payload, label)
+        if self.size == 1:
+            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(payload, array)))
+        flight = reduce_arrays(self.members, kind, [array], op, root)
+        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(payload, flight.finish())))
+
+    def _begun(self, label: str, begin: Callable[[], AsyncWork[Any]]) -> _Handle:
+        """Post what may have to wait for sizes first."""
+        return self._posted(label, self._clock.timed(begin))
+
+    def _posted(self, label: str, flight: AsyncWork[Any]) -> _Handle:
+        return _Handle((_PostedCollective(label, flight, self._clock),))
+
+
+def _flat(payload: Contribution, label: str) -> NDArray[Any]:
+    """Return all of a payload's values one after the other."""
+    dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves_of(payload)))
+    if len(dtypes) > 1:
+        raise S2SimError(
+            f"{label!r} combines {' and '.join(map(str, dtypes))} at once, which no library does: post one for each"
+        )
+    return pack(payload).view(dtypes[0])
+
+
+def _rebuild_payload(payload: Contribution, found: NDArray[Any] | None) -> Any:
+    """Return combined values in the structure of a payload, read-only; None for none."""
+    if found is None:
+        return None
+    found.setflags(write=False)
+    leaves, at = [], 0
+    for leaf in leaves_of(payload):
+        leaves.append(found[at : at + leaf.size].reshape(leaf.shape))
+        at += leaf.size
+    return rebuild(payload, leaves)
+
+
+# What is under way when a counter is read belongs to neither side; nothing is after so long.
+_SETTLE_S = 0.05
+
+
+def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
+    """Reduce by every reducer, for as many steps as it says, and tell of each; return what was counted in all.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``trace``, ``seed``, ``nodes`` (the node of each rank), ``folder`` for means, and ``reducers``, each with its
+        ``text`` and ``steps``, pairs of the step's number and that of the trace's step.
+    """
+    trace = load_trace(arguments["trace"], workers=ranks, seed=arguments["seed"])
+    begun = _settled_counters()
+    for number, asked in enumerate(arguments["reducers"]):
+        told: dict[str, Any] = {"reducer": number}
+        try:
+            told["steps"] = _steps(number, asked, trace.gradient, rank, arguments)
+        except S2SimError as error:
+            told["refused"] = str(error)
+        tell(told)
+    ended = _settled_counters()
+    return {name: value - getattr(begun, name) for name, value in asdict(ended).items()}
+
+
+def _steps(
+    number: int,
+    asked: Mapping[str, Any],
+    gradient_of: Callable[[int, int], Gradient],
+    rank: int,
+    arguments: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    import torch.distributed as dist
+
+    seed = arguments["seed"]
+    reducer = make_reducer(asked["text"]).placed(arguments["nodes"])
+    members = group_members()
+    if reducer.traits.warm:
+        learn_here(reducer, gradient_of(asked["steps"][0][1], rank), seed=seed)
+    found = []
+    for step, of_trace in asked["steps"]:
+        gradient = gradient_of(of_trace, rank)
+        members.size_headers.clear()
+        dist.barrier()
+        before = read_counters()
+        here = reduce_here(reducer, gradient, seed=seed, step=step)
+        dist.barrier()
+        counted = _counted_since(before)
+        told = [asdict(each) for each in members.size_headers]
+        mean = _write_result(here.reduced.mean, Path(arguments["folder"]), f"{number}-{step}")
+        found.append({**counted, "told": told, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
+    return found
+
+
+def flat(gradient: Gradient) -> Floats32:
+    """Return all values of a gradient, zeros included, float32 of shape (elements,)."""
+    return np.concatenate([to_dense(layer).ravel() for layer in gradient.layers])
+
+
+def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
+    """Write what a rank ends with, once for all that end with the same; return the file's name."""
+    values = flat(mean)
+    name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
+    if not (folder / name).exists():
+        partial = folder / f"{name}.{time.monotonic_ns()}.npy"
+        np.save(partial, values)
+        partial.rename(folder / name)
+    return name
+
+
+def _counted_since(before: KernelCounters) -> dict[str, int]:
+    now = read_counters()
+    return {name: getattr(now, name) - getattr(before, name) for name in ("sent_bytes", "again_bytes", "connections")}
+
+
+def _settled_counters() -> KernelCounters:
+    """Return what is counted while nobody sends."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    time.sleep(_SETTLE_S)
+    counted = read_counters()
+    time.sleep(_SETTLE_S)
+    dist.barrier()
+    return counted

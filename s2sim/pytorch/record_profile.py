@@ -1,0 +1,191 @@
+"""Records the compute profile of a model that trains on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.models import load_model, model_names
+from s2sim.profiles.profile import ComputeProfile, Precision, TensorTiming
+from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
+from s2sim.pytorch.task import missing_extra
+from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, check_precision, clock_of, measure, with_precision
+from s2sim.units import format_number_of
+
+_PS_PER_US = 10**6
+_MAX_LISTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedProfile:
+    """A profile, and a line each on what one might not expect of it."""
+
+    profile: ComputeProfile
+    notes: tuple[str, ...]
+
+
+def record_profile(
+    *,
+    name: str,
+    model: str | None = None,
+    module: str | None = None,
+    batch: int | None = None,
+    device: str = "cpu",
+    precision: Precision = "fp32",
+    steps: int = 20,
+    text: Sequence[str | Path] = (),
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> RecordedProfile:
+    """Train a model for some steps and return what its layers take, when its gradients are ready, and its optimizer.
+
+    Parameters
+    ----------
+    name : str
+        Of the profile.
+    model, module : str or None
+        One of the two: a model of the recorder such as ``lstm:width=32`` or a known network such as ``resnet-50``
+        (`NETWORKS`), or a user's function as ``package.module:function`` or ``path.py:function``. It is called with
+        ``batch`` and ``device`` and returns a module, a function from the number of a step to its loss, and an
+        optimizer if it is not plain SGD.
+    batch : int or None
+        Samples of a mini-batch; the model's own unless given.
+    device : {"cpu", "cuda"}
+        Where it trains; on a GPU marks are events in its stream.
+    precision : {"fp32", "tf32", "fp16", "bf16"}
+        Of matrix products; TF32 on a GPU alone, half precision by autocast.
+    steps : int
+        Steps that are measured in each of two ways, after warm-up steps: see `measure`.
+    text : sequence of path
+        UTF-8 text for the language models.
+    seed : int
+        Root seed of weights and samples of the recorder's models.
+    progress : callable or None
+        Called with (steps done, steps in all).
+
+    Raises
+    ------
+    S2SimError
+        Something is missing, or the user's function fails.
+    """
+    for what, number, least in (("--batch", batch, 1), ("--steps", steps, 1), ("--seed", seed, 0)):
+        if number is not None and number < least:
+            raise OptionError(f"{what} {number} is less than {least}")
+    check_precision(precision, device)
+    make = subject_maker(model, module, batch, [Path(path) for path in text], seed)
+    total = WARMUP_STEPS + 2 * steps
+    done = 0
+
+    def follow() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    try:
+        import torch
+
+        clock = clock_of(device)
+        gpus = [torch.cuda.current_device()] if device == "cuda" else []
+        with torch.random.fork_rng(devices=gpus), with_precision(make(device), precision, device) as subject:
+            times = _run_user_code(subject, module, lambda: measure(subject, clock, steps, follow))
+            share = _run_user_code(subject, module, lambda: _memory_bound(subject)) if gpus else 0.0
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    host = "" if device == "cuda" else f", {format_number_of(torch.get_num_threads(), 'thread')} of a CPU"
+    counted = format_number_of(steps, "step")
+    profile = ComputeProfile(
+        name=name,
+        model=subject.model,
+        gpu=_device_name(device),
+        batch=subject.batch,
+        sample=subject.sample,
+        tensors=_tensors(subject, times),
+        optimizer_ps=_ps(times.optimizer_us),
+        memory_bound=share,
+        kind="measured",
+        source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
+    )
+    return RecordedProfile(profile, _notes(times, device))
+
+
+def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[[], Any]) -> Any:
+    """Return what ``work`` returns; whatever a user's module or its loss raises is one line."""
+    import torch
+
+    try:
+        return work()
+    except torch.cuda.OutOfMemoryError as error:
+        raise S2SimError(f"the GPU's memory is too small for a mini-batch of {subject.batch}: say less") from error
+    except Exception as error:  # a user's code may raise anything
+        if module is None or isinstance(error, S2SimError):
+            raise
+        raise user_code_error(module, error) from error
+
+
+def _tensors(subject: TrainingSubject, times: StepTimes) -> tuple[TensorTiming, ...]:
+    shapes = {name: tuple(parameter.shape) or (1,) for name, parameter in subject.module.named_parameters()}
+    sparse = times.sparse
+    if subject.model in model_names():
+        sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
+    tensors = []
+    before = 0
+    for name, ready_us in times.ready_us.items():
+        ready = _ps(ready_us)
+        tensors.append(TensorTiming(name, shapes[name], name in sparse, _ps(times.forward_us[name]), ready - before))
+        before = ready
+    return tuple(tensors)
+
+
+def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
+    notes = []
+    if device == "cpu":
+        notes.append("these are times of a CPU: record with --device cuda on the GPU that you ask about")
+    if times.without_gradient:
+        shown = ", ".join(times.without_gradient[:_MAX_LISTED])
+        more = len(times.without_gradient) - _MAX_LISTED
+        notes.append(
+            f"without a gradient, and ready at the end of backward: {shown}{f' and {more} more' if more > 0 else ''}"
+        )
+    return tuple(notes)
+
+
+def _device_name(device: str) -> str:
+    """Return the GPU's name in the hardware catalogue, or as its driver has it."""
+    if device == "cpu":
+        return "CPU"
+    import torch
+
+    from s2sim.topology.hardware_links import load_links
+
+    found = torch.cuda.get_device_name()
+    return load_links().gpu_name(found) or found
+
+
+def _memory_bound(subject: TrainingSubject) -> float:
+    """Return the share of kernels' time in which they multiply no matrices, by PyTorch's profiler over one step."""
+    from tempfile import TemporaryDirectory
+
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    from s2sim.profiles.json_stream import read_events
+    from s2sim.profiles.kineto import memory_bound
+    from s2sim.profiles.kineto_events import collect_events
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        subject.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(subject.loss(0))
+        subject.optimizer.step()
+        torch.cuda.synchronize()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "step.json"
+        profiler.export_chrome_trace(str(path))
+        return memory_bound(collect_events(read_events(path, {})))
+
+
+def _ps(time_us: float) -> int:
+    return round(time_us * _PS_PER_US)

@@ -1,0 +1,176 @@
+"""Trains a real model on real data with W shards and records every rank's gradient at the same weights."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, as_row_sparse
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.read_trace import Trace
+from s2sim.gradients.write_trace import check_target, write_trace
+from s2sim.options import build, split_option_string
+from s2sim.pytorch.data import check_texts
+from s2sim.pytorch.task import ModelSettings, Task, make_optimizer, missing_extra, reproducible_torch
+from s2sim.registry import Registry
+
+MODELS = Registry(
+    "model",
+    "s2sim.models",
+    {
+        "lstm": "s2sim.pytorch.models.lstm:Lstm",
+        "lstm-lm": "s2sim.pytorch.models.lstm:Lstm",  # as the shipped trace is called
+        "ncf": "s2sim.pytorch.models.ncf:Ncf",
+        "cnn": "s2sim.pytorch.models.cnn:Cnn",
+        "transformer": "s2sim.pytorch.models.transformer:Transformer",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedGradients:
+    """Gradients in memory as a source to write from: step, then rank."""
+
+    gradients: tuple[tuple[Gradient, ...], ...]
+
+    @property
+    def steps(self) -> int:
+        return len(self.gradients)
+
+    @property
+    def world_size(self) -> int:
+        return len(self.gradients[0])
+
+    def gradient(self, step: int, rank: int) -> Gradient:
+        return self.gradients[step][rank]
+
+
+def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[Path], out: Path) -> str:
+    """Return the command line that records this trace; absolute paths are cut to their names."""
+    shown = [path.name if path.is_absolute() else path.as_posix() for path in text]
+    words = ["s2sim", "trace", "record", model, "--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
+    for name in shown:
+        words += ["--text", name]
+    return shlex.join([*words, "--out", out.name])
+
+
+def _train(
+    task: Task, model: ModelSettings, *, workers: int, steps: int, progress: Callable[[int, int], None] | None
+) -> _RecordedGradients:
+    import torch
+
+    parameters = dict(task.module.named_parameters())
+    total_steps = model.warmup_steps + steps
+    optimizer = make_optimizer(model, parameters.values())
+    recorded = []
+    for step in range(total_steps):
+        sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        captured = []
+        for rank in range(workers):
+            task.module.zero_grad(set_to_none=True)
+            torch.autograd.backward(task.loss(step, rank))
+            gradients = {
+                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                for name, parameter in parameters.items()
+            }
+            if step >= model.warmup_steps:
+                arrays = ((name in task.sparse, grad.numpy()) for name, grad in gradients.items())
+                layers = tuple(as_row_sparse(array) if sparse else array.copy() for sparse, array in arrays)
+                captured.append(Gradient(tuple(gradients), layers))
+            for name, grad in gradients.items():
+                sums[name] += grad
+            if progress is not None:
+                progress(step * workers + rank + 1, total_steps * workers)
+        if captured:
+            recorded.append(tuple(captured))
+        for name, parameter in parameters.items():
+            parameter.grad = sums[name] / workers
+        optimizer.step()
+    return _RecordedGradients(tuple(recorded))
+
+
+def model_settings(model: str) -> ModelSettings:
+    """Return the settings of a model by its option string."""
+    name, options = split_option_string(model)
+    settings: ModelSettings = build(MODELS.get(name), options, f"model {name}")
+    return settings
+
+
+def check_needs_text(model: str, settings: ModelSettings, paths: Sequence[Path]) -> None:
+    """Refuse texts for a model that reads none, and none for one that does."""
+    name, _ = split_option_string(model)
+    if settings.needs_text and not paths:
+        raise OptionError(f"model {name} learns from text: name a file with --text")
+    if paths and not settings.needs_text:
+        raise OptionError(f"model {name} reads no text: leave --text out")
+
+
+def record(
+    model: str,
+    *,
+    workers: int,
+    steps: int,
+    out: str | Path,
+    text: str | Path | Sequence[str | Path] | None = None,
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """Train ``model`` on ``workers`` shards and write every rank's mini-batch gradient of ``steps`` steps.
+
+    All ranks' gradients of a step are taken at the same weights; between steps the model's optimizer applies their
+    mean, warm-up steps first.
+
+    Parameters
+    ----------
+    model : str
+        ``lstm``, ``ncf``, ``cnn`` or ``transformer``, or an option string such as ``lstm:width=32``.
+    text : path or several
+        UTF-8 text for the language models, read one after the other.
+    seed : int
+        Root seed of the initial weights, shards and negative samples.
+    progress : callable or None
+        Called with (mini-batches done, mini-batches in all).
+    """
+    settings = model_settings(model)
+    for what, number in (("workers", workers), ("steps", steps)):
+        if number < 1:
+            raise OptionError(f"{what}={number} is less than 1")
+    if seed < 0:
+        raise OptionError(f"seed={seed} is negative")
+    given = [text] if isinstance(text, str | Path) else list(text or [])
+    paths = [Path(path) for path in given]
+    check_needs_text(model, settings, paths)
+    target = Path(out)
+    check_target(target, overwrite=overwrite)
+    check_texts(paths)
+    try:
+        with reproducible_torch():
+            task = settings.prepare(workers=workers, seed=seed, text=paths)
+            gradients = _train(task, settings, workers=workers, steps=steps, progress=progress)
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    momentum = f", momentum {settings.momentum:g}" if settings.momentum else ""
+    return write_trace(
+        target,
+        gradients,
+        kind="recorded",
+        model=task.model,
+        origin=Origin(
+            data=task.origin.data,
+            licence=task.origin.licence,
+            source=task.origin.source,
+            command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
+            training=(
+                f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
+                f"(learning rate {settings.learning_rate:g}{momentum}) applies the mean gradient of all ranks"
+            ),
+        ),
+        batch=task.batch,
+        warmup_steps=settings.warmup_steps,
+        seed=seed,
+        overwrite=overwrite,
+    )

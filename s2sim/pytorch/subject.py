@@ -1,0 +1,198 @@
+"""What is recorded: a module with its loss and optimizer, from the recorder's models or from a user's function."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.gradients.models import load_model
+from s2sim.options import build, split_option_string
+from s2sim.pytorch.data import check_texts
+from s2sim.pytorch.record_trace import MODELS
+from s2sim.pytorch.task import ModelSettings
+
+if TYPE_CHECKING:
+    import torch
+
+
+NETWORKS = {
+    **{f"resnet-{depth}": f"s2sim.pytorch.networks:resnet_{depth}" for depth in (18, 50, 101, 152)},
+    **{f"vgg-{depth}": f"s2sim.pytorch.networks:vgg_{depth}" for depth in (16, 19)},
+    "gpt2": "s2sim.pytorch.networks:gpt2",
+    "bert-base": "s2sim.pytorch.networks:bert_base",
+    "bert-large": "s2sim.pytorch.networks:bert_large",
+}
+"""Functions that make networks on drawn inputs; names and parameters are those of the layer tables."""
+
+_FORM = "package.module:function or path.py:function"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSubject:
+    """A model in training on one device."""
+
+    module: torch.nn.Module
+    loss: Callable[[int], torch.Tensor]  # The number of a step to the loss of its mini-batch, a scalar
+    optimizer: torch.optim.Optimizer
+    batch: int  # Samples of a mini-batch
+    sample: str
+    model: str
+    # Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
+    sparse: frozenset[str] | None
+
+
+def subject_maker(
+    model: str | None, module: str | None, batch: int | None, texts: Sequence[Path], seed: int
+) -> Callable[[str], TrainingSubject]:
+    """Return what makes the subject on a device; what can be found wrong before it is made is an error at once."""
+    if (model is None) == (module is None):
+        raise OptionError("name either a model to record, such as cnn, or a function of your own with --module")
+    name, options = ("", {}) if model is None else split_option_string(model)
+    if model is not None and name not in NETWORKS:
+        settings = check_model(model, batch, texts)
+        return lambda device: model_subject(settings, device, texts, seed)
+    asked = f"--module {module}" if module else f"model {name}"
+    if batch is None:
+        raise OptionError(f"{asked} needs --batch")
+    if texts:
+        raise OptionError(f"{asked} reads no text: leave --text out")
+    if module is not None:
+        return lambda device: function_subject(module, device, batch)
+    if options:
+        raise OptionError(f"{asked} has no option {next(iter(options))!r}: it is recorded as its layer table has it")
+    sample = load_model(name).table.sample or "sample"
+    return lambda device: replace(function_subject(NETWORKS[name], device, batch), model=name, sample=sample)
+
+
+def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSettings:
+    """Return the settings of one of the recorder's models with a mini-batch; the first mistake is an error."""
+    name, options = split_option_string(text)
+    if name not in MODELS.names():
+        raise unknown_name("model", name, [*MODELS.names(), *NETWORKS])
+    settings: ModelSettings = build(MODELS.get(name), options, f"model {name}")
+    if settings.needs_text and not texts:
+        raise OptionError(f"model {name} learns from text: name a file with --text")
+    if texts and not settings.needs_text:
+        raise OptionError(f"model {name} reads no text: leave --text out")
+    check_texts(texts)
+    if batch is None:
+        return settings
+    if not settings.samples:
+        raise OptionError(f"model {name} does not say which of its settings is the mini-batch: leave --batch out")
+    if settings.samples in options:
+        raise OptionError(f"--batch and {name}:{settings.samples}= are the same: give one of them")
+    changed: dict[str, Any] = {settings.samples: batch}
+    return replace(settings, **changed)
+
+
+def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], seed: int) -> TrainingSubject:
+    """Return a model of the recorder on a device, on the whole of its data."""
+    import torch
+
+    task = settings.prepare(workers=1, seed=seed, text=texts)
+    task.module.to(device)
+    optimizers: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = optimizers[settings.optimizer](task.module.parameters(), lr=settings.learning_rate)
+    return TrainingSubject(
+        module=task.module,
+        loss=lambda step: task.loss(step, 0),
+        optimizer=optimizer,
+        batch=getattr(settings, settings.samples) if settings.samples else task.batch,
+        sample=settings.sample,
+        model=task.model,
+        sparse=task.sparse,
+    )
+
+
+def function_subject(text: str, device: str, batch: int) -> TrainingSubject:
+    """Return what a user's function makes: called with ``batch`` and ``device``, it returns a module and a loss.
+
+    It may return an optimizer too; without one it is plain SGD. Whatever goes wrong in it is one `S2SimError`.
+    """
+    import torch
+
+    function = _load(text)
+    try:
+        made = function(batch=batch, device=device)
+    except Exception as error:  # a user's code may raise anything
+        raise user_code_error(text, error) from error
+    parts = made if isinstance(made, tuple) else (made,)
+    if len(parts) not in {2, 3} or not isinstance(parts[0], torch.nn.Module) or not callable(parts[1]):
+        raise S2SimError(
+            f"--module {text} returned {_kinds(parts)}: return a torch.nn.Module and a function from the number of a "
+            "step to its loss, and an optimizer if it is not plain SGD"
+        )
+    module, loss = parts[:2]
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not trained:
+        raise S2SimError(f"--module {text}: the module has no parameter that is trained")
+    places = {parameter.device.type for parameter in trained}
+    if places != {device}:
+        raise S2SimError(
+            f"--module {text}: parameters are on {', '.join(sorted(places))}, not on {device}: move the module to the "
+            "device that the function is called with"
+        )
+    optimizer = parts[2] if len(parts) == 3 else torch.optim.SGD(trained, lr=1e-3)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise S2SimError(f"--module {text}: the third value is {_kinds(parts[2:])}, not a torch.optim.Optimizer")
+    place, _, name = text.rpartition(":")
+    return TrainingSubject(module, loss, optimizer, batch, "sample", f"{Path(place).name}:{name}", None)
+
+
+def user_code_error(text: str, error: Exception) -> S2SimError:
+    """Return the error for what was raised in a user's function."""
+    lines = str(error).strip().splitlines()
+    return S2SimError(f"--module {text} failed: {type(error).__name__}{': ' if lines else ''}{' '.join(lines[:1])}")
+
+
+def _kinds(parts: tuple[Any, ...]) -> str:
+    return ", ".join(type(part).__name__ for part in parts)
+
+
+def _load(text: str) -> Callable[..., Any]:
+    place, separator, name = text.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        raise OptionError(f"--module {text!r} names no function: write {_FORM}")
+    try:
+        module = _file(Path(place)) if place.endswith(".py") else _package(place)
+    except Exception as error:  # a user's code may raise anything while it is imported
+        if isinstance(error, S2SimError):
+            raise
+        raise user_code_error(text, error) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise OptionError(f"--module {text}: there is no function {name} in {place}")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise OptionError(f"--module {path}: there is no such file; write {_FORM}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # What lies beside it may be imported by it, as if it were run.
+    _find_in(path.resolve().parent)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _package(name: str) -> ModuleType:
+    # As with `python -m`: modules in the working directory are found.
+    _find_in(Path.cwd())
+    return importlib.import_module(name)
+
+
+def _find_in(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

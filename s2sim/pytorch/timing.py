@@ -1,0 +1,325 @@
+"""Trains a module for some steps and takes medians of when layers ran and gradients were ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.gradient import SPARSE_BELOW
+from s2sim.profiles.profile import Precision
+from s2sim.pytorch.subject import TrainingSubject
+
+if TYPE_CHECKING:
+    import torch
+
+
+DEVICES = ("cpu", "cuda")
+
+
+class DeviceClock(Protocol):
+    """Where a step is now; marks of a GPU tell their times once it has passed them."""
+
+    def mark(self) -> Any:
+        """Return a mark of this moment."""
+
+    def wait(self, mark: Any) -> None:
+        """Return when a mark has been passed."""
+
+    def between_us(self, first: Any, second: Any) -> float:
+        """Return the microseconds from one mark to another, both passed."""
+
+
+class HostClock:
+    """The host's own clock: an operation on the CPU has ended when its call returns."""
+
+    def mark(self) -> float:
+        """Return a mark of this moment."""
+        return time.perf_counter()
+
+    def wait(self, mark: float) -> None:
+        """Return at once."""
+
+    def between_us(self, first: float, second: float) -> float:
+        """Return the microseconds from one mark to another."""
+        return (second - first) * 1e6
+
+
+class GpuClock:
+    """Events in the current stream of a GPU: passed when all that was launched before them is done."""
+
+    def mark(self) -> torch.cuda.Event:
+        """Return an event after all that was launched until now."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call,unused-ignore]  # annotated in some versions of PyTorch only
+        event.record()
+        return event
+
+    def wait(self, mark: torch.cuda.Event) -> None:
+        """Return when the GPU has passed an event."""
+        mark.synchronize()
+
+    def between_us(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
+        """Return the microseconds from one event to another, both passed."""
+        return float(first.elapsed_time(second)) * 1e3
+
+
+def clock_of(device: str) -> DeviceClock:
+    """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` where there is none."""
+    if device not in DEVICES:
+        raise OptionError(f"--device {device} is none that is recorded on: cpu or cuda")
+    if device == "cpu":
+        return HostClock()
+    import torch
+
+    if not torch.cuda.is_available():
+        raise S2SimError("--device cuda: PyTorch finds no GPU here; record on the CPU with --device cpu, or elsewhere")
+    return GpuClock()
+
+
+@dataclass(slots=True)
+class StepMarks:
+    """Marks of one step; layers in the order in which forward entered them, as often as it did."""
+
+    # list of (str, mark): names of modules that have parameters of their own.
+    layers: list[tuple[str, Any]] = field(default_factory=list)
+    # Parameter to the mark of its gradient; without those that got none.
+    ready: dict[str, Any] = field(default_factory=dict)
+    # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
+    # step.
+    forward_end: Any = None
+    backward_end: Any = None
+    optimizer_end: Any = None
+
+
+def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
+    """Return the trained parameters that each module has itself, in the order of its modules.
+
+    Parameters are called as `named_parameters` calls them: one that two modules share has the name of the first.
+    """
+    names = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    owners = {}
+    for name, part in module.named_modules():
+        own = tuple(names[id(each)] for each in part.parameters(recurse=False) if id(each) in names)
+        if own:
+            owners[name] = own
+    return owners
+
+
+@contextmanager
+def watch_all(module: torch.nn.Module, clock: DeviceClock) -> Iterator[list[StepMarks]]:
+    """Yield a list to whose last marks every layer and every gradient adds its own, until the block ends."""
+    steps: list[StepMarks] = []
+    handles = []
+
+    def entered(name: str) -> Any:
+        def enter(*_: Any) -> None:
+            # Backward may compute forward again, as with activation checkpoints.
+            if steps[-1].forward_end is None:
+                steps[-1].layers.append((name, clock.mark()))
+
+        return enter
+
+    def ready(name: str) -> Any:
+        return lambda _: steps[-1].ready.__setitem__(name, clock.mark())
+
+    owners = own_parameters(module)
+    parts = dict(module.named_modules())
+    try:
+        handles += [parts[name].register_forward_pre_hook(entered(name)) for name in owners]
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                handles.append(parameter.register_post_accumulate_grad_hook(ready(name)))  # type: ignore[no-untyped-call,unused-ignore]  # as in clock.py
+        yield steps
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def watch_first_layer(module: torch.nn.Module, first: str, clock: DeviceClock) -> Iterator[list[StepMarks]]:
+    """Yield a list like `watch_all`, to which the layer that forward enters first alone adds a mark."""
+    steps: list[StepMarks] = []
+
+    def entered(*_: Any) -> None:
+        if not steps[-1].layers:
+            steps[-1].layers.append((first, clock.mark()))
+
+    handle = dict(module.named_modules())[first].register_forward_pre_hook(entered)
+    try:
+        yield steps
+    finally:
+        handle.remove()
+
+
+WARMUP_STEPS = 5
+"""Not measured: kernels are chosen, memory is taken, and the optimizer makes its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Medians of a module's steps in microseconds."""
+
+    # Parameter to when its gradient was ready, from the begin of backward, in the order of readiness.
+    ready_us: dict[str, float]
+    # Parameter to what forward takes from entering its module until entering the next; the parameter of a module that
+    # is ready first has all of it, so that forward waits for all of them.
+    forward_us: dict[str, float]
+    optimizer_us: float
+    sparse: frozenset[str]  # Parameters whose gradient has few non-zero rows
+    # Parameters that got none in any step; they count as ready at the end of backward.
+    without_gradient: tuple[str, ...]
+
+
+def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Callable[[], None]) -> StepTimes:
+    """Return the times of a module in training, after warm-up steps.
+
+    Hooks take time themselves. So ``steps`` run with a hook on every layer and every parameter, and as many with one
+    hook only; these tell how long forward, backward and optimizer are, those how it is shared out.
+    """
+    module = subject.module
+    module.train()
+    with watch_all(module, clock) as watched:
+        seen = []
+        for step in range(WARMUP_STEPS):
+            _step(subject, clock, watched, step)
+            if subject.sparse is None:
+                seen.append(_sparse_embeddings(subject))
+            follow()
+        sparse = frozenset.intersection(*seen) if subject.sparse is None else subject.sparse
+        if not watched[-1].layers:
+            raise S2SimError("no module with parameters ran in forward: compute the loss by calling the module")
+        watched.clear()
+        for step in range(steps):
+            _step(subject, clock, watched, WARMUP_STEPS + step)
+            follow()
+    with watch_first_layer(module, watched[-1].layers[0][0], clock) as plain:
+        for step in range(steps):
+            _step(subject, clock, plain, WARMUP_STEPS + steps + step)
+            follow()
+    clock.wait(plain[-1].optimizer_end)
+    return _medians(subject, clock, watched, plain, sparse)
+
+
+def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], number: int) -> None:
+    """Train one step; the host runs ahead of the GPU by one, as in a training."""
+    import torch
+
+    subject.optimizer.zero_grad(set_to_none=True)
+    steps.append(StepMarks())
+    loss = subject.loss(number)
+    marks = steps[-1]
+    marks.forward_end = clock.mark()
+    torch.autograd.backward(loss)
+    marks.backward_end = clock.mark()
+    subject.optimizer.step()
+    marks.optimizer_end = clock.mark()
+    if len(steps) > 1:
+        clock.wait(steps[-2].optimizer_end)
+
+
+def _sparse_embeddings(subject: TrainingSubject) -> frozenset[str]:
+    """Return the tables of embeddings of whose gradient most rows are zero, as imported gradients are judged."""
+    import torch
+
+    names = {id(parameter): name for name, parameter in subject.module.named_parameters()}
+    found = set()
+    for part in subject.module.modules():
+        if not isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
+            continue
+        gradient = part.weight.grad
+        if gradient is None or id(part.weight) not in names:
+            continue
+        rows = gradient.coalesce().indices().shape[1] if gradient.is_sparse else int(gradient.any(dim=1).sum())
+        if rows < SPARSE_BELOW * gradient.shape[0]:
+            found.add(names[id(part.weight)])
+    return frozenset(found)
+
+
+def _medians(
+    subject: TrainingSubject,
+    clock: DeviceClock,
+    watched: list[StepMarks],
+    plain: list[StepMarks],
+    sparse: frozenset[str],
+) -> StepTimes:
+    names = [name for name, parameter in subject.module.named_parameters() if parameter.requires_grad]
+    seen = {name for marks in watched for name in marks.ready}
+    hooked_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in watched)
+    plain_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in plain)
+    scale = plain_us / hooked_us if hooked_us > 0 else 1.0
+    ready_us = {
+        name: scale
+        * median(
+            max(0.0, clock.between_us(marks.forward_end, marks.ready.get(name, marks.backward_end)))
+            for marks in watched
+        )
+        for name in names
+    }
+    order = sorted(names, key=lambda name: ready_us[name])
+    return StepTimes(
+        ready_us={name: ready_us[name] for name in order},
+        forward_us=_forward_us(subject, clock, watched, plain, order),
+        optimizer_us=median(clock.between_us(marks.backward_end, marks.optimizer_end) for marks in plain),
+        sparse=sparse,
+        without_gradient=tuple(name for name in names if name not in seen),
+    )
+
+
+def _forward_us(
+    subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
+) -> dict[str, float]:
+    """Return what forward takes of each parameter, scaled to what it takes in all without most hooks."""
+    owners = own_parameters(subject.module)
+    bearer = {layer: min(own, key=order.index) for layer, own in owners.items()}
+    shares: dict[str, list[float]] = {name: [] for name in order}
+    for marks in watched:
+        taken = dict.fromkeys(order, 0.0)
+        begins = [*marks.layers, ("", marks.forward_end)]
+        for (layer, begin), (_, end) in pairwise(begins):
+            taken[bearer[layer]] += clock.between_us(begin, end)
+        for name, time_us in taken.items():
+            shares[name].append(time_us)
+    medians = {name: median(times) for name, times in shares.items()}
+    total = sum(medians.values())
+    wholes = [clock.between_us(marks.layers[0][1], marks.forward_end) for marks in plain if marks.layers]
+    scale = median(wholes) / total if wholes and total > 0 else 1.0
+    return {name: time_us * scale for name, time_us in medians.items()}
+
+
+def check_precision(precision: Precision, device: str) -> None:
+    """Refuse a precision that a device does not have."""
+    if precision == "tf32" and device == "cpu":
+        raise OptionError("--precision tf32 is of GPUs: record with --device cuda")
+
+
+@contextmanager
+def with_precision(subject: TrainingSubject, precision: Precision, device: str) -> Iterator[TrainingSubject]:
+    """Yield a subject whose matrix products have a precision: TF32 allowed or not, half precision by autocast.
+
+    PyTorch's own settings are as before when the block ends.
+    """
+    import torch
+
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, convolution.allow_tf32
+    matmul.allow_tf32 = convolution.allow_tf32 = precision == "tf32"
+    try:
+        yield replace(subject, loss=lambda step: _half_precision_loss(subject, step, precision, device))
+    finally:
+        matmul.allow_tf32, convolution.allow_tf32 = before
+
+
+def _half_precision_loss(subject: TrainingSubject, step: int, precision: Precision, device: str) -> torch.Tensor:
+    import torch
+
+    halves = {"fp16": torch.float16, "bf16": torch.bfloat16}
+    context: Any = torch.autocast(device, halves[precision]) if precision in halves else nullcontext()
+    with context:
+        return subject.loss(step)

@@ -1,0 +1,264 @@
+"""What is passed on as it is between real processes: gathers, exchanges, broadcasts.
+
+Where only data tells sizes, the library exchanges these first, as its table says. Processes must know more than that,
+which their programs do: the shapes of each array, and who sends to whom. What goes for that is noted in `Members.told`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Ints
+from s2sim.codecs.floats import BFLOAT16, NARROW, narrow, widen
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
+from s2sim.libraries.lowering import CollectiveRequest, find_rule
+from s2sim.pytorch.members import AsyncWork, Members
+from s2sim.reducers.rank import Contribution
+from s2sim.reducers.reduction import leaves_of, rebuild
+
+Bytes = NDArray[np.uint8]
+ByteArray = NDArray[np.uint8]
+
+
+WORD_BYTES = 8
+
+
+def pack(payload: Contribution) -> Bytes:
+    """Return the bytes of all arrays of a payload one after the other, row-sparse ones in their dense form."""
+    return _concatenate_bytes([_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload)])
+
+
+def shapes_of(payload: Contribution) -> Ints:
+    """Return the lengths of all arrays along all axes, int64 of shape (axes of all,)."""
+    return np.array([length for leaf in leaves_of(payload) for length in leaf.shape], np.int64)
+
+
+def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
+    """Return the payload of such bytes, read-only: its structure and types are those of ``like``.
+
+    Parameters
+    ----------
+    shapes : int64 array or None
+        What `shapes_of` says of it, where these differ.
+    """
+    leaves, at, axis = [], 0, 0
+    for leaf in leaves_of(like):
+        axes = len(leaf.shape)
+        shape = leaf.shape if shapes is None else tuple(map(int, shapes[axis : axis + axes]))
+        size = int(np.prod(shape, dtype=np.int64)) * leaf.dtype.itemsize
+        # A copy begins where its type wants it to.
+        array = data[at : at + size].copy().view(leaf.dtype).reshape(shape)
+        array.setflags(write=False)
+        leaves.append(as_row_sparse(array) if isinstance(leaf, RowSparse) else array)
+        at, axis = at + size, axis + axes
+    return rebuild(like, leaves)
+
+
+def envelope(payload: Contribution) -> Bytes:
+    """Return the bytes of a payload behind a description of it, for those who know nothing of it."""
+    described = np.frombuffer(json.dumps(_describe_payload(payload)).encode(), np.uint8)
+    return _concatenate_bytes([_bytes_of(np.array([len(described)], np.int64)), described, pack(payload)])
+
+
+def open_envelope(message: Bytes) -> Any:
+    """Return the payload of an `envelope`."""
+    end = WORD_BYTES + int(message[:WORD_BYTES].copy().view(np.int64)[0])
+    like = _payload_like(json.loads(message[WORD_BYTES:end].tobytes()))
+    return unpack(like, message[end:])
+
+
+def _describe_payload(payload: Contribution) -> Any:
+    """Return structure, types and shapes as JSON."""
+    if isinstance(payload, tuple):
+        return ["tuple", *map(_describe_payload, payload)]
+    if isinstance(payload, Gradient):
+        return ["gradient", payload.names, *map(_describe_payload, payload.layers)]
+    kind = "rows" if isinstance(payload, RowSparse) else "array"
+    return [kind, "bfloat16" if payload.dtype == BFLOAT16 else payload.dtype.str, payload.shape]
+
+
+def _payload_like(described: Sequence[Any]) -> Any:
+    """Return a payload without values of which `_describe_payload` says this."""
+    kind, *rest = described
+    if kind == "tuple":
+        return tuple(map(_payload_like, rest))
+    if kind == "gradient":
+        return Gradient(tuple(rest[0]), tuple(map(_payload_like, rest[1:])))
+    name, shape = rest
+    dtype = BFLOAT16 if name == "bfloat16" else np.dtype(name)
+    if kind == "rows":
+        return RowSparse(np.empty(0, np.int64), np.empty((0, *shape[1:]), dtype), tuple(shape))
+    # One element that stands for all of them.
+    return np.broadcast_to(np.empty((), dtype), shape)
+
+
+def _bytes_of(array: NDArray[Any]) -> Bytes:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
+    return np.concatenate([np.empty(0, np.uint8), *parts])
+
+
+def reduce_arrays(
+    members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
+) -> AsyncWork[NDArray[Any] | None]:
+    """Post an all-reduce, a reduce or a reduce-scatter of arrays, 1-D and of one type.
+
+    A reduce-scatter has a part for each member, the others a single one. The result is the combination of all, of what
+    is for this member, or None.
+    """
+    dtype = parts[0].dtype
+    name = dtype.names[0] if dtype.names else dtype.name
+    sizes = tuple(len(part) for part in parts)
+    elements = sizes if kind == "reduce_scatter" else sizes * members.size
+    demand = Demand(kind, elements, dtype.itemsize)
+    entry = find_rule(CollectiveRequest(demand, op, name, False), members.library)
+    carrier = np.dtype(entry.carrier) if entry.does == "carried" else dtype
+    data = _as_carrier_type(np.concatenate(parts), carrier)
+    if entry.does == "or_as_bytes":
+        found = _posted(members, kind, np.unpackbits(data.view(np.uint8)), "max", root)
+        return AsyncWork(found.works, lambda: _pack_bits(found.finish(), dtype))
+    if entry.does == "all_reduced":
+        whole = members.all_reduce(data, op)
+        begin = sum(sizes[: members.index])
+        return AsyncWork(whole.works, lambda: whole.finish()[begin : begin + sizes[members.index]])
+    if entry.does == "reduces":
+        return _exchange_with_owners(members, np.split(data, np.cumsum(sizes)[:-1]), op)
+    if entry.does not in ("as_asked", "carried"):
+        raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")
+    found = _posted(members, kind, data, op, root)
+    return AsyncWork(found.works, lambda: _from_carrier_type(found.finish(), dtype))
+
+
+def _posted(members: Members, kind: str, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
+    """Post what the library has as it is."""
+    if kind == "reduce":
+        return members.reduce(data, op, root)
+    return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
+
+
+def _exchange_with_owners(members: Members, parts: Sequence[NDArray[Any]], op: str) -> AsyncWork[NDArray[Any] | None]:
+    flights = [members.reduce(part, op, root) for root, part in enumerate(parts)]
+    works = tuple(work for flight in flights for work in flight.works)
+    return AsyncWork(works, flights[members.index].finish)
+
+
+def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]:
+    """Return values in another type: by their bits where it is as wide."""
+    if data.dtype == carrier:
+        return data
+    if data.dtype in NARROW.values() or carrier in NARROW.values():
+        return widen(data) if carrier == np.float32 else narrow(data, carrier)
+    if data.dtype.itemsize == carrier.itemsize:
+        return data.view(carrier)
+    return data.astype(carrier)
+
+
+def _from_carrier_type(data: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    return None if data is None else _as_carrier_type(data, dtype)
+
+
+def _pack_bits(bits: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    return None if bits is None else np.packbits(bits).view(dtype)
+
+
+def all_gather(
+    members: Members, payload: Contribution, *, from_data: bool, unequal: bool
+) -> AsyncWork[tuple[Any, ...]]:
+    """Pass every member's payload to all."""
+    if not from_data and not unequal:
+        alike = members.all_gather(pack(payload))
+        return AsyncWork(alike.works, lambda: tuple(unpack(payload, each) for each in alike.finish()))
+    message, words = _prepend_shapes(payload)
+    if not from_data:
+        members.record_size_header("all_gather", [WORD_BYTES] * members.size)
+    lengths = [int(each[0]) for each in members.all_gather(np.array([len(message)], np.int64)).wait()]
+    members.record_size_header("all_gather", [words * WORD_BYTES] * members.size, within=True)
+    demand = Demand("all_gather", tuple(lengths), 1)
+    if CollectiveRequest(demand, "gather", "uint8", from_data).row == "gather":
+        arrived = members.all_gather(message)
+    elif find_rule(CollectiveRequest(demand, "gather", "uint8", from_data), members.library).does == "padded":
+        padded = members.all_gather(np.pad(message, (0, max(lengths) - len(message))))
+        arrived = AsyncWork(padded.works, padded.finish)
+    else:
+        others = [at for at in range(members.size) if at != members.index]
+        sent = members.pass_on(dict.fromkeys(others, message), {at: lengths[at] for at in others})
+        arrived = AsyncWork(sent.works, lambda: _sort_by_member(sent.finish(), members, message))
+    return AsyncWork(
+        arrived.works,
+        lambda: tuple(
+            _read_message(payload, each[:length], words) for each, length in zip(arrived.finish(), lengths, strict=True)
+        ),
+    )
+
+
+def all_to_all(
+    members: Members, payloads: Sequence[Contribution], *, from_data: bool, unequal: bool
+) -> AsyncWork[tuple[Any, ...]]:
+    """Pass each member what is for it."""
+    own = payloads[members.index]
+    if not from_data and not unequal:
+        alike = members.all_to_all([pack(payload) for payload in payloads])
+        return AsyncWork(alike.works, lambda: tuple(unpack(own, each) for each in alike.finish()))
+    messages, words = zip(*map(_prepend_shapes, payloads), strict=True)
+    if not from_data:
+        members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
+    sizes = members.all_to_all([np.array([len(message)], np.int64) for message in messages]).wait()
+    members.record_size_header("all_to_all", [words[0] * WORD_BYTES] * members.size, within=True)
+    arrived = members.all_to_all(messages, [int(size[0]) for size in sizes])
+    return AsyncWork(arrived.works, lambda: tuple(_read_message(own, each, words[0]) for each in arrived.finish()))
+
+
+def broadcast(members: Members, payload: Contribution | None, root: int, *, from_data: bool) -> AsyncWork[Any]:
+    """Pass the root's payload to all, who know nothing of it."""
+    message = np.empty(0, np.uint8) if payload is None or members.index != root else envelope(payload)
+    if not from_data:
+        members.record_size_header("broadcast", [WORD_BYTES], root=root)
+    length = int(members.broadcast(np.array([len(message)], np.int64), root).wait()[0])
+    if members.index == root:
+        assert payload is not None
+        members.record_size_header("broadcast", [length - len(pack(payload))], root=root, within=True)
+    arrived = members.broadcast(message if members.index == root else np.empty(length, np.uint8), root)
+    return AsyncWork(arrived.works, lambda: open_envelope(arrived.finish()))
+
+
+def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_data: bool) -> AsyncWork[dict[int, Any]]:
+    """Send payloads to some members; receive what some have for this one, from those who say that they have."""
+    messages = {to: envelope(payload) for to, payload in sorted(payloads.items())}
+    lengths = np.array([[len(messages[to]) if to in messages else 0] for to in range(members.size)], np.int64)
+    members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
+    told = [int(each[0]) for each in members.all_to_all(list(lengths)).wait()]
+    coming = {source: length for source, length in enumerate(told) if length}
+    if from_data:
+        sizes = {to: lengths[to].view(np.uint8) for to in messages}
+        members.pass_on(sizes, dict.fromkeys(coming, WORD_BYTES)).wait()
+    described = [len(messages[to]) - len(pack(payloads[to])) if to in messages else 0 for to in range(members.size)]
+    members.record_size_header("all_to_all", described, within=True)
+    arrived = members.pass_on(messages, coming)
+    return AsyncWork(
+        arrived.works, lambda: {source: open_envelope(each) for source, each in sorted(arrived.finish().items())}
+    )
+
+
+def _prepend_shapes(payload: Contribution) -> tuple[ByteArray, int]:
+    """Return a payload behind the shapes of its arrays, and how many numbers these are."""
+    shapes: Ints = shapes_of(payload)
+    return np.concatenate([shapes.view(np.uint8), pack(payload)]), len(shapes)
+
+
+def _read_message(like: Contribution, message: ByteArray, words: int) -> Any:
+    begin = words * WORD_BYTES
+    return unpack(like, message[begin:], message[:begin].copy().view(np.int64))
+
+
+def _sort_by_member(arrived: Mapping[int, ByteArray], members: Members, own: ByteArray) -> list[ByteArray]:
+    return [own if at == members.index else arrived[at] for at in range(members.size)]

@@ -1,0 +1,396 @@
+"""The world as a reducer's program sees it: its rank, and the collectives it can post."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from math import ceil
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast, get_type_hints
+
+from numpy.typing import NDArray
+
+from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
+from s2sim.options import non_default
+from s2sim.reducers.error_bound import ErrorBound
+from s2sim.reducers.script import Work
+
+T = TypeVar("T")
+
+GradientDtype: TypeAlias = Literal["fp32", "bf16"]
+Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
+Scope: TypeAlias = Literal["bucket", "gradient"]
+Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "ours"]
+"""How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
+
+Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
+"""What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
+packed into one buffer."""
+
+
+class Pending(Protocol):
+    """One or more collectives in flight; a program yields it to wait."""
+
+    def __and__(self, other: Pending) -> Pending:
+        """Return what waits for both."""
+
+    @property
+    def value(self) -> Any:
+        """The result, read-only, and one object for all ranks that end with the same.
+
+        An error before the program has waited for it.
+        """
+
+
+class Rank(Protocol):
+    """One rank's handle on a group of ranks, on which all members post the same collectives in the same order.
+
+    A program is given the group of all; `subgroup` makes others, on which members post by themselves. Sums are in rank
+    order. Integers that overflow in one are an error, unless ``wraps`` says that they are meant modulo 2^bits.
+
+    Attributes
+    ----------
+    index, size : int
+        This rank's place in the group and the number of members.
+    step : int
+        Which training step this is, from 0.
+    seed : int
+        Root seed, the same on all ranks.
+    """
+
+    index: int
+    size: int
+    step: int
+    seed: int
+
+    def all_reduce(
+        self, payload: Contribution, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
+    ) -> Pending:
+        """Post an all-reduce ("sum", "max" or "or"); its value has the payload's structure, all arrays dense."""
+
+    def reduce(
+        self,
+        payload: Contribution,
+        op: str = "sum",
+        *,
+        root: int,
+        label: str,
+        size_from_data: bool = False,
+        wraps: bool = False,
+    ) -> Pending:
+        """Post a reduce: an all-reduce of which only ``root`` gets the result; the value of all others is None."""
+
+    def reduce_scatter(
+        self,
+        payloads: Sequence[Contribution],
+        op: str = "sum",
+        *,
+        label: str,
+        size_from_data: bool = False,
+        wraps: bool = False,
+    ) -> Pending:
+        """Post a reduce-scatter of one payload for each rank; its value is all ranks' payloads for this one, combined.
+
+        Sizes may differ from payload to payload, not from rank to rank; types may not differ.
+        """
+
+    def broadcast(
+        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
+    ) -> Pending:
+        """Post a broadcast; its value is the payload of ``root``, and those of all others are not looked at."""
+
+    def all_gather(
+        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> Pending:
+        """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order.
+
+        Their shapes are alike unless only data tells sizes, or ``unequal`` says that they differ in a way that all
+        ranks know.
+        """
+
+    def all_to_all(
+        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
+    ) -> Pending:
+        """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
+
+        Shapes are alike as in `all_gather`; types and structure always are.
+        """
+
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:
+        """Post sends to some members and receives from those that send to this one, all at once.
+
+        Its value is what came, by sender, in rank order. Every member of the group posts, be it without a payload.
+        Types and structure may not differ.
+        """
+
+    def subgroup(self, ranks: Iterable[int]) -> Rank:
+        """Return this rank's handle on the group of some members, by their places in this one; it is one of them.
+
+        The same members are the same group however often it is asked for, and their places are in rank order.
+        """
+
+    def await_gradient(self) -> None:
+        """Say that what comes next needs the gradient's values; what came before needs the batch alone.
+
+        It then runs beside forward and backward, and takes time from the communication phase only as far as it is
+        longer. A program says so once, before it has used a value.
+        """
+
+    def work(self, work: Work) -> None:
+        """Charge GPU time."""
+
+    def synchronise(self) -> None:
+        """Let the host wait for the GPU, to decide by the data what comes next."""
+
+    def replicated(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which gives the same on every member and is therefore run once for all of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """What a reduction leaves on one rank.
+
+    Attributes
+    ----------
+    mean : Gradient
+        The average over ranks as this rank ends with it.
+    sent : callable
+        Returns this rank's own decoded contribution; error feedback keeps ``input - sent()``. A function, because
+        decoding it costs as much as the reduction and only error feedback wants it.
+    """
+
+    mean: Gradient
+    sent: Callable[[], Gradient]
+
+
+Program: TypeAlias = "Generator[Pending, None, Reduced]"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Name, source and promises of a reducer.
+
+    Attributes
+    ----------
+    baseline : bool
+        Whether it is what training does without a compressor, with which all others are compared.
+    lossless : bool
+        Whether the aggregate is exact but for the rounding of float32 sums.
+    rounds_only : bool
+        Whether all that a lossy one loses is rounding, so that nobody would keep a residual of it.
+    agrees : bool
+        Whether all ranks end with the same; where they do not, errors are those of the worst.
+    granularity : str
+        By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
+    carries, warm : bool
+        Whether a later step goes otherwise than the first, because sizes or matrices are known from the step before,
+        and whether this is one.
+    before_gradient : bool
+        Whether it begins with what the batch alone tells, before there is a gradient.
+    estimates : {"mean", "sign", "weights", "shards"}
+        What a rank ends with: the mean gradient, the sign of it, the mean of models that have drifted apart, or that
+        part of the mean which it owns, zeros elsewhere.
+    feedback : {"no", "needed", "own"}
+        Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own.
+    formula : str
+        Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers.
+    certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
+        How the published system is known.
+    adds_up : bool
+        Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
+        medians of sums, feedback keeps what each rank alone has lost.
+    assumes : str
+        What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
+    conserves : {"sum", "gradient", "nothing"}
+        What is sent and what is held back are together: the gradient and what was held back before; the gradient alone,
+        where all that has ever been sent counts; or neither, where some is forgotten or gathers momentum.
+    scope : {"bucket", "gradient"}
+        What it is defined over. Where training exchanges gradients in buckets, one of a bucket runs on the layers of
+        each by themselves, with a state for each; one of the gradient waits for all of it.
+    """
+
+    name: str
+    summary: str
+    source: str
+    baseline: bool = False
+    lossless: bool = False
+    rounds_only: bool = False
+    agrees: bool = True
+    granularity: str = ""
+    carries: bool = False
+    warm: bool = False
+    before_gradient: bool = False
+    estimates: Literal["mean", "sign", "weights", "shards"] = "mean"
+    feedback: Literal["no", "needed", "own"] = "no"
+    formula: str = ""
+    certainty: Certainty = "recalled"
+    adds_up: bool = True
+    conserves: Conserves = "sum"
+    assumes: str = ""
+    scope: Scope = "bucket"
+
+
+@dataclass(slots=True)
+class Reducer(ABC):
+    """A gradient reducer: a dataclass of options with the program that every rank runs.
+
+    Every rank has its own instance, which may keep state between steps. ``about`` holds whatever the options.
+    """
+
+    about: ClassVar[Traits]
+    takes_reducers: ClassVar[bool] = False
+    """Whether its options are patterns of layer names with option strings of reducers."""
+    # No option, and unset until `held_in`.
+    _held: Any = field(init=False, repr=False, compare=False)
+
+    @property
+    def held(self) -> GradientDtype:
+        """Type that training holds gradients in, and in which their values travel where they are not compressed."""
+        return cast("GradientDtype", getattr(self, "_held", "fp32"))
+
+    @held.setter
+    def held(self, dtype: GradientDtype) -> None:
+        self._held = dtype
+
+    @property
+    def traits(self) -> Traits:
+        """``about``, but for what depends on the options."""
+        return self.about
+
+    @abstractmethod
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Return the program: a generator that yields what it waits for and returns a `Reduced`."""
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Do as much of `reduce` as leaves what a later step starts from: all of it unless a reducer needs less."""
+        yield from self.reduce(rank, gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
+        return ()
+
+    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return a number for each layer by its name; it treats those of one alike. One for all unless names matter."""
+        return (0,) * len(names)
+
+    @property
+    def least_side(self) -> int:
+        """Shortest side of a matrix from which on its sizes follow from its sides, where it takes layers as matrices.
+
+        0 where the shapes of dense layers do not matter, but how many elements they have.
+        """
+        return 0
+
+    def unit(self, ranks: int) -> int:
+        """Return of how many elements of a dense layer there have to be multiples for it to keep whole numbers of them.
+
+        Those of which a density keeps one; 1 where it has none.
+        """
+        density = self.options().get("density")
+        return 1 if density is None else ceil(1 / density)
+
+    def sized(self, elements: Mapping[str, int]) -> Self:
+        """Return one for small copies of layers of so many elements; most need not know, and grow with the layers."""
+        return self
+
+    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+        """Return the reducer to which it leaves all of a gradient with such layers; None where it does something."""
+        return None
+
+    def fresh(self) -> Self:
+        """Return an instance with the same options and without state."""
+        again = replace(self)
+        again.held = self.held
+        return again
+
+    def held_in(self, dtype: GradientDtype) -> Self:
+        """Return a fresh instance for gradients of this type."""
+        again = self.fresh()
+        again.held = dtype
+        return again
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
+        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
+        return self
+
+    def placed(self, nodes: Sequence[int]) -> Self:
+        """Return a reducer for ranks of which rank r runs on the node number ``nodes[r]``; most do not care."""
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Return what this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
+
+        These are its fields that are no options and have a default, but for what `fitted` found, whose metadata say
+        ``fitted``.
+        """
+        return {name: to_plain(getattr(self, name)) for name in self._carried()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the `state` of an instance with the same options: the next step gives the same bits.
+
+        `S2SimError` if it is the state of something else.
+        """
+        if set(state) != set(names := self._carried()):
+            raise S2SimError(
+                f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
+                f"{', '.join(state) or 'nothing'}: give that of a reducer with the same options"
+            )
+        hints = get_type_hints(type(self)) if names else {}
+        for name in names:
+            setattr(self, name, from_plain(state[name], hints[name]))
+
+    def _carried(self) -> list[str]:
+        own = [item for item in fields(self) if not item.init and "fitted" not in item.metadata]
+        return [item.name for item in own if item.default is not MISSING or item.default_factory is not MISSING]
+
+    def held_back(self) -> Gradient | None:
+        """Return what was not sent and will be in later steps; None where nothing is kept."""
+        return None
+
+    @property
+    def runs_by(self) -> str | None:
+        """By which algorithm its collectives run, by its name, where that makes it what it is; None for any."""
+        return None
+
+    @property
+    def momentum_within(self) -> float:
+        """The momentum that is in what ranks end with, which the optimizer then has not to add; 0 for none."""
+        return 0.0
+
+    @property
+    def period(self) -> int:
+        """Steps after which it does the same again; 1 unless it skips some."""
+        return 1
+
+    @property
+    def settles_after(self) -> int:
+        """Steps at the beginning that go otherwise than all later ones, sizes that are carried over aside."""
+        return 0
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader should know of the choices that were made for these options."""
+        return ()
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return the largest delta with which, over seeds, E ||x - sent||² <= (1 - delta) ||x||² is promised.
+
+        x is ``gradient``, or any of its shapes; None where nothing is.
+        """
+        return None
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return what theory says of the elements of the last step's aggregate; None where nothing is known."""
+        return None
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return the options that were given and act only from the second step on."""
+        return ()
+
+    def written(self) -> dict[str, str]:
+        """Return the options as people write them, defaults left out."""
+        return non_default(self)
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with the value it has in effect."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.init}

@@ -1,0 +1,129 @@
+"""The reducers there are, by name, and their option strings."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import cast
+
+from s2sim.errors import OptionError, suggest_nearest, unknown_name
+from s2sim.options import build, join_option_string, split_option_string
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.systems.per_layer import PatternPart
+from s2sim.reducers.systems.presets import PRESETS
+from s2sim.reducers.wrappers.compose import wrap, wrapper_options, written_options
+from s2sim.registry import Registry
+
+REDUCERS = Registry(
+    "reducer",
+    "s2sim.reducers",
+    {
+        "dense": "s2sim.reducers.systems.dense:Dense",
+        "fp16": "s2sim.reducers.systems.fp16:Fp16",
+        "fp8": "s2sim.reducers.systems.fp8:Fp8",
+        "topk": "s2sim.reducers.systems.topk:TopK",
+        "dgc-select": "s2sim.reducers.systems.dgc_select:DgcSelect",
+        "pactrain": "s2sim.reducers.systems.pactrain:PacTrain",
+        "random-k": "s2sim.reducers.systems.random_k:RandomK",
+        "random-block": "s2sim.reducers.systems.random_block:RandomBlock",
+        "topka2a": "s2sim.reducers.systems.topka2a:TopKA2A",
+        "sparcml": "s2sim.reducers.systems.sparcml:SparCML",
+        "ag-sparse": "s2sim.reducers.systems.ag_sparse:AgSparse",
+        "parallax": "s2sim.reducers.systems.parallax:Parallax",
+        "omnireduce": "s2sim.reducers.systems.omnireduce:OmniReduce",
+        "powersgd": "s2sim.reducers.systems.powersgd:PowerSGD",
+        "acp-sgd": "s2sim.reducers.systems.acp_sgd:AcpSGD",
+        "union": "s2sim.reducers.systems.union:Union",
+        "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
+        "owner-reduce": "s2sim.reducers.systems.owner_reduce:OwnerReduce",
+        "gather-rows": "s2sim.reducers.systems.gather_rows:GatherRows",
+        "embrace": "s2sim.reducers.systems.embrace:EmbRace",
+        "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
+        "s2": "s2sim.reducers.systems.s2:S2",
+        "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
+        "qsgd": "s2sim.reducers.systems.qsgd:Qsgd",
+        "terngrad": "s2sim.reducers.systems.terngrad:TernGrad",
+        "natural": "s2sim.reducers.systems.natural:Natural",
+        "ef-signsgd": "s2sim.reducers.systems.ef_signsgd:EfSignSgd",
+        "onebit-sgd": "s2sim.reducers.systems.onebit_sgd:OneBitSgd",
+        "sbc": "s2sim.reducers.systems.sbc:Sbc",
+        "stc": "s2sim.reducers.systems.stc:Stc",
+        "signsgd-vote": "s2sim.reducers.systems.signsgd_vote:SignSgdVote",
+        "int8": "s2sim.reducers.systems.int8:Int8",
+        "dorefa": "s2sim.reducers.systems.dorefa:DoReFa",
+        "strom": "s2sim.reducers.systems.strom:Strom",
+        "wangni": "s2sim.reducers.systems.wangni:Wangni",
+        "gtopk": "s2sim.reducers.systems.gtopk:GTopK",
+        "choco": "s2sim.reducers.systems.choco:Choco",
+        "fedavg": "s2sim.reducers.systems.fedavg:FedAvg",
+        "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
+        "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
+        "spardl": "s2sim.reducers.systems.spardl:SparDL",
+        "scalecom": "s2sim.reducers.systems.scalecom:ScaleCom",
+        "sketched-sgd": "s2sim.reducers.systems.sketched_sgd:SketchedSGD",
+        "fetchsgd": "s2sim.reducers.systems.fetchsgd:FetchSGD",
+        "ccss": "s2sim.reducers.systems.ccss:CCSS",
+        "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
+    },
+)
+
+
+def reducer_names() -> list[str]:
+    """Return every name that `make_reducer` takes: reducers and presets."""
+    return [*REDUCERS.names(), *PRESETS]
+
+
+def resolved_options(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name of a reducer and the options that an option string gives it, those of a preset included.
+
+    >>> resolved_options("mem-sgd:density=0.05")
+    ('topk', {'ef': 'true', 'density': '0.05'})
+    """
+    name, options = split_option_string(text)
+    if name in PRESETS:
+        own, preset = split_option_string(PRESETS[name].option_string)
+        return own, preset | options
+    if name not in REDUCERS.names():
+        raise unknown_name("reducer", name, reducer_names())
+    return name, options
+
+
+def make_reducer(text: str) -> Reducer:
+    """Return the reducer of an option string, or of a preset's name with options that win over its own.
+
+    Options of wrappers stand among its own, see `s2sim.reducers.wrappers.compose`: ``ef=true`` adds error feedback to
+    a lossy one, ``warm=true`` makes it a later step of one that carries sizes over.
+
+    >>> make_reducer("topk:density=0.05")
+    TopK(density=0.05, granularity='global')
+    >>> make_reducer("topk:density=0.05,ef=true")
+    ErrorFeedback(inner=TopK(density=0.05, granularity='global'), ef=True)
+    """
+    name, options = resolved_options(text)
+    cls = REDUCERS.get(name)
+    added = wrapper_options(cls)
+    own = {key: text for key, text in options.items() if key not in added}
+    reducer: Reducer
+    if cls.takes_reducers:
+        reducer = cls(tuple(_part(pattern, text) for pattern, text in own.items()))
+    else:
+        known = {field.name for field in fields(cls) if field.init} | added
+        for key in own:
+            if key not in known:
+                raise OptionError(f"{name} has no option {key!r}{suggest_nearest(key, known)}")
+        reducer = cast("Reducer", build(cls, own, name))
+    return wrap(reducer, {key: text for key, text in options.items() if key in added})
+
+
+def _part(pattern: str, text: str) -> PatternPart:
+    """Return a reducer that stands among the options of another one, with ``;`` between its own options."""
+    reducer = make_reducer(text.replace(";", ","))
+    return PatternPart(pattern, option_string(reducer).replace(",", ";"), reducer)
+
+
+def option_string(reducer: Reducer) -> str:
+    """Return the option string of a reducer, defaults left out; the inverse of `make_reducer`.
+
+    >>> option_string(make_reducer("s2:cells=2,rows=3"))
+    's2:rows=3,cells=2'
+    """
+    return join_option_string(reducer.traits.name, written_options(reducer))

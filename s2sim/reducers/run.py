@@ -1,0 +1,242 @@
+"""One reducer on one step's gradients, as a first step or a later one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from s2sim.arrays import Floats32
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
+from s2sim.reducers.process_group import RankProgress, World, make_instances, run_group
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.script import Recording, join_recordings, recording_bytes
+
+OtherSteps: TypeAlias = "Callable[[int], Sequence[Gradient]]"
+"""Returns the gradients of a training step, one a rank, in turn where there are fewer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReducerRun:
+    """One reducer's work on one step's gradients, or those of its period.
+
+    These are the instances with what they carry on, the results of the last step, and the scripts.
+    """
+
+    instances: list[Reducer]
+    results: list[Reduced]
+    recording: Recording
+
+
+@dataclass(slots=True)
+class _Learning(Reducer):
+    """A reducer in a step of which nothing but what it carries over is wanted."""
+
+    inner: Reducer
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Learn; the result is nobody's."""
+        yield from self.inner.learn(rank, gradient)
+        return Reduced(gradient, sent=lambda: gradient)
+
+
+def make_step_instances(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int, others: OtherSteps | None = None
+) -> list[Reducer]:
+    """Return new instances, one a rank, that are ready for a step on these gradients.
+
+    Those of a warm reducer have run another step, or one on the same gradients where there is none, of which only what
+    it carries over is kept.
+    """
+    instances = make_instances(reducer, len(gradients))
+    if reducer.traits.warm:
+        with warnings.catch_warnings():
+            # The step that counts warns of the same.
+            warnings.simplefilter("ignore", S2SimWarning)
+            run_group([_Learning(instance) for instance in instances], others(1) if others else gradients, seed=seed)
+    return instances
+
+
+def dry_run(reducer: Reducer, gradient: Gradient, ranks: int, *, seed: int = 0) -> None:
+    """Let rank 0 of so many begin a reduction, until it waits: what there is to warn of gradients like this is said."""
+    world = World(ranks)
+    next(reducer.fresh().reduce(RankProgress(0).member(world.all, 0, seed), gradient), None)
+
+
+def run_reducer(
+    reducer: Reducer, gradients: Sequence[Gradient], *, seed: int = 0, others: OtherSteps | None = None
+) -> ReducerRun:
+    """Run one reduction with new instances, see `make_step_instances`, or all steps of a period once it has settled.
+
+    These start with step 0 of the trace, whose gradients are at hand; they are the same in all steps where there are no
+    others.
+    """
+    instances = make_step_instances(reducer, gradients, seed=seed, others=others)
+    recordings = []
+    for place in range(reducer.period):
+        here = others(place) if place and others else gradients
+        results, recording = run_group(instances, here, seed=seed, step=reducer.settles_after + place)
+        recordings.append(recording)
+    return ReducerRun(instances, results, join_recordings(recordings))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReductionResult:
+    """The result of `reduce_once`, and one step of `reduce_steps`.
+
+    Attributes
+    ----------
+    values : list of float32 array
+        The average over ranks as each rank ends with it, in the input's shape. Read-only; ranks that end with the
+        same object share it.
+    bytes_sent, bytes_received : list of int
+        Of each rank, under ring collectives.
+    recording : Recording
+        What every rank did.
+    notes : tuple of str
+        What the reducer says of its choices, such as the size that it has taken for an error.
+    """
+
+    values: list[Floats32]
+    bytes_sent: list[int]
+    bytes_received: list[int]
+    recording: Recording
+    notes: tuple[str, ...] = ()
+
+
+def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: int = 0) -> ReductionResult:
+    """Average one array of each rank with a reducer, as the first step of a training run.
+
+    Parameters
+    ----------
+    reducer : str or Reducer
+        Option string or object; its state, if any, is neither used nor changed.
+    gradients : list or tuple of float32 array
+        One a rank, of one shape: (n,), whose elements are the keys of a sparse layer, or (n, width), whose rows are.
+    seed : int
+        Root of all randomness.
+
+    Raises
+    ------
+    S2SimError
+        If there is no array, or one is not finite float32 of the first one's shape; for what does not exchange every
+        step.
+
+    Examples
+    --------
+    >>> once = reduce_once("union", [np.array([0, 2, 0], np.float32), np.array([0, 0, 4], np.float32)])
+    >>> once.values[0], once.bytes_sent
+    (array([0., 1., 2.], dtype=float32), [9, 9])
+    """
+    made = _prepare_reducer(reducer, seed)
+    if made.period > 1:
+        raise S2SimError(f"{reducer!r} exchanges once in {made.period} steps: give their arrays to reduce_steps")
+    layers = _layers(gradients)
+    ran = run_reducer(made.fitted(layers, seed), layers, seed=seed)
+    return _as_arrays(ran.results, ran.recording, ran.instances[0].notes())
+
+
+def reduce_steps(
+    reducer: str | Reducer, steps: Sequence[Sequence[Floats32]], *, seed: int = 0
+) -> list[ReductionResult]:
+    """Average one array of each rank in each of several steps of training, in which the reducer keeps what it carries.
+
+    Parameters
+    ----------
+    reducer : str or Reducer
+        Option string or object; the state of an object is neither used nor changed.
+    steps : list or tuple of list of float32 array
+        The arrays of each step, as `reduce_once` takes them, all of one shape and from as many ranks.
+    seed : int
+        Root of all randomness.
+
+    Returns
+    -------
+    list of ReductionResult
+        Values, bytes and recording of each step.
+
+    Raises
+    ------
+    S2SimError
+        If there is no step, or one does not have the arrays that it should.
+
+    Examples
+    --------
+    Of four elements one is sent in each step; error feedback sends the others later.
+
+    >>> gradient = np.array([4, 3, 0, 0], np.float32)
+    >>> [found.values[0].tolist() for found in reduce_steps("topk:density=0.25,ef=true", [[gradient]] * 3)]
+    [[4.0, 0.0, 0.0, 0.0], [0.0, 6.0, 0.0, 0.0], [8.0, 0.0, 0.0, 0.0]]
+    """
+    made = _prepare_reducer(reducer, seed)
+    if not isinstance(steps, list | tuple) or not steps:
+        raise S2SimError("no steps were given: reduce_steps takes a list of steps, each a list with one array a rank")
+    layers = [_layers(gradients) for gradients in steps]
+    for step, (gradients, found) in enumerate(zip(steps, layers, strict=True)):
+        if len(found) != len(layers[0]) or gradients[0].shape != steps[0][0].shape:
+            raise S2SimError(
+                f"step {step} has {len(found)} arrays of the shape {gradients[0].shape}, step 0 {len(layers[0])} of "
+                f"{steps[0][0].shape}: all steps need the same"
+            )
+    instances = make_step_instances(made.fitted(layers[0], seed), layers[0], seed=seed)
+    return [
+        _as_arrays(*run_group(instances, gradients, seed=seed, step=step), instances[0].notes())
+        for step, gradients in enumerate(layers)
+    ]
+
+
+def _prepare_reducer(reducer: Any, seed: Any) -> Reducer:
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise S2SimError(f"seed {seed!r} is not a whole number from 0: give a Python int")
+    made = make_reducer(reducer) if isinstance(reducer, str) else reducer
+    if not isinstance(made, Reducer):
+        raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
+    return made
+
+
+def _layers(gradients: Sequence[Floats32]) -> list[Gradient]:
+    _check(gradients)
+    return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
+
+
+def _as_arrays(results: Sequence[Reduced], recording: Recording, notes: tuple[str, ...]) -> ReductionResult:
+    means = {id(result.mean): result.mean for result in results}
+    dense = {key: to_dense(*mean.layers) for key, mean in means.items()}
+    for array in dense.values():
+        array.setflags(write=False)
+    sent, received = recording_bytes(recording)
+    values = [dense[id(result.mean)] for result in results]
+    return ReductionResult(values, sent.tolist(), received.tolist(), recording, notes)
+
+
+def _check(gradients: Any) -> None:
+    if not isinstance(gradients, list | tuple):
+        raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one array a rank")
+    if len(gradients) == 0:
+        raise S2SimError("no gradient was given: reduce_once takes one float32 array a rank")
+    for rank, array in enumerate(gradients):
+        if type(array) is not np.ndarray:
+            raise S2SimError(f"the gradient of rank {rank} is a {type(array).__name__}: give a NumPy array of float32")
+        if array.dtype.newbyteorder("=") == np.float32 and not array.dtype.isnative:
+            raise S2SimError(
+                f"the gradient of rank {rank} has another byte order than this machine: "
+                "convert with .astype(np.float32)"
+            )
+        if array.dtype != np.float32:
+            raise S2SimError(f"the gradient of rank {rank} is {array.dtype}: convert with .astype(np.float32)")
+        if array.ndim not in (1, 2):
+            raise S2SimError(
+                f"the gradient of rank {rank} has the shape {array.shape}: give one or two dimensions, or reshape it"
+            )
+        if array.shape != gradients[0].shape:
+            raise S2SimError(
+                f"the gradient of rank {rank} has the shape {array.shape}, that of rank 0 {gradients[0].shape}: "
+                "all ranks need the same"
+            )
+        if not np.isfinite(array).all():
+            raise S2SimError(f"the gradient of rank {rank} holds NaN or infinity: check the training step it is from")

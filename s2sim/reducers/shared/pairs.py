@@ -1,0 +1,147 @@
+"""Elements of a vector as pairs of index and value: how they travel, add up, and are cut into ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32, Ints, Mask, Words
+from s2sim.codecs.floats import round_to_dtype, widen
+from s2sim.codecs.top_k import select_top_k, to_pairs
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse
+from s2sim.reducers.rank import GradientDtype
+from s2sim.reducers.reduction import refuse_overflow
+
+PairsMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
+"""Pairs as they travel: indices, uint32, and values of the type that training holds gradients in, of one length."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Some elements of a vector, of which all others are zero.
+
+    Attributes
+    ----------
+    indices : int64 array, shape (k,)
+        Where they are, strictly increasing.
+    values : float32 array, shape (k,)
+        What they are.
+    """
+
+    indices: Ints
+    values: Floats32
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def shifted(self, by: int) -> Pairs:
+        """Return the same values, each so much further on."""
+        return Pairs(self.indices + by, self.values)
+
+    def split(self, cuts: Sequence[int] | Ints) -> list[Pairs]:
+        """Return what lies in each range between two neighbours of ``cuts``, counted from the range's beginning."""
+        bounds = np.searchsorted(self.indices, cuts).tolist()
+        return [
+            Pairs(self.indices[first:stop] - begin, self.values[first:stop])
+            for first, stop, begin in zip(bounds, bounds[1:], cuts, strict=False)
+        ]
+
+    def largest(self, k: int) -> Pairs:
+        """Return the ``k`` of largest magnitude, ties to the lower index; all where there are fewer."""
+        if k >= len(self):
+            return self
+        kept = select_top_k(self.values, k)
+        return Pairs(self.indices[kept], self.values[kept])
+
+    def message(self, held: GradientDtype = "fp32", *, length: int | None = None) -> PairsMessage:
+        """Return the pairs as they travel; pairs (0, 0.0) fill up to ``length`` where a size is fixed."""
+        padded = to_pairs(self.indices, self.values, len(self) if length is None else length)
+        return padded["indices"], round_to_dtype(padded["values"], held)
+
+
+def read_pairs(message: PairsMessage) -> Pairs:
+    """Return the pairs of a message without padding."""
+    indices, values = message
+    return Pairs(indices.astype(np.int64), widen(values))
+
+
+def add_pairs(total: Floats32, messages: Iterable[PairsMessage]) -> Floats32:
+    """Add the values of messages to a vector where they belong, in the messages' order, and return it."""
+    for indices, values in messages:
+        np.add.at(total, indices.astype(np.int64), widen(values))
+    return total
+
+
+def merge_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Return the sum of several ranks' pairs, in float32 and in their order; `S2SimError` on overflow.
+
+    >>> left, right = (Pairs(np.array(at), np.ones(2, np.float32)) for at in ([0, 3], [3, 5]))
+    >>> merge_pairs([left, right])
+    Pairs(indices=array([0, 3, 5]), values=array([1., 2., 1.], dtype=float32))
+    """
+    indices = np.concatenate([np.empty(0, np.int64), *(part.indices for part in parts)])
+    order = np.argsort(indices, kind="stable")  # Several sorted runs, which this finds and merges.
+    ordered = indices[order]
+    first = np.diff(ordered, prepend=-1) != 0
+    places = np.empty(len(indices), np.int64)
+    places[order] = np.cumsum(first) - 1
+    values = np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)])
+    total = np.zeros(int(np.count_nonzero(first)), np.float32)
+    with refuse_overflow():
+        np.add.at(total, places, values)
+    return Pairs(ordered[first], total)
+
+
+NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.float32))
+"""A vector of zeros."""
+
+
+def select_pairs(pairs: Pairs, which: Mask) -> Pairs:
+    """Return those of some pairs that a mask, bool of shape (k,), names."""
+    return Pairs(pairs.indices[which], pairs.values[which])
+
+
+def intersect_pairs(pairs: Pairs, others: Pairs) -> Pairs:
+    """Return those of ``pairs`` whose index ``others`` has too."""
+    return select_pairs(pairs, np.isin(pairs.indices, others.indices, assume_unique=True))
+
+
+def concatenate_pairs(parts: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of several ranges of a vector, one after the other."""
+    return Pairs(
+        np.concatenate([NO_PAIRS.indices, *(part.indices for part in parts)]),
+        np.concatenate([NO_PAIRS.values, *(part.values for part in parts)]),
+    )
+
+
+def read_padded_pairs(message: PairsMessage) -> Pairs:
+    """Return the pairs of a message without those of zero, which fill up where a size is fixed."""
+    pairs = read_pairs(message)
+    return select_pairs(pairs, pairs.values != 0)
+
+
+def pairs_to_gradient(pairs: Pairs, like: Gradient) -> Gradient:
+    """Return the gradient of these pairs, zero elsewhere; its layers are dense and row-sparse as those of ``like``."""
+    ends = np.cumsum([0, *(layer.size for layer in like.layers)])
+    return Gradient(like.names, tuple(map(_pairs_to_layer, pairs.split(ends), like.layers)))
+
+
+def pairs_to_mean(pairs: Pairs, ranks: int, like: Gradient) -> Gradient:
+    """Return the gradient of these sums over ranks divided by their number."""
+    return pairs_to_gradient(Pairs(pairs.indices, pairs.values / np.float32(ranks)), like)
+
+
+def _pairs_to_layer(pairs: Pairs, like: Layer) -> Layer:
+    if not isinstance(like, RowSparse):
+        dense = np.zeros(like.size, np.float32)
+        dense[pairs.indices] = pairs.values
+        return dense.reshape(like.shape)
+    rows, columns = np.divmod(pairs.indices, max(like.width, 1))
+    held, places = np.unique(rows, return_inverse=True)
+    values = np.zeros((len(held), like.width), np.float32)
+    values[places, columns] = pairs.values
+    return RowSparse(held, values.reshape(len(held), *like.shape[1:]), like.shape)

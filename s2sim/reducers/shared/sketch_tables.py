@@ -1,0 +1,255 @@
+"""A count sketch of each table of a gradient: its keys are the numbers of the table's elements."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from s2sim.arrays import Floats, Floats32, Ints
+from s2sim.codecs.cardinality import HyperLogLog
+from s2sim.codecs.compiled import backend_for
+from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.hashing import MAX_ROWS, as_keys
+from s2sim.codecs.top_k import select_top_k
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, stored
+from s2sim.reducers.rank import Pending, Rank
+from s2sim.reducers.reduction import refuse_overflow
+from s2sim.reducers.shared import sketch_cost as cost
+from s2sim.reducers.shared.pairs import Pairs
+from s2sim.reducers.shared.row_sparse import post_support, union_rows
+from s2sim.reducers.shared.selection import Selecting
+from s2sim.reducers.shared.sketch_settings import SketchSettings, shared_columns
+from s2sim.seeds import named_generator
+
+
+def seed_of(seed: int, step: int) -> int:
+    """Return the seed of a step's hash functions.
+
+    Others in each step, so that keys which collide in one part in the next; with the same ones, error feedback would
+    add up what collides and never deliver it.
+    """
+    return int(named_generator(seed, "count sketch", step).integers(2**63))
+
+
+def make_sketches(settings: SketchSettings, columns: Sequence[int], seed: int, hashes: int) -> list[CountSketch]:
+    """Return sketches of so many columns each, by compiled loops where they pay for so many ``hashes``."""
+    backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
+    return [CountSketch(settings.rows, count, seed, settings.hash, backend=backend) for count in columns]
+
+
+def count_values(rows: Iterable[float], tables: Sequence[RowSparse]) -> Floats:
+    """Return the elements of so many ``rows`` of each table, float64 of shape (tables,)."""
+    return np.array([count * table.width for count, table in zip(rows, tables, strict=True)], np.float64)
+
+
+def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> list[Floats32]:
+    """Return the sums over ranks of all elements of the union's rows, float32 of shape (values,), of each table."""
+    parts = []
+    for index in compressed:
+        layers = [gradient.layers[index] for gradient in gradients]
+        tables = [layer if isinstance(layer, RowSparse) else as_row_sparse(layer.reshape(-1)) for layer in layers]
+        rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
+        sums = np.zeros((len(rows), tables[0].width))
+        np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
+        with refuse_overflow():
+            parts.append(sums.astype(np.float32).reshape(-1))
+    return parts
+
+
+def table_energies(tables: Sequence[RowSparse]) -> Floats:
+    """Return the sum of the squares of each table's values, float64 of shape (tables,)."""
+    return np.array([np.square(table.values, dtype=np.float64).sum() for table in tables])
+
+
+def cell_energies(cells: Sequence[Floats32]) -> Floats:
+    """Return about what `table_energies` is of the tables whose summed cells these are: the median over rows of the squares.
+
+    N. Alon, Y. Matias, M. Szegedy, "The space complexity of approximating the frequency moments", STOC 1996.
+    """
+    return np.array([np.median(np.square(rows, dtype=np.float64).sum(axis=1)) for rows in cells])
+
+
+def encode_sketches(sketches: Sequence[CountSketch], tables: Sequence[RowSparse]) -> tuple[Floats32, ...]:
+    """Return the cells of the sketch of each table, float32 of shape (rows, columns)."""
+    return tuple(
+        sketch.encode_rows(table.rows, table.values.reshape(len(table.rows), table.width))
+        for sketch, table in zip(sketches, tables, strict=True)
+    )
+
+
+def decode_sketches(
+    sketches: Sequence[CountSketch], cells: Sequence[Floats32], tables: Sequence[RowSparse], rows: Sequence[Ints]
+) -> list[RowSparse]:
+    """Return the estimates of all elements of some rows of each table."""
+    decoded = []
+    for sketch, total, table, chosen in zip(sketches, cells, tables, rows, strict=True):
+        values = sketch.decode_rows(total, chosen, table.width)
+        decoded.append(RowSparse(chosen, values.reshape(len(chosen), *table.shape[1:]), table.shape))
+    return decoded
+
+
+def post_union_size(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
+    """Post what tells how many rows of each table any rank holds: HyperLogLog registers, merged by max."""
+    counter = HyperLogLog(seed=rank.seed)
+    rank.work(cost.estimate_cost(tables, counter))
+    registers = tuple(counter.registers(as_keys(table.rows)) for table in tables)
+    return rank.all_reduce(registers, "max", label="union estimate")
+
+
+def read_union_size(rank: Rank, registers: Pending, tables: Sequence[RowSparse]) -> list[float]:
+    """Return the rows of each table that any rank holds, about, from what `post_union_size` has posted."""
+    counter = HyperLogLog(seed=rank.seed)
+    estimates = rank.replicated(lambda: [counter.estimate(merged) for merged in registers.value])
+    return [min(estimate, table.shape[0]) for estimate, table in zip(estimates, tables, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnionStatistics:
+    """What all ranks know alike of the union of each table.
+
+    ``values`` counts those of its rows, float64 of shape (tables,), and ``energies``, likewise, is about the sum of
+    their squares, times a factor that is the same for all tables; None if columns are not shared by it.
+    """
+
+    values: Floats
+    energies: Floats | None
+
+
+def exchange_estimate(
+    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
+) -> Generator[Pending, None, UnionStatistics]:
+    """Exchange, in a first step, an estimate of the union and the energies."""
+    registers = post_union_size(rank, tables)
+    own = _post_energies(rank, tables, settings)
+    yield registers if own is None else registers & own
+    rows = read_union_size(rank, registers, tables)
+    return UnionStatistics(count_values(rows, tables), None if own is None else own.value)
+
+
+def exchange_known(
+    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
+) -> Generator[Pending, None, UnionStatistics]:
+    """Exchange what a later step starts from, and nothing else: the union, and the energies."""
+    support = post_support(rank, tables, settings.bitmap)
+    own = _post_energies(rank, tables, settings)
+    yield support if own is None else support & own
+    union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
+    return UnionStatistics(count_values(map(len, union), tables), None if own is None else own.value)
+
+
+def _post_energies(rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings) -> Pending | None:
+    """Post the squares of a rank's own values, where tables share columns by them.
+
+    Where ranks hold the same rows those of the sum are more, but by much the same factor in all tables.
+    """
+    if not settings.shares(len(tables)):
+        return None
+    rank.work(cost.energies_cost(tables))
+    return rank.all_reduce(table_energies(tables), label="energies of tables")
+
+
+def next_statistics(
+    rank: Rank,
+    tables: Sequence[RowSparse],
+    settings: SketchSettings,
+    union: Sequence[Ints],
+    sketches: Sequence[CountSketch],
+    cells: Sequence[Floats32],
+) -> UnionStatistics:
+    """Return what a step leaves to the next: its union, and the energies that its summed cells tell."""
+    energies = None
+    if settings.shares(len(tables)):
+        rank.work(cost.cell_energies_cost(sketches))
+        energies = rank.replicated(lambda: cell_energies(cells))
+    return UnionStatistics(count_values(map(len, union), tables), energies)
+
+
+def choose_sketches(
+    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, known: UnionStatistics | None, headroom: float
+) -> list[CountSketch]:
+    """Return the sketch of each table; nothing need be known where columns are fixed.
+
+    ``headroom`` is by how much the union may have grown since.
+    """
+    published = settings.published
+    if published is not None:
+        return [
+            CountSketch(settings.rows, columns, published.seed, settings.hash) for columns in published.columns(tables)
+        ]
+    hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
+
+    def made() -> list[CountSketch]:
+        columns = _columns(tables, settings, known, headroom)
+        return make_sketches(settings, columns, seed_of(rank.seed, rank.step), hashes)
+
+    return rank.replicated(made)
+
+
+def _columns(
+    tables: Sequence[RowSparse], settings: SketchSettings, known: UnionStatistics | None, headroom: float
+) -> list[int]:
+    if settings.columns is not None or known is None:
+        return shared_columns(settings.columns or 1, [table.size for table in tables])
+    total = settings.columns_for(sum(known.values.tolist()) * headroom)
+    return shared_columns(total, known.values, known.energies, rows=settings.rows, floor=settings.floor or 0.0)
+
+
+_COLUMNS_PER_KEPT = 10
+"""500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient."""
+
+_UNSKETCHED_AT_ONCE = 1 << 20
+
+
+class HeavyHitters(Selecting):
+    """A reducer that finds the largest elements of a sum in its sketch.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the sketch, of which estimates are the median.
+    columns : int, optional
+        Columns of the sketch; ten for each element kept unless given.
+    """
+
+    __slots__ = ()
+    rows: int
+    columns: int | None
+
+    def __post_init__(self) -> None:
+        Selecting.__post_init__(self)
+        name = self.about.name
+        if not 1 <= self.rows <= MAX_ROWS:
+            raise OptionError(f"{name}: rows={self.rows} is not between 1 and {MAX_ROWS}")
+        if self.columns is not None and not 1 <= self.columns < 1 << 32:
+            raise OptionError(f"{name}: columns={self.columns} is not between 1 and 2^32 - 1")
+
+    def sketch_for(self, n: int, k: int, ranks: int, seed: int) -> CountSketch:
+        """Return the sketch of ``n`` elements of which ``k`` are kept."""
+        columns = self.columns or max(1, _COLUMNS_PER_KEPT * k)
+        return CountSketch(self.rows, columns, seed, backend=backend_for((ranks + 1) * n * self.rows))
+
+
+def encode_gradient(rank: Rank, sketch: CountSketch, gradient: Gradient) -> Floats32:
+    """Return the cells of all elements, whose keys number them through all layers; charge the GPU for it."""
+    cells, offset, values = sketch.empty(), 0, 0
+    for layer in gradient.layers:
+        rows = layer.rows if isinstance(layer, RowSparse) else np.arange(layer.size)
+        kept = stored(layer)
+        if kept.size:
+            sketch.encode_rows(rows, kept.reshape(len(rows), -1), offset=offset, out=cells)
+        offset, values = offset + layer.size, values + kept.size
+    rank.work(cost.insert_cost(values, sketch))
+    return cells
+
+
+def largest_estimates(sketch: CountSketch, cells: Floats32, n: int, k: int) -> Pairs:
+    """Return the ``k`` of ``n`` elements whose estimates are largest; all if there are fewer."""
+    estimates = np.empty(n, np.float32)
+    for start in range(0, n, _UNSKETCHED_AT_ONCE):
+        part = estimates[start : start + _UNSKETCHED_AT_ONCE]
+        part[:] = sketch.decode_keys(cells, np.arange(start, start + len(part), dtype=np.uint32))
+    found = select_top_k(estimates, min(k, n))
+    return Pairs(found, estimates[found])

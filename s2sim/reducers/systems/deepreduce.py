@@ -1,0 +1,150 @@
+"""DeepReduce: indices as a Bloom filter and values by a code of their own, gathered by all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Ints
+from s2sim.codecs.bloom import BloomFilter, check_rate
+from s2sim.codecs.top_k import elements_kept
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient
+from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.gpu_cost import copy_out_cost, insert_keys_cost, probe_keys_cost
+from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.shared.gathered import flat_vector
+from s2sim.reducers.shared.pairs import Pairs, merge_pairs, pairs_to_gradient, pairs_to_mean
+from s2sim.reducers.shared.quantized_values import Values, make_value_code
+from s2sim.reducers.shared.selection import Selecting, select_largest, smallest_kept_share
+from s2sim.seeds import named_generator
+
+_FPR, _PIECES = 0.001, 8
+
+
+@dataclass(slots=True)
+class DeepReduce(Selecting):
+    """An all-gather of the indices of the k largest elements and their values, each coded by itself.
+
+    H. Xu et al., NeurIPS 2021. A Bloom filter takes 1.44 log2(1 / fpr) bits an index; all elements are tested for it,
+    and a few others pass as well. The policy says what of those that pass has its value sent. With P0 all of them have,
+    so that nothing is lost that top-k keeps: 32(k + fpr(n-k)) + 1.4427 k log2(1/fpr) bits. With P1 it is k of them at
+    random. With P2 it is one of each set of positives that share a bit of the filter, from the smallest sets on, up to
+    k: who sets a bit alone cannot be an other. The paper codes each tensor by itself and hashes with MurmurHash3; here
+    one filter is that of the whole gradient, with this package's hash functions.
+
+    Attributes
+    ----------
+    density : float
+        Fraction of the elements, zeros included, that each rank selects, in (0, 1].
+    index : {"bloom", "raw"}
+        A Bloom filter, or four bytes an index.
+    policy : {"p0", "p1", "p2"}
+        Which of the elements that pass are sent.
+    fpr : float
+        Rate of false positives. P0 sends most as one over 0.0068 at k/n = 1 %: more than pairs would be.
+    values : {"raw", "qsgd", "poly"}
+        Float32; 7 bits and a norm for 512 values; or polynomials of degree 5 through the values in falling order, and
+        their order.
+    pieces : int
+        Polynomials of ``values=poly``; 8 is the number in the paper's figure.
+    """
+
+    density: float = 0.01
+    index: Literal["bloom", "raw"] = "bloom"
+    policy: Literal["p0", "p1", "p2"] = "p0"
+    fpr: float = _FPR
+    values: Values = "raw"
+    pieces: int = _PIECES
+
+    about = Traits(
+        name="deepreduce",
+        summary="the largest elements, indices as a Bloom filter, values raw, quantised or fitted; gathered",
+        source="Xu et al., DeepReduce: A Sparse-tensor Communication Framework, NeurIPS 2021; "
+        "github.com/hangxu0304/DeepReduce",
+        feedback="needed",
+        formula="(P-1) (4(k + fpr(n-k)) + 0.1803 k log2(1/fpr))",
+        certainty="paper read",
+    )
+
+    def __post_init__(self) -> None:
+        Selecting.__post_init__(self)
+        check_options(self, "deepreduce", pieces=1)
+        check_rate(self.fpr, "deepreduce")
+        idle = [
+            ("index", "bloom", "policy", "p0"),
+            ("index", "bloom", "fpr", _FPR),
+            ("values", "poly", "pieces", _PIECES),
+        ]
+        for key, needed, option, usual in idle:
+            if getattr(self, key) != needed and getattr(self, option) != usual:
+                raise OptionError(
+                    f"deepreduce: {option}={getattr(self, option)} changes nothing with {key}={getattr(self, key)}: "
+                    f"leave it out, or give {key}={needed}"
+                )
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Select, code indices and values, gather, decode."""
+        k = elements_kept(gradient.size, self.density)
+        bloom = BloomFilter.sized(k, self.fpr, _filter_seed(rank))
+        own = select_largest(rank, gradient, self.density)
+        keys = own.indices[own.values != 0]
+
+        told = bloom.encode(keys) if self.index == "bloom" else keys.astype(np.uint32)
+        chosen = self._chosen(rank, bloom, told, rank.index, gradient.size)
+        if self.index == "bloom":
+            rank.work(insert_keys_cost(len(keys), bloom.hashes, bloom.bits))
+            rank.work(probe_keys_cost(gradient.size, 1, "encode"))
+        code = make_value_code(self.values, self.held, self.pieces)
+        random = named_generator(rank.seed, "deepreduce values", rank.step, rank.index)
+        rank.work(copy_out_cost(len(chosen), scattered=True))
+        rank.work(code.work(len(chosen)))
+        message = told, *code.encode(flat_vector(gradient)[chosen], random)
+        gathered = rank.all_gather(message, label="indices and values", size_from_data=True)
+        yield gathered
+
+        def decoded(source: int) -> Pairs:
+            told, *codes = gathered.value[source]
+            indices = self._chosen(rank, bloom, told, source, gradient.size)
+            return Pairs(indices, code.decode(tuple(codes), len(indices)))
+
+        parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
+        if self.index == "bloom":
+            rank.work(probe_keys_cost(gradient.size, rank.size, "decode"))
+        rank.work(cost.add_pairs(gradient.nbytes, sum(map(len, parts))))
+        mean = rank.replicated(lambda: pairs_to_mean(merge_pairs(parts), rank.size, gradient))
+        return Reduced(mean, sent=lambda: pairs_to_gradient(parts[rank.index], gradient))
+
+    def _chosen(self, rank: Rank, bloom: BloomFilter, told: NDArray[Any], source: int, n: int) -> Ints:
+        """Return the elements whose values a rank sends, as whoever is ``told`` their indices finds them."""
+        if self.index == "raw":
+            return told.astype(np.int64)
+        positives = bloom.positives(told, n)
+        k = elements_kept(n, self.density)
+        if self.policy == "p0" or len(positives) <= k:
+            return positives
+        random = named_generator(rank.seed, "deepreduce policy", rank.step, source)
+        if self.policy == "p2":
+            return bloom.likeliest(positives, k, random)
+        return np.sort(random.choice(positives, k, replace=False))
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return k/n where all of top-k arrives as it is."""
+        exact = self.policy == "p0" and self.values == "raw"
+        return smallest_kept_share(gradient, self.density, "global") if exact else None
+
+    @property
+    def traits(self) -> Traits:
+        """Bytes are those of the codes in use."""
+        kept = {"bloom": "k + fpr(n-k)" if self.policy == "p0" else "k", "raw": "k"}[self.index]
+        value = {"raw": "4", "qsgd": "0.883", "poly": "log2(k)/8"}[self.values]
+        index = {"bloom": "0.1803 k log2(1/fpr)", "raw": "4k"}[self.index]
+        return replace(self.about, formula=f"(P-1) ({value} ({kept}) + {index})")
+
+
+def _filter_seed(rank: Rank) -> int:
+    return int(named_generator(rank.seed, "deepreduce filter", rank.step).integers(2**32))

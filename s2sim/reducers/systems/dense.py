@@ -1,0 +1,98 @@
+"""Dense all-reduce: what every other reducer is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.codecs.floats import NARROW, narrow, widen
+from s2sim.gradients.gradient import Gradient, average
+from s2sim.options import check_options
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+
+
+@dataclass(slots=True)
+class Dense(Reducer):
+    """One all-reduce of the whole gradient in the type that training has it in, zeros included.
+
+    It costs the GPU nothing beside the collective: backward fills one buffer, tables included, and the library
+    divides while it sums (``ncclAvg``).
+
+    Attributes
+    ----------
+    dtype : {"fp32", "bf16", "fp16"}, optional
+        Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank
+        divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or sum
+        that is too large for the type is an error.
+    collective : str, optional
+        The algorithm of the all-reduce, one of ``s2sim list collectives``, whatever ``--collective`` says. What others
+        are compared with is the all-reduce without.
+    """
+
+    dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    collective: str | None = None
+
+    about = Traits(
+        name="dense",
+        summary="one all-reduce of the whole gradient in the type that training has it in, zeros included",
+        source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
+        baseline=True,
+        lossless=True,
+        formula="8n(P-1)/P",
+        certainty="paper read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "dense")
+
+    @property
+    def traits(self) -> Traits:
+        """Rounding to fewer bytes than gradients are held in is what it loses, if anything."""
+        loses = self._sent in NARROW and self._sent != self.held
+        formula = "4n(P-1)/P" if self._sent in NARROW else self.about.formula
+        if self.collective is not None:
+            formula = f"what {self.collective} sends"
+        baseline = self.collective is None
+        return replace(self.about, baseline=baseline, lossless=not loses, rounds_only=loses, formula=formula)
+
+    @property
+    def runs_by(self) -> str | None:
+        """``collective``."""
+        return self.collective
+
+    @property
+    def _sent(self) -> str:
+        return self.dtype or self.held
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sum everything, divide by the number of ranks."""
+        if self._sent in NARROW:
+            return (yield from reduce_narrow(rank, gradient, NARROW[self._sent]))
+        total = rank.all_reduce(gradient, label="gradient")
+        yield total
+        mean = rank.replicated(lambda: average(total.value, rank.size))
+        return Reduced(mean, sent=lambda: gradient)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return all layers where they are rounded."""
+        return tuple(range(len(gradient.layers))) if self._sent in NARROW else ()
+
+    def options(self) -> dict[str, Any]:
+        """Return the type in effect, and the algorithm."""
+        return {"dtype": self._sent, "collective": self.collective}
+
+
+def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:
+    """Divide, round to a type of two bytes, sum, widen."""
+
+    def share(values: Floats32) -> NDArray[Any]:
+        return narrow(np.divide(values, rank.size, dtype=np.float32), dtype)
+
+    total = rank.all_reduce(gradient.map(share), label="gradient")
+    yield total
+    mean = rank.replicated(lambda: total.value.map(widen))
+    return Reduced(mean, sent=lambda: gradient.map(lambda values: widen(share(values)) * rank.size))

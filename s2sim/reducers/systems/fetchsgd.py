@@ -1,0 +1,107 @@
+"""FetchSGD: sketches are summed at a server, which keeps momentum and error as sketches and sends out the largest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from s2sim.arrays import Floats32
+from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.top_k import elements_kept
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient
+from s2sim.reducers import gpu_cost
+from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.shared.pairs import PairsMessage, pairs_to_gradient, read_padded_pairs
+from s2sim.reducers.shared.sketch_cost import unsketch_cost
+from s2sim.reducers.shared.sketch_tables import HeavyHitters, encode_gradient, largest_estimates, seed_of
+
+
+@dataclass(slots=True)
+class FetchSGD(HeavyHitters):
+    """A reduce of count sketches to rank 0, which adds them to its own and broadcasts the k largest of these.
+
+    D. Rothchild et al., ICML 2020, by the authors' code. Of the mean sketch S, U <- momentum U + S and E <- E + U (the
+    learning rate is the optimiser's); the k largest estimates of E are the update. What was not sent stays in E, so
+    that it needs no error feedback around it, and hash functions stay the same in all steps. All ranks count the update
+    itself as sent.
+
+    Attributes
+    ----------
+    density : float
+        Fraction of the elements, zeros included, that the update keeps, in (0, 1].
+    rows, columns : int
+        Of the sketch: 5, and ten columns for each element kept unless given.
+    momentum : float
+        0 leaves it to the optimiser; 0.9 is usual in the published runs.
+    clear : {"subtract", "zero"}
+        Take the update's sketch out of E, as the paper says (recalled), or set the cells that it touches to zero, in U
+        too, as the code does: a comment there says that models diverged otherwise. It forgets what collides with the
+        update.
+    """
+
+    density: float = 0.01
+    rows: int = 5
+    columns: int | None = None
+    momentum: float = 0.0
+    clear: Literal["subtract", "zero"] = "subtract"
+
+    velocity: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
+    """The sketch U, on rank 0."""
+    error: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
+    """The sketch E, on rank 0."""
+
+    about = Traits(
+        name="fetchsgd",
+        summary="count sketches to a server, which holds momentum and error as sketches and sends the largest out",
+        source="Rothchild et al., FetchSGD: Communication-Efficient Federated Learning with Sketching, ICML 2020; "
+        "github.com/kiddyboots216/CommEfficient",
+        feedback="own",
+        formula="4rc to the server for r x c cells, 8k from it",
+        certainty="code read",
+        scope="gradient",
+    )
+
+    def __post_init__(self) -> None:
+        HeavyHitters.__post_init__(self)
+        if not 0 <= self.momentum < 1:
+            raise OptionError(f"fetchsgd: momentum={self.momentum} is not from 0 to below 1")
+
+    @property
+    def momentum_within(self) -> float:
+        """``momentum``."""
+        return self.momentum
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sum sketches at the server, take the largest out of its error, send them to all."""
+        k = elements_kept(gradient.size, self.density)
+        sketch = self.sketch_for(gradient.size, k, rank.size, seed_of(rank.seed, 0))
+        total = rank.reduce(encode_gradient(rank, sketch, gradient), root=0, label="sketch")
+        yield total
+        update = None
+        if rank.index == 0:
+            update = self._serve(rank, sketch, total.value / np.float32(rank.size), gradient.size, k)
+        told = rank.broadcast(update, root=0, label="update")
+        yield told
+        rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
+        mean = rank.replicated(lambda: pairs_to_gradient(read_padded_pairs(told.value), gradient))
+        return Reduced(mean, sent=lambda: mean)
+
+    def _serve(self, rank: Rank, sketch: CountSketch, mean: Floats32, n: int, k: int) -> PairsMessage:
+        """Return the update, and take it out of what stays."""
+        velocity = mean if self.velocity is None else np.float32(self.momentum) * self.velocity + mean
+        error = velocity if self.error is None else self.error + velocity
+        rank.work(gpu_cost.add(2 * mean.size))
+        for work in unsketch_cost(n, k, sketch):
+            rank.work(work)
+        update = largest_estimates(sketch, error, n, k)
+        taken = sketch.encode_keys(update.indices.astype(np.uint32), update.values)
+        if self.clear == "subtract":
+            error = error - taken
+        else:
+            error, velocity = (np.where(taken == 0, kept, np.float32(0)) for kept in (error, velocity))
+        rank.work(gpu_cost.add(mean.size))
+        self.velocity, self.error = velocity, error
+        return update.message()

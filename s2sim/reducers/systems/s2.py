@@ -1,0 +1,211 @@
+"""S2 Reducer: a count sketch of the values and a bitmap of the support, both all-reduced, in flight together.
+
+Sketches add up, so that the sum of all ranks' sketches is the sketch of their sum; the merged bitmap says which rows to
+read from it. Neither message waits for the other and, once the size of the union is known, none waits for a host: that
+is the case for S2. What it costs is accuracy. With one row the recovered sum is off by sqrt(keys read / columns) in
+relative L2, whatever the values.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from s2sim.codecs.hashing import HashKind
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.gradients.gradient import Gradient
+from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
+from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.shared import sketch_cost as cost
+from s2sim.reducers.shared import sketch_tables as sketched
+from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
+from s2sim.reducers.shared.sketch_settings import (
+    ROW_CHOICES,
+    Preset,
+    SketchSettings,
+    SketchSize,
+    make_settings,
+    size_for_error,
+)
+from s2sim.reducers.shared.sketch_tables import (
+    UnionStatistics,
+    choose_sketches,
+    exchange_estimate,
+    exchange_known,
+    next_statistics,
+)
+from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, compressed_layers, split_layers
+from s2sim.reducers.systems.sparse import Sparse
+
+
+@dataclass(slots=True)
+class S2(Sparse):
+    """A count sketch of each compressed layer, read where the merged bitmap says; one round, lossy.
+
+    None stands for "not given": options that another one fixes or makes idle are refused.
+
+    Attributes
+    ----------
+    rows : int, optional
+        Rows of the sketches, of which decoding takes the median; 3 unless given.
+    cells : float, optional
+        Cells of all sketches, all rows together, per non-zero of the union; 2 unless given. A step takes the last one's
+        union times ``margin``; the first exchanges an estimate of its own.
+    columns : int, optional
+        Columns of all sketches together, set outright; then nothing is estimated, and tables share them by size.
+    floor : float, optional
+        The least that a table gets of its share of the cells by values; 0.9 unless given. The rest goes where it
+        lessens the error of the whole most, see `s2sim.reducers.shared.sketch_settings`.
+    bitmap : {"packed", "byte", "float32"}, optional
+        How the support travels, see `s2sim.reducers.shared.row_sparse`; packed unless given.
+    hash : {"mix", "modulo", "product"}, optional
+        Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.
+    margin : float, optional
+        Headroom on the last step's union; 1.1 unless given.
+    preset : {"authors-gnmt", "authors-lstm"}, optional
+        The settings and the order of collectives of the authors' published code. It zeroes its table before each
+        step and uses the result, as that code was meant to.
+    error : float, optional
+        Relative L2 error that 95 % of hash seeds keep on the sums of the gradients at hand: the sketches are sized so,
+        see `s2sim.reducers.shared.sketch_settings`. Rows too are chosen, unless they are given.
+    """
+
+    rows: int | None = None
+    cells: float | None = None
+    columns: int | None = None
+    bitmap: BitmapFormat | None = None
+    hash: HashKind | None = None
+    layers: Layers = "sparse"
+    margin: float | None = None
+    floor: float | None = None
+    preset: Preset | None = None
+    error: float | None = None
+
+    settings: SketchSettings = field(init=False, repr=False)
+    known: UnionStatistics | None = field(init=False, repr=False, default=None)
+    """What all ranks know from the last step, of each table."""
+    last_columns: list[int] | None = field(init=False, repr=False, default=None)
+    """Columns of the last step's sketches."""
+    sizing: SketchSize | None = field(init=False, repr=False, default=None, metadata={"fitted": True})
+    """How ``error`` was turned into a size."""
+
+    about = Traits(
+        name="s2",
+        summary="a count sketch of each table and a bitmap of the support, all-reduced together: one round, lossy",
+        source="Ge et al., S2 Reducer, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",
+        granularity="element, with a bit of a bitmap for each row",
+        feedback="needed",
+        formula="2(P-1)/P (4 cells + rows/8)",
+        certainty="code read",
+        adds_up=False,
+    )
+
+    def __post_init__(self) -> None:
+        Sparse.__post_init__(self)
+        if self.error is not None:
+            for key in ("cells", "columns", "preset"):
+                if getattr(self, key) is not None:
+                    raise OptionError(f"s2: error={self.error} chooses the size, so {key} changes nothing: give one")
+            if not 0 < self.error < 1:
+                raise OptionError(f"s2: error={self.error} is not between 0 and 1")
+        options = {key: getattr(self, key) for key in ("rows", "cells", "columns", "margin", "floor", "bitmap", "hash")}
+        self.settings = make_settings(self.preset, {key: value for key, value in options.items() if value is not None})
+
+    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+        """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
+        if self.error is not None and self.sizing is None:
+            raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
+        tables, settings = split.filled, self.settings
+        if self.floor is not None and len(tables) == 1 and rank.index == 0 and rank.step == 0:
+            text = f"s2: floor={self.floor:g} changes nothing: there is one table, and it gets all cells"
+            warnings.warn(text, S2SimWarning, stacklevel=2)
+        # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
+        # decodes while the dense layers travel.
+        one_by_one = settings.published is not None
+        known, headroom = self.known, settings.margin or 1.0
+        estimated = known is None and settings.margin is not None
+        if estimated:
+            known, headroom = (yield from exchange_estimate(rank, tables, settings)), 1.0
+        sketches = choose_sketches(rank, tables, settings, known, headroom)
+
+        rank.work(cost.encode_cost(tables, sketches, settings))
+        # The cells are handed over at once: those of all ranks need not be alive together.
+        cells = rank.all_reduce(sketched.encode_sketches(sketches, tables), label="cells", size_from_data=estimated)
+        if one_by_one:
+            yield cells
+        support = post_support(rank, tables, settings.bitmap)
+        if one_by_one:
+            yield support
+        dense = split.post_dense(rank)
+        yield cells & support
+
+        union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
+        rank.work(cost.decode_cost(tables, union, sketches, settings))
+        sums = rank.replicated(lambda: sketched.decode_sketches(sketches, cells.value, tables, union))
+        self.last_columns = [sketch.columns for sketch in sketches]
+        self.known = next_statistics(rank, tables, settings, union, sketches, cells.value)
+        if dense is not None:
+            yield dense
+
+        def sent() -> Gradient:
+            rank.work(cost.decode_own_cost(tables, sketches))
+            own_rows = [table.rows for table in tables]
+            own = sketched.decode_sketches(sketches, sketched.encode_sketches(sketches, tables), tables, own_rows)
+            return split.join(split.with_empty(own), split.dense)
+
+        return Reduced(rank.replicated(lambda: split.mean(split.with_empty(sums), dense, rank.size)), sent)
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Merge the supports: later steps are sized by the union, and by the tables' energies as a first step is."""
+        tables = split_layers(rank, gradient, self.layers).filled
+        if tables:
+            self.known = yield from exchange_known(rank, tables, self.settings)
+
+    @property
+    def traits(self) -> Traits:
+        """The size of the union is carried over unless the columns are fixed."""
+        return replace(self.about, carries=self.settings.margin is not None)
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> S2:
+        """Return the sketch that has the error asked for on the sum of these gradients."""
+        if self.error is None:
+            return self
+        tables = sketched.union_sums(gradients, compressed_layers(gradients[0], self.layers))
+        settings, sized = self.settings, self.fresh()
+        sized.sizing = SketchSize(settings.rows, settings.cells or 1.0, self.error)
+        if any(table.any() for table in tables):
+            rows = ROW_CHOICES if self.rows is None else (self.rows,)
+            sized.sizing = size_for_error(tables, self.error, rows=rows, floor=settings.floor or 0.0, seed=seed)
+            sized.settings = replace(settings, rows=sized.sizing.rows, cells=sized.sizing.cells)
+        return sized
+
+    def fresh(self) -> S2:
+        """Return an instance with the same options, sized alike and without state."""
+        again = replace(self)
+        again.held = self.held
+        again.settings, again.sizing = self.settings, self.sizing
+        return again
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a size was chosen for."""
+        return () if self.sizing is None or not self.sizing.seeds else (self.sizing.note(),)
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return the theorem of the sketch; None for the authors' hash functions, which do not meet its conditions."""
+        if self.known is None or self.last_columns is None or self.settings.hash != "mix":
+            return None
+        return count_sketch_bound(self.settings.rows, self.last_columns, self.known.values)
+
+    def later_options(self) -> tuple[str, ...]:
+        """Return ``margin`` if it was given: a first step estimates the union."""
+        return () if self.margin is None else ("margin",)
+
+    def options(self) -> dict[str, Any]:
+        """Return every option with the value it has in effect."""
+        effective = {
+            key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "floor", "bitmap", "hash")
+        }
+        chosen = {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset, "error": self.error}
+        return effective | chosen

@@ -1,0 +1,246 @@
+"""Exact S2: a sketch that is peeled and a bitmap of the support, all-reduced together; nothing is lost but rounding.
+
+Rows are keys. Each is added to three cells of a table with about 1.3 cells for each row of the union; the merged bitmap
+says which rows there are, and peeling reads all of their sums (H. Li et al., arXiv:2402.07529). Cells are fixed-point
+numbers, whose sums are the same bits in any order.
+
+Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
+that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
+of the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
+known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.union` sends all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.codecs.exact_sketch import CellType, ExactSketch
+from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
+from s2sim.reducers.error_bound import ErrorBound
+from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.shared import exact_sketch as cost
+from s2sim.reducers.shared import exact_sketch as exact
+from s2sim.reducers.shared import exact_sketch as units
+from s2sim.reducers.shared import sketch_cost as row_cost
+from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
+from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
+from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
+from s2sim.reducers.systems.sparse import Sparse
+
+_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
+"""The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
+step's own; if they are not, the bounds are on the rank's own values."""
+
+_MAX_VALUES = 1 << 27
+"""Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
+
+
+@dataclass(slots=True)
+class S2Exact(Sparse):
+    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second.
+
+    Attributes
+    ----------
+    cells : float
+        Cells for each row of the union, times the row's width; small tables get more. Above 1.222.
+    dtype : {"int32", "int64", "float32"}
+        Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of
+        32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long as it
+        is not below 2^-38 of that sum. float32 rounds as it peels.
+    margin : float
+        Headroom on the union of the last step, and on a first step's estimate of its own.
+    bitmap : {"packed", "byte", "float32"}
+        How the support travels, see `s2sim.reducers.shared.row_sparse`.
+    """
+
+    cells: float = CELLS_PER_KEY
+    dtype: CellType = "int32"
+    margin: float = 1.1
+    bitmap: BitmapFormat = "packed"
+    layers: Layers = "sparse"
+
+    carried: list[units.TableState] | None = field(init=False, repr=False, default=None)
+    """What all ranks know from the last step, of each table."""
+    last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
+    """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
+    None for float32 cells, of which no bound is known."""
+    last_again: int = field(init=False, repr=False, default=0)
+    """Rows that the last step sent again."""
+
+    about = Traits(
+        name="s2-exact",
+        summary="a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding",
+        source="Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011",
+        rounds_only=True,
+        granularity="row, with a bit of a bitmap for each",
+        carries=True,
+        formula="2(P-1)/P (4 cells + rows/8)",
+        certainty="summary read",
+    )
+
+    def __post_init__(self) -> None:
+        if not (self.margin > 0 and isfinite(self.margin)):
+            raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
+        Sparse.__post_init__(self)
+        PeelTable.for_keys(0, cells_per_key=self.cells)
+
+    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+        """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
+        tables = split.filled
+        estimated = self.carried is None
+        agree = self._agree_cold if estimated else self._agree_warm
+        sketches, maxima, exponents, fresh = yield from agree(rank, tables)
+
+        # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
+        # alive together.
+        rank.work(row_cost.mark_bitmap_cost(tables, self.bitmap))
+        support = post_support(rank, tables, self.bitmap)
+        rank.work(cost.encode_exact_cost(tables, sketches, carried=not fresh))
+        parts = () if fresh else exact.table_range_usage(maxima, exponents, self.dtype)
+        # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.quantize`.
+        cells = rank.all_reduce(
+            (exact.encode_tables(sketches, tables, exponents), parts),
+            label="cells",
+            size_from_data=estimated,
+            wraps=True,
+        )
+        dense = split.post_dense(rank)
+
+        # Which row is read where depends on the bitmap alone; the cells may still be on their way.
+        yield support
+        union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+        rounds = rank.replicated(lambda: max(map(exact.peel_rounds, sketches, union)))
+        rank.work(cost.peel_order_cost(tables, sketches, self.bitmap, union, rounds))
+        yield cells
+        summed, parts = cells.value
+        decoded = rank.replicated(lambda: exact.decode_tables(sketches, summed, union, exponents))
+        rank.work(cost.read_peeled_cost(sketches, decoded, rounds))
+        flags = rank.replicated(lambda: exact.unserved_groups(parts, exponents))
+        again = rank.replicated(lambda: exact.rows_to_resend(sketches, union, decoded, flags))
+        self.last_again = sum(map(len, again))
+        self.carried, self.last_error_bounds = units.next_table_state(union, maxima, exponents, flags, parts)
+
+        # Whether rows are missing only the data tell: the host waits for that, also if there are none.
+        repeated: Pending | None = None
+        if not any(map(len, again)):
+            rank.synchronise()
+        else:
+            rank.work(cost.pack_resent_cost(tables, again))
+            packed = tuple(table.keep(rows) for table, rows in zip(tables, again, strict=True))
+            repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
+            yield repeated
+            rank.work(cost.place_resent_cost(tables, again))
+        if dense is not None:
+            yield dense
+
+        def mean() -> Gradient:
+            came = None if repeated is None else repeated.value
+            sums = exact.replace_resent(tables, union, decoded, again, came)
+            return split.mean(split.with_empty(sums), dense, rank.size)
+
+        def sent() -> Gradient:
+            own_rows = [table.rows for table in tables]
+            own_cells = [to_dense(cells) for cells in exact.encode_tables(sketches, tables, exponents)]
+            own = exact.decode_tables(sketches, own_cells, own_rows, exponents)
+            rank.work(cost.decode_own_exact_cost(tables, sketches, own))
+            # What a rank cannot read of its own rows, it cannot read of all rows either.
+            exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
+            resent = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
+            kept = exact.replace_resent(tables, own_rows, own, exact_rows, resent)
+            return split.join(split.with_empty(kept), split.dense)
+
+        return Reduced(rank.replicated(mean), sent)
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+        """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
+        tables = split_layers(rank, gradient, self.layers).filled
+        if tables:
+            _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
+            support = post_support(rank, tables, self.bitmap)
+            yield support
+            union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+            self.carried, self.last_error_bounds = units.next_table_state(union, maxima, exponents, None, ())
+
+    def notes(self) -> tuple[str, ...]:
+        """Return, after a step, what rounding may have taken from its elements."""
+        bound = self.error_bound()
+        if bound is None:
+            return ()
+        most = max(bound.element, default=0.0)
+        return (f"rounded to {self.dtype} units: elements are off by at most {most:.2g}, float32's rounding aside",)
+
+    def error_bound(self) -> ErrorBound | None:
+        """Return half a unit of the coarsest group.
+
+        None for float32 cells, and where rows were sent again: those are float32 sums, of which no bound is known.
+        """
+        if self.last_error_bounds is None or self.last_again:
+            return None
+        return ErrorBound(
+            element=tuple(self.last_error_bounds),
+            relative=False,
+            share=1.0,
+            relative_l2=None,
+            source="rounding to fixed-point units: half a unit a rank",
+        )
+
+    def _agree_cold(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+        """Exchange an estimate of the union and the largest magnitudes, at once.
+
+        Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
+        """
+        own: list[NDArray[np.float64]] = []
+        most = [min(table.shape[0], _MAX_VALUES / table.width) for table in tables]
+        widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
+        if self.dtype != "float32":
+            rank.work(cost.maxima_cost(tables, widest))
+            own = exact.table_maxima(tables, widest)
+        registers = post_union_size(rank, tables)
+        total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
+        yield registers if total is None else registers & total
+        counts = read_union_size(rank, registers, tables)
+
+        def agreed() -> _Agreed:
+            sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
+            if total is None:
+                return sketches, [], [None] * len(tables), True
+            maxima = [
+                units.regroup_maxima(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)
+            ]
+            return sketches, maxima, exact.table_exponents(maxima, self.dtype), True
+
+        return rank.replicated(agreed)
+
+    def _agree_warm(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+        """Take sizes and units from the last step; exchange magnitudes where its units did not serve."""
+        assert self.carried is not None
+        counts = self._with_margin([last.union for last in self.carried], tables)
+        sketches = rank.replicated(lambda: self._sketches(counts, tables, rank.seed))
+        if self.dtype == "float32":
+            return sketches, [], [None] * len(tables), True
+        own = exact.table_maxima(tables, sketches)
+        known = [last.maxima for last in self.carried if last.maxima is not None]
+        if len(known) == len(tables):
+            exponents: exact.Exponents = rank.replicated(lambda: [*map(units.carried_exponents, known, sketches)])
+            return sketches, own, exponents, False
+        rank.work(cost.maxima_cost(tables, sketches))
+        total = rank.all_reduce(tuple(own), label="largest magnitudes")
+        yield total
+        return sketches, list(total.value), exact.table_exponents(total.value, self.dtype), True
+
+    def _with_margin(self, counts: Sequence[float], tables: Sequence[RowSparse]) -> list[float]:
+        return [min(count * self.margin, table.shape[0]) for count, table in zip(counts, tables, strict=True)]
+
+    def _sketches(self, keys: Sequence[float], tables: Sequence[RowSparse], seed: int) -> list[ExactSketch]:
+        """Return the sketch of each table for so many keys."""
+        return [
+            ExactSketch.for_keys(count, table.width, self.dtype, cells_per_key=self.cells, seed=seed)
+            for count, table in zip(keys, tables, strict=True)
+        ]

@@ -1,0 +1,185 @@
+"""Error feedback: what a lossy reducer fails to send is added to the next step's gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, add, stored, subtract
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Traits
+from s2sim.reducers.wrappers.wrapper import Wrapper
+
+
+@dataclass(slots=True)
+class Feedback(Wrapper):
+    """A lossy reducer that gets, in later steps, what it failed to send in earlier ones.
+
+    Attributes
+    ----------
+    adds : str
+        What that is, for people: "error feedback".
+    conserves : {"sum", "gradient", "nothing"}
+        See `Traits`.
+    residual : Gradient or None
+        What this rank still holds back; None before the first step.
+    """
+
+    adds: ClassVar[str]
+    conserves: ClassVar[Conserves] = "sum"
+    residual: Gradient | None = field(init=False, repr=False, default=None)
+
+    def check(self) -> None:
+        """Refuse what loses nothing, has feedback already, or ends with something else than a mean."""
+        traits = self.inner.traits
+        name = traits.name
+        if traits.lossless:
+            raise OptionError(f"{name}: {self.option_text} would change nothing, as {name} loses nothing")
+        if isinstance(self.inner, Feedback):
+            raise OptionError(
+                f"{name}: {self.inner.option_text} and {self.option_text} are two kinds of feedback: give one"
+            )
+        if traits.feedback == "own":
+            raise OptionError(f"{name}: {self.option_text} would be a second feedback, as {name} has its own")
+        if traits.estimates != "mean":
+            raise OptionError(
+                f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with {traits.estimates} here"
+            )
+
+    def check_delays(self) -> None:
+        """Refuse to correct the delay of what needs no feedback."""
+        traits = self.inner.traits
+        if traits.feedback == "no":
+            raise OptionError(
+                f"{traits.name}: {self.option_text} corrects what feedback delays, and {traits.name} needs none: leave "
+                "momentum to the optimizer"
+            )
+
+    def held_back(self) -> Gradient | None:
+        """Return the residual."""
+        return self.residual
+
+    @property
+    def traits(self) -> Traits:
+        """The inner reducer's, with feedback of its own."""
+        inner = self.inner.traits
+        return replace(inner, summary=f"{inner.summary}; with {self.adds}", feedback="own", conserves=self.conserves)
+
+
+def charge_passes(rank: Rank, gradient: Gradient, passes: int = 1) -> None:
+    """Charge the GPU for so many sums or differences of gradients such as this."""
+    values = sum(stored(layer).size for layer in gradient.layers)
+    for _ in range(passes):
+        rank.work(cost.add(values))
+
+
+@dataclass(slots=True)
+class EF21(Feedback):
+    """Any contractive reducer C of differences: ``c = C(gradient - g); g = g + c``, and all end with the mean of g.
+
+    P. Richtárik, I. Sokolov and I. Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster
+    error feedback", NeurIPS 2021, algorithm 2, by its abstract and summaries. g starts at zero, so that the first step
+    sends C(gradient); the paper also allows to begin with the gradient itself. Bytes and collectives are those of C.
+    Written ``ef=ef21``.
+
+    Attributes
+    ----------
+    estimate : Gradient or None
+        g, this rank's part of what all know; ``shared`` is its mean over ranks.
+    """
+
+    key = "ef"
+    adds = "EF21"
+    conserves = "gradient"
+    ef: Literal["ef21"] = "ef21"
+    estimate: Gradient | None = field(init=False, repr=False, default=None)
+    shared: Gradient | None = field(init=False, repr=False, default=None)
+
+    def check(self) -> None:
+        """Refuse also what is unbiased instead of contractive: differences would not shrink."""
+        Feedback.check(self)
+        traits = self.inner.traits
+        if traits.feedback == "no" and not traits.rounds_only:
+            raise OptionError(
+                f"{traits.name}: ef=ef21 needs a compressor that always sends the larger part; {traits.name} is "
+                "unbiased instead and needs no feedback"
+            )
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Compress the difference, and add what was sent to what is known."""
+        before, known = self.estimate, self.shared
+        difference = gradient if before is None else subtract(gradient, before)
+        reduced = yield from self.inner.reduce(rank, difference)
+        sent = reduced.sent()
+        estimate = sent if before is None else add(before, sent)
+        charge_passes(rank, estimate, 0 if before is None else 3)
+        self.estimate, self.residual = estimate, subtract(difference, sent)
+
+        def moved() -> Gradient:
+            return reduced.mean if known is None else add(known, reduced.mean)
+
+        self.shared = rank.replicated(moved) if self.inner.traits.agrees else moved()
+        return Reduced(self.shared, sent=lambda: estimate)
+
+
+@dataclass(slots=True)
+class ErrorFeedback(Feedback):
+    """Any lossy reducer with a residual: ``residual = (gradient + residual) - sent``.
+
+    S. P. Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
+    algorithm 2 with a learning rate of 1. Written ``ef=true`` among the inner reducer's options.
+    """
+
+    key = "ef"
+    adds = "error feedback"
+    ef: bool = True
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Add the residual, reduce, keep what was not sent."""
+        corrected = gradient if self.residual is None else add(gradient, self.residual)
+        if self.residual is not None:
+            charge_passes(rank, corrected)
+        reduced = yield from self.inner.reduce(rank, corrected)
+        self.residual = subtract(corrected, reduced.sent())
+        charge_passes(rank, corrected)
+        return reduced
+
+
+@dataclass(slots=True)
+class FilteredFeedback(Feedback):
+    """Any lossy reducer with a low-pass filtered residual m: ``m = (1 - beta) m + beta (m + gradient - sent)``.
+
+    C.-Y. Chen et al., "ScaleCom", NeurIPS 2020; the filter and its usual beta of 0.1 are recalled. What is sent is
+    chosen from ``gradient + m``. With beta = 1 it is error feedback; below, of what a step fails to send a share beta
+    is kept for later and the rest forgotten, and of what is sent too early only that share is owed. Written
+    ``ef=filtered``.
+
+    Attributes
+    ----------
+    beta : float
+        The filter's coefficient, above 0 and below 1.
+    """
+
+    key = "ef"
+    adds = "filtered error feedback"
+    conserves = "nothing"
+    ef: Literal["filtered"] = "filtered"
+    beta: float = 0.1
+
+    def check(self) -> None:
+        """Refuse a coefficient that forgets or keeps everything."""
+        Feedback.check(self)
+        if not 0 < self.beta < 1:
+            raise OptionError(f"{self.inner.traits.name}: beta={self.beta} is not between 0 and 1; ef=true is 1")
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Add the residual, reduce, move the residual towards what was not sent."""
+        corrected = gradient if self.residual is None else add(gradient, self.residual)
+        if self.residual is not None:
+            charge_passes(rank, corrected)
+        reduced = yield from self.inner.reduce(rank, corrected)
+        change = subtract(gradient, reduced.sent()).map(lambda values: values * values.dtype.type(self.beta))
+        self.residual = change if self.residual is None else add(self.residual, change)
+        charge_passes(rank, corrected, 2)
+        return reduced

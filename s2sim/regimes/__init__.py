@@ -1,0 +1,1 @@
+"""Where in the plane of rate and density which reducer wins."""

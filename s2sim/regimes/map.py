@@ -1,0 +1,293 @@
+"""What a regime map holds: cells, each with every reducer's time, bytes and error, and who wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from s2sim.errors import OptionError
+from s2sim.experiment.cluster_spec import (
+    GPU,
+    LIBRARY,
+    OVERRIDES,
+    REDUCER,
+    SEED,
+    TOPOLOGY,
+    described,
+    list_parser,
+    numbers_parser,
+    option,
+    parse_workers,
+)
+from s2sim.experiment.json_form import JsonForm, ResultForm, left_out
+from s2sim.experiment.spec import BASELINES, PREFETCH
+from s2sim.units import PS_PER_S
+
+DENSE = "dense"
+
+# Reducers that carry a size over stand as they run in all steps but the first; exact S2 as in its first step too.
+_DEFAULTS = (
+    DENSE,
+    "fp16",
+    "topk:density=0.01",
+    *BASELINES,
+    "s2-exact",
+    "s2-exact:warm=true",
+    "s2:error={max_error:g},warm=true",
+)
+
+DENSITIES = (0.001, 0.01, 0.05, 0.2)
+OVERLAPS = (0.0, 0.5, 1.0)
+RATES = ("1Gbps", "10Gbps", "100Gbps", "400Gbps")
+LATENCIES = ("1us", "10us", "50us")
+MAX_ERROR = 0.1
+ROWS, WIDTH = 37500, 16
+
+_OPTIONS = {"densities": "--density", "overlaps": "--overlap", "rates": "--rate", "latencies": "--latency"}
+
+# The fields of the topology that the map varies.
+RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
+
+
+def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) -> tuple[str, ...]:
+    """Return the option strings that are compared unless others are asked for.
+
+    >>> default_reducers(0.05, prefetch=True)[-2:]
+    ('s2:error=0.05,warm=true', 'union:prefetch=true')
+    """
+    texts = tuple(text.format(max_error=max_error) for text in _DEFAULTS)
+    return (*texts, PREFETCH) if prefetch else texts
+
+
+@dataclass(frozen=True, slots=True)
+class RegimeSpec(JsonForm):
+    """What `s2sim.regimes.run.run_regimes` computes: every density with every overlap, rate and latency."""
+
+    topology: str = field(metadata=described(**TOPOLOGY))
+    workers: int = field(metadata=described("N", "Number of workers (ranks, GPUs).", parse=parse_workers))
+    densities: tuple[float, ...] = option(
+        DENSITIES,
+        "D[,D...]",
+        "Shares of the rows that one rank holds, above 0 and at most 1.",
+        flag="--density",
+        parse=numbers_parser("--density", "0.01,0.1"),
+    )
+    overlaps: tuple[float, ...] = option(
+        OVERLAPS,
+        "O[,O...]",
+        "Shares of a rank's rows that all ranks hold, from 0 to 1.",
+        flag="--overlap",
+        parse=numbers_parser("--overlap", "0,0.5"),
+    )
+    rates: tuple[str, ...] = option(
+        RATES,
+        "R[,R...]",
+        "Rates of a network interface with their units.",
+        flag="--rate",
+        parse=list_parser("--rate", "1Gbps,100Gbps"),
+    )
+    latencies: tuple[str, ...] = option(
+        LATENCIES,
+        "L[,L...]",
+        "Latencies of a network interface with their units; a way between two nodes goes through two.",
+        flag="--latency",
+        parse=list_parser("--latency", "1us,50us"),
+    )
+    reducers: tuple[str, ...] = option(default_reducers(), **REDUCER)
+    tail: str = option(
+        "gaussian", None, "Values of the gradients: gaussian, or the exponent of a power law, for example 1.5."
+    )
+    rows: int = option(ROWS, None, "Rows of the gradient, a whole number.")
+    width: int = option(WIDTH, None, "Values in a row, a whole number.")
+    overrides: tuple[str, ...] = option((), **OVERRIDES)
+    library: str | None = option(None, **LIBRARY)
+    gpu: str | None = option(None, **GPU)
+    max_error: float = option(
+        MAX_ERROR,
+        None,
+        "Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it.",
+    )
+    seed: int = option(0, **SEED)
+
+    def __post_init__(self) -> None:
+        if self.workers < 2:
+            raise OptionError(f"--workers {self.workers}: a regime map needs at least 2 that exchange")
+        if not 0 < self.max_error < 1:
+            raise OptionError(
+                f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins"
+            )
+        if self.seed < 0:
+            raise OptionError(f"--seed {self.seed} must not be negative")
+        for name, flag in _OPTIONS.items():
+            if not getattr(self, name):
+                raise OptionError(f"{flag} was given no value: give one or several, separated by commas")
+        for override in self.overrides:
+            name = override.partition("=")[0].strip()
+            if name in (RATE_FIELD, LATENCY_FIELD):
+                flag = "--rate" if name == RATE_FIELD else "--latency"
+                raise OptionError(f"--set {override} is what the map varies: give its values by {flag}")
+        if DENSE not in self.reducers:
+            raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
+
+    def network(self, rate: str, latency: str) -> tuple[str, ...]:
+        """Return the overrides of the topology for one rate and latency, as `s2sim run --set` takes them."""
+        return (*self.overrides, f"{RATE_FIELD}={rate}", f"{LATENCY_FIELD}={latency}")
+
+    @property
+    def cells(self) -> int:
+        """Number of combinations."""
+        return len(self.densities) * len(self.overlaps) * len(self.rates) * len(self.latencies)
+
+
+# Models of this kind cannot tell times apart that differ by less.
+_TIE_MARGIN = 1.01
+
+
+@dataclass(frozen=True, slots=True)
+class Contender(JsonForm):
+    """One reducer in one cell.
+
+    Attributes
+    ----------
+    total_ps : int
+        Communication phase of the slowest rank, in picoseconds.
+    error_relative_l2 : float or None
+        Of the whole aggregate against the exact mean; None where that is zero.
+    bytes_sent_per_rank : int
+        Most bytes that a rank sends, by ring algorithms.
+    acceptable : bool
+        Whether the error allows it to win.
+    """
+
+    more_json: ClassVar[tuple[str, ...]] = ("total_s",)
+
+    reducer: str
+    total_ps: int = field(metadata=left_out(lambda row: round(row["total_s"] * PS_PER_S)))
+    error_relative_l2: float | None
+    bytes_sent_per_rank: int
+    acceptable: bool
+
+    @property
+    def total_s(self) -> float:
+        """The same time in seconds."""
+        return self.total_ps / PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(JsonForm):
+    """One density and overlap of the gradients, rate and latency of a network interface.
+
+    ``reducers`` stand in the order of those that were asked for, ``dense`` among them; those that refuse these
+    gradients are missing.
+    """
+
+    more_json: ClassVar[tuple[str, ...]] = ("winner", "ties", "runner_up", "margin", "speedup_vs_dense")
+
+    density: float
+    overlap: float
+    rate_Bps: float
+    latency_s: float
+    reducers: tuple[Contender, ...]
+
+    @property
+    def ranking(self) -> tuple[Contender, ...]:
+        """Those whose error is acceptable, the fastest first; of equals ``dense``, then as they were asked for."""
+        allowed = (each for each in self.reducers if each.acceptable)
+        return tuple(sorted(allowed, key=lambda each: (each.total_ps, each.reducer != DENSE)))
+
+    @property
+    def dense(self) -> Contender:
+        """What the others are compared with."""
+        return next(each for each in self.reducers if each.reducer == DENSE)
+
+    @property
+    def fastest(self) -> Contender:
+        """The fastest with an acceptable error."""
+        return self.ranking[0]
+
+    @property
+    def winner(self) -> str:
+        """Option string of the fastest."""
+        return self.fastest.reducer
+
+    @property
+    def runner_up(self) -> str | None:
+        """Option string of the second."""
+        return None if self.second is None else self.second.reducer
+
+    @property
+    def ties(self) -> tuple[str, ...]:
+        """Option strings of those that take less than 1 % longer than the winner."""
+        first, *others = self.ranking
+        return tuple(each.reducer for each in others if each.total_ps < _TIE_MARGIN * first.total_ps)
+
+    @property
+    def compress(self) -> bool:
+        """Whether anything gains 1 % or more over dense."""
+        return DENSE not in (self.winner, *self.ties)
+
+    @property
+    def second(self) -> Contender | None:
+        """The second, None where nothing else is acceptable."""
+        return self.ranking[1] if len(self.ranking) > 1 else None
+
+    @property
+    def margin(self) -> float | None:
+        """By which share the runner-up takes longer than the winner."""
+        return None if self.second is None else self.slower(self.second) - 1
+
+    @property
+    def speedup_vs_dense(self) -> float:
+        """The winner's over dense."""
+        return self.slower(self.dense)
+
+    def slower(self, contender: Contender) -> float:
+        """Return how many times as long as the winner a contender takes."""
+        return contender.total_ps / self.fastest.total_ps
+
+
+@dataclass(frozen=True, slots=True)
+class Wins:
+    """How many cells a reducer wins."""
+
+    cells: int  # With the constants of the GPU as they were taken
+    # least, most: With each choice of the ends of what those may be that are only estimated, and as taken.
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RegimeMap(ResultForm):
+    """What `s2sim.regimes.run.run_regimes` returns.
+
+    Attributes
+    ----------
+    cluster : str
+        The cluster and the gradient in one line.
+    cells : tuple of Cell
+        By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption.
+    wins : dict of str to Wins
+        How many cells each reducer wins.
+    summary : str
+        Who wins where, in words.
+    notes : tuple of str
+        What a reader must know to read the map rightly.
+    provenance : dict
+        The run record.
+    """
+
+    answers: ClassVar[str] = "regimes"
+    more_json: ClassVar[tuple[str, ...]] = ("complete",)
+
+    spec: RegimeSpec
+    cluster: str
+    cells: tuple[Cell, ...]
+    wins: dict[str, Wins]
+    summary: str
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no cell is missing."""
+        return len(self.cells) == self.spec.cells

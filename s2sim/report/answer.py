@@ -1,0 +1,271 @@
+"""The first screen of a run: one table of 80 columns, sorted, with what cannot win and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from io import StringIO
+from textwrap import fill
+
+from s2sim.experiment.row_parts import Judgement, Refused, Verdict
+from s2sim.experiment.rows import Result, Row
+from s2sim.report.format import (
+    ENDS_WITH,
+    REFUSED,
+    brief_seconds,
+    factor_text,
+    reason_lines,
+    refused_lines,
+    row_error_text,
+    throughput_text,
+    workers_text,
+    workers_with_mark,
+)
+from s2sim.report.grid import Column, Grid, minimum_width, number_column, tabulate, text_column
+from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
+from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
+from s2sim.units import format_bytes, format_seconds
+
+_BAR = 12
+# Names in a table of communication, and in one of iterations, which has more columns.
+_NAME, _SHORT_NAME = 27, 19
+_ERROR = 7
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_FULL = "█"
+# Why a row cannot win, in so many characters as a bar has.
+_BAD_LAYER = "worse than zeros on "
+_SCHEDULE = "dense by another schedule"
+_SHORT_REJECTIONS = {
+    _BAD_LAYER: "a bad layer",
+    "worse than zeros": "worse than 0",
+    _SCHEDULE: "as dense",
+    "as bad as zeros": "as bad as 0",
+    "error over": "over limit",
+    "error undefined": "undefined",
+    "residuals diverge": "diverges",
+    "signs": ENDS_WITH["sign"],
+    "models of their own": ENDS_WITH["weights"],
+    "parts of tables": ENDS_WITH["shards"],
+}
+
+
+def _judgement(row: Row) -> Judgement:
+    assert row.judgement is not None
+    return row.judgement
+
+
+def _bar(share: float) -> str:
+    """Return a bar of up to 12 characters.
+
+    >>> _bar(0.5), _bar(0.01)
+    ('██████', '▏')
+    """
+    eighths = max(1, round(share * _BAR * 8))
+    return _FULL * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _rejection_word(row: Row, dense: Row) -> str | None:
+    """Return in a word why a row cannot win; None where it could."""
+    judgement = _judgement(row)
+    if row is dense:
+        return None
+    if judgement.rejected is not None:
+        return short_rejection(judgement.rejected)
+    if judgement.time_s >= _judgement(dense).time_s:
+        return "slower"
+    return "beaten" if judgement.dominated_by is not None else None
+
+
+def short_rejection(rejected: str) -> str:
+    """Return why a row cannot win, as short as a bar.
+
+    >>> short_rejection("worse than zeros on encoder.weight")
+    'a bad layer'
+    """
+    return next(text for reason, text in _SHORT_REJECTIONS.items() if rejected.startswith(reason))
+
+
+def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused] = ()) -> tuple[Grid, list[str]]:
+    """Return the table of one number of workers, the fastest first, and what stands below it."""
+    named = {verdict.best, verdict.without_assumption}
+    folded = [row for row in rows if _judgement(row).as_dense and row.reducer not in named]
+    shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
+    dense = next(row for row in rows if row.baseline)
+    why = {row.reducer: _rejection_word(row, dense) for row in shown}
+    best = frozenset(
+        place for place, row in enumerate(shown) if row.reducer == verdict.best and verdict.decision != "undecided"
+    )
+    grid = tabulate(
+        _answer_title(rows),
+        shown,
+        text_column("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
+        *(_communication_columns(shown, why) if dense.iteration is None else _iteration_columns(why)),
+    )
+    faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
+    reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
+    told = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
+    means = {row.reducer: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
+    empty = [""] * (len(grid.columns) - 2)
+    missing = tuple((f"  {each.reducer}", *empty, REFUSED) for each in refused)
+    more = frozenset(range(len(shown), len(shown) + len(missing)))
+    name = _NAME if dense.iteration is None else _SHORT_NAME
+    return _wrap_long_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
+        *reason_lines(means | told),
+        *same_as_dense_lines([row.reducer for row in folded]),
+        *refused_lines(refused),
+    ]
+
+
+def _communication_columns(
+    shown: Sequence[Row], why: Mapping[str, str | None]
+) -> list[tuple[Column, Callable[[Row], str]]]:
+    """Return the columns beside names, where nothing runs beside communication."""
+    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
+    return [
+        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
+        number_column("speed-up", lambda row: factor_text(_judgement(row).speedup)),
+        number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
+        number_column("error", lambda row: _error_in_seven(row_error_text(row))),
+        text_column("", lambda row: why[row.reducer] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
+    ]
+
+
+def _iteration_columns(why: Mapping[str, str | None]) -> list[tuple[Column, Callable[[Row], str]]]:
+    """Return the columns beside names, where iterations are compared."""
+    return [
+        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
+        number_column("speed-\nup", lambda row: factor_text(_judgement(row).speedup)),
+        number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
+        number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
+        number_column("hidden", hidden_text),
+        number_column("error", lambda row: _error_in_seven(row_error_text(row))),
+        text_column("", lambda row: why[row.reducer] or ""),
+    ]
+
+
+def _error_in_seven(error: str) -> str:
+    """Return an error with a digit less where it is longer than the table has room for beside the longest names.
+
+    >>> _error_in_seven("1.88e-10"), _error_in_seven("4.01e+03"), _error_in_seven("0.000226"), _error_in_seven("0.0123")
+    ('1.9e-10', '4e+03', '0.00023', '0.0123')
+    """
+    return f"{float(error):.2g}" if len(error) > _ERROR else error
+
+
+def _answer_title(rows: Sequence[Row]) -> str:
+    if rows[0].iteration is not None:
+        how = exchange_text(rows)
+        return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}, {how}; communication exposed and hidden"
+    other = "sent, error: first step" if any(row.steps for row in rows) else "sent: by the busiest rank"
+    return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}; {other}"
+
+
+def _wrap_long_names(grid: Grid, width: int) -> Grid:
+    """Return a table in which long names go on in a further row, so that it fits in 80 columns."""
+    rows: list[tuple[str, ...]] = []
+    faint: set[int] = set()
+    strong: set[int] = set()
+    for place, (name, *cells) in enumerate(grid.rows):
+        for number, line in enumerate(_name_lines(name, width)):
+            if place in grid.faint:
+                faint.add(len(rows))
+            if place in grid.strong:
+                strong.add(len(rows))
+            rows.append((line, *(cells if number == 0 else [""] * len(cells))))
+    return replace(grid, rows=tuple(rows), faint=frozenset(faint), strong=frozenset(strong))
+
+
+def _name_lines(name: str, width: int = _NAME) -> list[str]:
+    """Return a marked option string in lines of about so many characters, broken after commas.
+
+    >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte")
+    ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
+    """
+    lines = [""]
+    for part in re.findall(r"[^,]*,|[^,]+$", name):
+        if len(lines[-1]) + len(part) > width + 2 and lines[-1]:
+            lines.append("    ")
+        lines[-1] += part
+    return lines
+
+
+def break_even_grid(result: Result) -> Grid | None:
+    """Return at which rates, mini-batches and numbers of workers each reducer pays; None where nobody has looked."""
+    verdict = result.verdict
+    found = [*verdict.pays.items(), *((each.reducer, f"gains 1% or more {each.text}") for each in verdict.pays_over)]
+    if not found:
+        return None
+    return tabulate(
+        f"break-even with dense, {workers_with_mark(result.results[-1])}",
+        found,
+        text_column("reducer", lambda item: item[0]),
+        text_column("when", lambda item: item[1]),
+    )
+
+
+_COLUMNS = 80
+
+
+def verdict_lines(result: Result) -> list[str]:
+    """Return what to do with each number of workers, and all about the largest: three lines where there is one."""
+    first, *others = result.verdict.lines
+    if len(result.verdicts) == 1:
+        return [first, *others]
+    by_text: dict[str, list[int]] = {}
+    for each in result.verdicts:
+        by_text.setdefault(each.lines[0], []).append(each.workers)
+    return [*(f"{_several_workers(counts)}: {line}" for line, counts in by_text.items()), *others]
+
+
+def _several_workers(counts: list[int]) -> str:
+    """Return some numbers of workers for reading."""
+    *others, last = counts
+    return f"{', '.join(map(str, others))}{' and ' if others else ''}{workers_text(last)}"
+
+
+def result_table(result: Result) -> tuple[Grid, list[str]]:
+    """Return the reducers of the only number of workers, or times over several; and what stands below the table."""
+    if len(result.verdicts) > 1:
+        return scaling_grid(result)
+    return answer_grid(result.results, result.verdict, result.refused)
+
+
+def about_lines(result: Result) -> list[str]:
+    """Return on what cluster, with what, and of whose gradients."""
+    machines = f"{result.machines[0].upper()}{result.machines[1:]}."
+    return [result.cluster, machines, result.gradients.sentence()]
+
+
+def result_text(result: Result) -> str:
+    """Return the first screen as plain text of 80 columns."""
+    grid, below = result_table(result)
+    after = [*below, "", *about_lines(result)]
+    after += [f"Note: {note}." for note in result.caveats]
+    return lines_text(verdict_lines(result), [grid], after)
+
+
+def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
+    """Return lines, tables and lines as plain text of 80 columns, or of as many as a table cannot do without."""
+    tables = [line for grid in grids for line in _table_lines(grid)]
+    return "\n".join([*map(_wrap_line, before), *tables, *map(_wrap_line, after)])
+
+
+def _table_lines(grid: Grid) -> list[str]:
+    from rich.console import Console
+
+    from s2sim.report.grid import rich_tables
+
+    stream = StringIO()
+    console = Console(file=stream, width=max(_COLUMNS, minimum_width(grid)), highlight=False, color_system=None)
+    for table in rich_tables(grid, _COLUMNS):
+        console.print()
+        console.print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def _wrap_line(line: str) -> str:
+    # What goes on stands under what it goes on from: behind a label, where there is one.
+    label = re.match(r"\s+(\S+( \S+)*\s{2,})?", line)
+    indent = " " * (0 if label is None else label.end())
+    return fill(line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

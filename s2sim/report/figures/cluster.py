@@ -1,0 +1,202 @@
+"""Draws the picture of a cluster with matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2sim.report.figures.cluster_arrange import ClusterDrawing, lay_out_drawing, place_counts, point_on_line
+from s2sim.report.figures.cluster_sizes import NO_LINK, ClusterGraph, base_class
+from s2sim.report.figures.style import figure_bytes, figure_style
+from s2sim.report.format import rates_text
+from s2sim.units import PS_PER_S, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+# Inches.
+_MARGIN, _MIN_WIDTH, _LINE_HEIGHT, _SAMPLE = 0.25, 8.0, 0.2, 0.45
+_TITLE_LETTER, _TEXT_LETTER = 0.078, 0.07
+# Points.
+_TITLE_SIZE, _TEXT_SIZE, _BOX_SIZE, _COUNT_SIZE = 9.0, 8.0, 6.5, 6.0
+_THINNEST, _THICKEST, _PER_DOUBLING = 0.8, 3.6, 0.45
+# Okabe and Ito's colours, which the colour-blind can tell apart.
+_COLOURS = {
+    "nvlink": "#009e73",
+    "pcie": "#cc79a7",
+    "nic": "#0072b2",
+    "leaf": "#e69f00",
+    "aggregation": "#d55e00",
+    "global": "#d55e00",
+}
+_OTHER_COLOURS = ("#e69f00", "#56b4e9", "#7a6a00")
+_NO_LINK_COLOUR = "#999999"
+_BOX_COLOURS = {
+    "gpu": ("#e8f3e4", "#5d8a4c"),
+    "node": ("#f2f2f2", "#888888"),
+    "switch": ("#dfeaf5", "#33638f"),
+    "dot": ("#555555", "#555555"),
+    "more": ("#ffffff", "#777777"),
+    "group": ("#fafafa", "#bbbbbb"),
+}
+_SHARP = frozenset({"gpu", "more"})
+_CLASS_WORDS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "nic": "NIC with its link",
+    "leaf": "leaf uplink",
+    "aggregation": "aggregation uplink",
+}
+
+
+def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Sequence[str] = ()) -> bytes:
+    """Return the picture of a cluster, the same bytes for the same cluster and release of matplotlib.
+
+    Parameters
+    ----------
+    graph : ClusterGraph
+        What to draw; of parts that repeat, the first ones and the last are shown.
+    title : str
+        One line, broken where the picture is narrow.
+    facts : sequence of str
+        More lines, below the title.
+    """
+    from matplotlib.figure import Figure
+
+    plan = lay_out_drawing(graph)
+    left, right, bottom, top = _extent(plan)
+    width = max(_MIN_WIDTH, right - left) + 2 * _MARGIN
+    start = (left + right - width) / 2 + _MARGIN
+    head = [(line, _TITLE_SIZE) for line in wrap(title, int((width - 2 * _MARGIN) / _TITLE_LETTER))]
+    head += [(line, _TEXT_SIZE) for line in facts]
+    legend = legend_rows(graph, plan)
+    legend += [(None, 0.0, line) for line in wrap(reading_note(plan), int((width - 2 * _MARGIN) / _TEXT_LETTER))]
+    above, below = (len(head) + 1) * _LINE_HEIGHT + _MARGIN, (len(legend) + 1) * _LINE_HEIGHT + _MARGIN
+    with figure_style():
+        figure = Figure(figsize=(width, top - bottom + above + below))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        _draw_items(axes, plan)
+        _draw_lines(axes, plan)
+        for number, (text, size) in enumerate(head):
+            axes.text(start, top + above - _MARGIN - number * _LINE_HEIGHT, text, fontsize=size, va="top")
+        for number, (code, rate_Bps, text) in enumerate(legend):
+            y = bottom - (number + 1.5) * _LINE_HEIGHT
+            if code is not None:
+                thickness = _thickness(rate_Bps, _slowest_Bps(plan))
+                axes.plot((start, start + _SAMPLE), (y, y), color=_colour(plan, code), linewidth=thickness)
+            axes.text(start + (0.0 if code is None else _SAMPLE + 0.1), y, text, fontsize=_TEXT_SIZE, va="center")
+        axes.set(xlim=(start - _MARGIN, start - _MARGIN + width), ylim=(bottom - below, top + above))
+        return figure_bytes(figure, file_format)
+
+
+def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int | None, float, str]]:
+    """Return class, rate and words of every class of links."""
+    class_of_link = np.array([plan.classes.index(base_class(name)) for name in graph.class_names])[graph.link_class]
+    rows: list[tuple[int | None, float, str]] = []
+    lines = (*plan.outer, *plan.inner)
+    for code, name in enumerate(plan.classes):
+        rates_Bps, latency_ps = graph.rate_Bps[class_of_link == code], graph.latency_ps[class_of_link == code]
+        parts = [
+            _range([rates_text(float(rate)) for rate in (rates_Bps.min(), rates_Bps.max())]),
+            _range([_latency_text(int(time)) for time in (latency_ps.min(), latency_ps.max())]),
+        ]
+        counts = [line.count for line in lines if line.link_class == code and not line.hidden]
+        if max(counts, default=1) > 1:
+            parts.append(f"{_range([str(min(counts)), str(max(counts))])} in parallel")
+        words = _CLASS_WORDS.get(name, f"{name.replace('-', ' ')} link")
+        rows.append((code, float(rates_Bps.max()), f"{words}: {', '.join(parts)}"))
+    return rows
+
+
+def reading_note(plan: ClusterDrawing) -> str:
+    """Return what else a reader must know."""
+    notes = ["The number of a GPU is its rank."]
+    if any(item.kind == "more" for item in plan.items):
+        notes.append("Dashed and dotted: left out to keep the picture readable.")
+    return " ".join([*notes, plan.note]).strip()
+
+
+def _latency_text(latency_ps: int) -> str:
+    return format_seconds(latency_ps / PS_PER_S) if latency_ps else "no latency given"
+
+
+def _range(texts: list[str]) -> str:
+    return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+
+
+def _extent(plan: ClusterDrawing) -> tuple[float, float, float, float]:
+    """Return left, right, bottom and top of everything, in inches."""
+    corners = [(item.x + i * item.width / 2, item.y + i * item.height / 2) for item in plan.items for i in (-1, 1)]
+    points = [point_on_line(line, share) for line in (*plan.outer, *plan.inner) for share in (0.0, 0.5, 1.0)]
+    xs, ys = zip(*corners, *points, strict=True)
+    return min(xs), max(xs), min(ys), max(ys)
+
+
+def _slowest_Bps(plan: ClusterDrawing) -> float:
+    return min((line.rate_Bps for line in (*plan.outer, *plan.inner) if line.rate_Bps), default=1.0)
+
+
+def _thickness(rate_Bps: float, slowest_Bps: float) -> float:
+    return min(_THICKEST, _THINNEST + _PER_DOUBLING * log2(max(1.0, rate_Bps / slowest_Bps)))
+
+
+def _colour(plan: ClusterDrawing, code: int) -> str:
+    if code == NO_LINK:
+        return _NO_LINK_COLOUR
+    return _COLOURS.get(plan.classes[code], _OTHER_COLOURS[code % len(_OTHER_COLOURS)])
+
+
+def _draw_items(axes: Axes, plan: ClusterDrawing) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    for item in plan.items:
+        left, bottom = item.x - item.width / 2, item.y - item.height / 2
+        fill, edge = _BOX_COLOURS[item.kind]
+        # From the back: lines between frames, frames, lines inside them, boxes, texts.
+        axes.add_patch(
+            FancyBboxPatch(
+                (left, bottom),
+                item.width,
+                item.height,
+                boxstyle=f"round,pad=0,rounding_size={0.0 if item.kind in _SHARP else 0.05}",
+                facecolor=fill,
+                edgecolor=edge,
+                linewidth=0.7,
+                linestyle="--" if item.kind == "more" else "-",
+                zorder=2 if item.kind == "group" else 4,
+            )
+        )
+        if item.kind == "group":
+            axes.text(left + 0.08, bottom + item.height - 0.16, item.text, fontsize=_BOX_SIZE, zorder=5)
+        else:
+            middle: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
+            axes.text(item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, **middle)
+
+
+def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Curve
+
+    for line, depth in (*((line, 1) for line in plan.outer), *((line, 3) for line in plan.inner)):
+        # A parabola's control point is twice as far from the straight line as its middle.
+        x, y = point_on_line(line, 0.5)
+        curve = Curve([line.start, (x, y + line.bend), line.end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
+        axes.add_patch(
+            PathPatch(
+                curve,
+                facecolor="none",
+                edgecolor=_colour(plan, line.link_class),
+                linewidth=_THINNEST if line.hidden else _thickness(line.rate_Bps, _slowest_Bps(plan)),
+                linestyle=":" if line.hidden else "-",
+                zorder=depth,
+            )
+        )
+    box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+    for x, y, text in place_counts(plan):
+        axes.text(x, y, text, fontsize=_COUNT_SIZE, ha="center", va="center", bbox=box, zorder=3.5)

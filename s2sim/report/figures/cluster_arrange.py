@@ -1,0 +1,303 @@
+"""The picture of a cluster whose switches form a grid, as a torus does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, product
+from math import ceil, cos, pi, sin
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_links, level_lines, straight_lines
+from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
+from s2sim.units import plural
+
+# Inches: the picture, a part, how far it stands aside from its switch, to the next one, to the next plane.
+_GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
+_STUB, _MORE_HEIGHT = 0.33, 0.34
+_MAX_PLANES, _MAX_ROWS = 2, 4
+_AXES = ("plane", "row", "column")
+# Where the next switch along each axis is; the planes before and after both lie upwards, for parts hang below.
+_FORWARD = ((0.7, 0.7), (0.0, -1.0), (1.0, 0.0))
+_BACKWARD = ((-0.7, 0.7), (0.0, 1.0), (-1.0, 0.0))
+# Room for what is left out along each axis, in planes, rows and columns.
+_ELLIPSIS = (0.25, 0.6, 0.6)
+
+Place = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Numbers of planes, rows and columns, and at which place each one that is shown stands."""
+
+    sizes: tuple[int, ...]
+    places: tuple[dict[int, float], ...]
+    steps: tuple[float, float]  # to the next column and row, in inches
+
+    def corner(self, place: Place) -> tuple[float, float]:
+        """Return where the switch at a place stands, in inches."""
+        plane, row, column = place
+        width, height = self.steps
+        across = (max(self.places[2].values()) + 1) * width + _PLANE_GAP
+        return plane * across + column * width, -row * height
+
+    def place(self, number: int) -> Place | None:
+        """Return the place of a switch, or None where it is left out."""
+        found = [axis.get(i) for axis, i in zip(self.places, self.index(number), strict=True)]
+        plane, row, column = found
+        return None if plane is None or row is None or column is None else (plane, row, column)
+
+    def index(self, number: int) -> tuple[int, ...]:
+        """Return the plane, row and column of a switch."""
+        return tuple(int(i) for i in np.unravel_index(number, self.sizes))
+
+    def way(self, one: int, other: int) -> tuple[float, float]:
+        """Return in which direction the link from one switch to another leaves it."""
+        here, there = self.index(one), self.index(other)
+        axis = next(axis for axis in range(3) if here[axis] != there[axis])
+        forward = (there[axis] - here[axis]) % self.sizes[axis] == 1
+        return (_FORWARD if forward else _BACKWARD)[axis]
+
+
+def place_grid(canvas: Canvas, names: list[int], number_of: Ints, outer: Mask) -> tuple[list[DrawnLink], str]:
+    """Place parts row by row, the planes of a grid of three dimensions beside each other; return lines and a note.
+
+    Parameters
+    ----------
+    names : list of int
+        The parts, the last axis of the grid fastest.
+    number_of : int64 array, shape (V,)
+        Place in ``names`` of the part of each vertex.
+    """
+    parts, shape = canvas.parts, canvas.graph.grid
+    sizes = (*(1,) * (3 - len(shape)), *shape)
+    canvas.choose(_PART)
+    width = max(canvas.width(parts.top, names[end]) for end in (0, -1)) + _ASIDE + _GAP
+    rise = canvas.height_of(parts.top)
+    planes = sizes[0] if sizes[0] <= _MAX_PLANES else _MAX_PLANES + _ELLIPSIS[0]
+    columns = int((_GRID_WIDTH / planes - _PLANE_GAP) / width)
+    columns = max(2, columns if sizes[2] <= columns else columns - 1)
+    most = (_MAX_PLANES, _MAX_ROWS, columns)
+    places = tuple(_places(*along) for along in zip(sizes, most, _ELLIPSIS, strict=True))
+    grid = _Grid(sizes, places, (width, rise + _GAP))
+    for (plane, at_plane), (row, at_row), (column, at_column) in product(*(axis.items() for axis in places)):
+        number = int(np.ravel_multi_index((plane, row, column), sizes))
+        x, y = grid.corner((at_plane, at_row, at_column))
+        canvas.put(parts.top, names[number], x + _ASIDE, y - rise)
+        for box in canvas.item_of[parts.own(parts.top, names[number])]:
+            canvas.items[box] = replace(canvas.items[box], x=x)
+    for axis in range(3):
+        _put_left_out(canvas, grid, axis)
+    note = "Short lines lead round the edge"
+    lines = [line for bundle in bundle_links(parts, outer, number_of) for line in _neighbour_lines(grid, *bundle)]
+    return lines, f"{note} or to the same place of the next plane." if sizes[0] > 1 else f"{note}."
+
+
+def _places(size: int, most: int, room: float) -> dict[int, float]:
+    """Return the place of each number along an axis that is shown, with room for those that are left out.
+
+    One more than ``most`` takes no more room than that.
+    """
+    first, hidden, last = shortened(range(size), size if size == most + 1 else most)
+    places = {number: float(place) for place, number in enumerate(first)}
+    return places | dict.fromkeys(last, len(first) + (room if hidden else 0.0))
+
+
+def _put_left_out(canvas: Canvas, grid: _Grid, axis: int) -> None:
+    """Place a box for what is left out along an axis, of rows and columns one in each plane."""
+    left_out = grid.sizes[axis] - len(grid.places[axis])
+    if not left_out:
+        return
+    text = f"{left_out} more\n{plural(left_out, _AXES[axis])}"
+    last = [max(places.values()) for places in grid.places]
+    gap = last[axis] - _ELLIPSIS[axis] / 2
+    for plane in [gap] if axis == 0 else grid.places[0].values():
+        row = gap if axis == 1 else min(last[1], 1.0) / 2
+        column = (0.0, last[2] / 2, gap)[axis]
+        canvas.add(Item(*grid.corner((plane, row, column)), text_width(text), _MORE_HEIGHT, text, "more"))
+
+
+def _neighbour_lines(grid: _Grid, one: int, other: int, code: int, rate_Bps: float, count: int) -> Iterator[DrawnLink]:
+    """Yield the line between two neighbours, or a short one from each that leads to where the other is."""
+    place, goal = grid.place(one), grid.place(other)
+    if place and goal and place[0] == goal[0] and abs(place[1] - goal[1]) + abs(place[2] - goal[2]) == 1:
+        yield DrawnLink(grid.corner(place), grid.corner(goal), code, rate_Bps, count)
+        return
+    for at, far, way in ((place, goal, (one, other)), (goal, place, (other, one))):
+        if at is not None:
+            x, y = grid.corner(at)
+            right, up = grid.way(*way)
+            end = (x + right * _STUB, y + up * _STUB)
+            yield DrawnLink((x, y), end, code, rate_Bps, count, hidden=far is None)
+
+
+# Inches: of the whole picture, of a ring, which is only as clear as it is small, and of one part of a ring or a circle.
+_FIGURE_WIDTH, _RING_WIDTH, _RING_PART, _CIRCLE_PART = 19.0, 10.5, 2.5, 3.2
+_RING_CHANNEL, _RING_GAP, _FRAME = 1.0, 0.3, 0.2
+_MAX_ON_CIRCLE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDrawing:
+    """Everything that is drawn, in inches, and what must be said about it.
+
+    Attributes
+    ----------
+    outer, inner : tuple of Line
+        Links between the parts that are arranged, which run below their frames, and inside them.
+    note : str
+        How to read this arrangement; empty where nothing need be said.
+    """
+
+    items: tuple[Item, ...]
+    outer: tuple[DrawnLink, ...]
+    inner: tuple[DrawnLink, ...]
+    classes: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TopParts:
+    """The parts of the highest level, of which there is one but where the highest switches are joined to each other."""
+
+    canvas: Canvas
+    names: list[int]
+    number_of: Ints  # of each vertex, shape (V,)
+    outer: Mask  # links between two of them, shape (M,)
+
+    def shown(self, places: int) -> list[list[int]]:
+        """Return the names in their order, those left out together in one place."""
+        first, hidden, last = shortened(self.names, places)
+        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
+
+
+def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
+    """Return the picture of a cluster before it is drawn."""
+    parts = find_parts(graph)
+    canvas = Canvas.of(graph, parts)
+    whole = parts.part[parts.top]
+    names = np.unique(whole[parts.level >= 0])
+    wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])
+    # Whatever stands at the top beside others of its like, with no picture of its own, goes on a circle.
+    arrange = (
+        {"ring": _arrange_ring, "grid": _arrange_grid}.get(graph.arrangement, _arrange_circle)
+        if len(names) > 1
+        else _arrange_levels
+    )
+    outer, note = arrange(wholes)
+    inner = level_lines(parts, ~wholes.outer, canvas.item_of, canvas.items)
+    return ClusterDrawing(tuple(canvas.items), tuple(outer), tuple(inner), parts.classes, note)
+
+
+def _arrange_levels(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
+    canvas = wholes.canvas
+    canvas.choose(_FIGURE_WIDTH)
+    canvas.put(canvas.parts.top, wholes.names[0], 0.0, 0.0)
+    return [], ""
+
+
+def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
+    """Place the parts on two rows that are joined at their ends."""
+    canvas = wholes.canvas
+    top = canvas.parts.top
+    slot = canvas.choose(_RING_PART) + _RING_GAP
+    most = 2 * int(_RING_WIDTH / slot)
+    row = wholes.shown(most - (len(wholes.names) > most))
+    above = ceil(len(row) / 2)
+    step_below = slot * (above - 1) / max(1, len(row) - above - 1)
+    height = canvas.height_of(top)
+    for place, names in enumerate(row):
+        upper = place < above
+        x = place * slot if upper else (len(row) - 1 - place) * step_below
+        if len(names) > 1:
+            canvas.put_more(top, names, x, _RING_CHANNEL if upper else 0.0)
+            continue
+        left = x - canvas.width(top, names[0]) / 2
+        canvas.put(top, names[0], left, _RING_CHANNEL + height if upper else -height, upside=-1 if upper else 1)
+    return straight_lines(canvas.parts, wholes.outer, canvas.item_of, canvas.items), ""
+
+
+def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
+    """Place the parts in frames on an ellipse, and join the frames."""
+    canvas = wholes.canvas
+    parts = canvas.parts
+    # The level of groups has no switches of its own.
+    groups = parts.top > parts.level.max()
+    row = wholes.shown(_MAX_ON_CIRCLE - (len(wholes.names) > _MAX_ON_CIRCLE))
+    canvas.choose(max(_CIRCLE_PART, _FIGURE_WIDTH / len(row)))
+    width = max(canvas.width(parts.top, names[0]) for names in row if len(names) == 1) + 2 * _FRAME
+    height = canvas.height_of(parts.top - groups) + (1.0 if groups else 0.5)
+    angles = [pi / 2 - 2 * pi * place / len(row) for place in range(len(row))]
+    # In widths and heights of a frame: neighbours are far enough apart in one of the two.
+    radius = min(
+        radius
+        for radius in np.arange(0.6, 10.0, 0.05)
+        if all(
+            abs(cos(a) - cos(b)) * radius > 1.08 or abs(sin(a) - sin(b)) * radius > 1.15
+            for a, b in combinations(angles, 2)
+        )
+    )
+    frame_of = np.full(len(parts.level), -1, np.int64)
+    for angle, names in zip(angles, row, strict=True):
+        x, y = radius * max(width, height) * cos(angle), radius * height * sin(angle)
+        frame_of[np.isin(parts.part[parts.top], names)] = len(canvas.items)
+        if len(names) > 1:
+            canvas.put_more(parts.top, names, x, y)
+            continue
+        title = f"group {wholes.names.index(names[0])}" if groups else ""
+        canvas.add(Item(x, y, width, height, title, "group"))
+        canvas.put(parts.top, names[0], x - canvas.width(parts.top, names[0]) / 2, y - height / 2 + 0.25)
+    return straight_lines(parts, wholes.outer, frame_of, canvas.items), ""
+
+
+def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
+    return place_grid(wholes.canvas, wholes.names, wholes.number_of, wholes.outer)
+
+
+# Where on its line a number may stand, from the start, the best first.
+_SHARES = (0.4, 0.6, 0.3, 0.7, 0.5, 0.25, 0.75, 0.35, 0.65, 0.2, 0.8)
+_HEIGHT = 0.13
+
+Box = tuple[float, float, float, float]
+
+
+def count_text(count: int) -> str:
+    """Return how often a link is there.
+
+    >>> count_text(4)
+    '4×'
+    """
+    return f"{count}\N{MULTIPLICATION SIGN}"
+
+
+def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
+    """Return middle and text of the numbers; where lines are too dense for one it is left to the legend."""
+    taken: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind != "group"]
+    # Lines between frames run below them.
+    frames: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind == "group"]
+    placed = []
+    for line, covered in chain(((line, frames) for line in plan.outer), ((line, []) for line in plan.inner)):
+        if line.count < 2 or line.hidden:
+            continue
+        text = count_text(line.count)
+        width = text_width(text) - 0.06
+        for share in _SHARES:
+            x, y = point_on_line(line, share)
+            box = (x, y, width, _HEIGHT)
+            if not any(_overlap(box, other) for other in chain(taken, covered)):
+                taken.append(box)
+                placed.append((x, y, text))
+                break
+    return placed
+
+
+def point_on_line(line: DrawnLink, share: float) -> tuple[float, float]:
+    """Return the point at a share of a line, which is a parabola where it is bent."""
+    (x, y), (end_x, end_y) = line.start, line.end
+    return x + share * (end_x - x), y + share * (end_y - y) + 4 * share * (1 - share) * line.bend
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return abs(one[0] - other[0]) * 2 < one[2] + other[2] and abs(one[1] - other[1]) * 2 < one[3] + other[3]

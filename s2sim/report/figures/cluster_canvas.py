@@ -1,0 +1,254 @@
+"""Where the boxes of a picture of a cluster stand, in inches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.report.figures.cluster_sizes import (
+    DOT,
+    MIN_SWITCHES,
+    ClusterGraph,
+    GraphParts,
+    PartNames,
+    PartSizes,
+    find_sizes,
+    level_height,
+    part_gap,
+    shortened,
+    slot_width,
+    text_width,
+)
+from s2sim.units import plural
+
+# Where not all switches of a row are shown, the picture is clearer with few.
+_MAX_OF_MANY = 8
+_BOX_HEIGHT, _CELL_HEIGHT, _MORE_HEIGHT = 0.22, 0.2, 0.34
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One box; places and sizes are in inches, ``x`` and ``y`` those of its middle.
+
+    Attributes
+    ----------
+    kind : str
+        ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for what is left out.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+    kind: str
+
+
+@dataclass(slots=True, eq=False)
+class Canvas:
+    """Boxes, as far as they have been placed.
+
+    Attributes
+    ----------
+    limits : list of int
+        How many parts of each level are shown.
+    item_of : int64 array, shape (V,)
+        The box that stands for each vertex, its own or that of what is left out; -1 for none.
+    """
+
+    graph: ClusterGraph
+    parts: GraphParts
+    names: PartNames
+    sizes: PartSizes
+    limits: list[int]
+    items: list[Item]
+    item_of: Ints
+
+    @classmethod
+    def of(cls, graph: ClusterGraph, parts: GraphParts) -> Canvas:
+        """Return an empty canvas for a graph."""
+        names = PartNames(graph, parts)
+        return cls(graph, parts, names, find_sizes(graph, parts, names), [], [], np.full(len(parts.level), -1))
+
+    def choose(self, width: float) -> float:
+        """Choose how many parts of each level are shown for ``width`` inches, and return what the widest one takes."""
+        self.limits = self.sizes.fitting(self.parts.top, width)
+        return self.sizes.width(self.parts.top, self.limits)
+
+    def add(self, item: Item, vertices: Ints | int | None = None) -> None:
+        """Place a box that stands for ``vertices``."""
+        if vertices is not None:
+            self.item_of[vertices] = len(self.items)
+        self.items.append(item)
+
+    def height_of(self, level: int) -> float:
+        """Return how far above the GPUs a level stands."""
+        return sum(level_height(below, self.sizes.width(below + 1, self.limits)) for below in range(level))
+
+    def width(self, level: int, part: int) -> float:
+        """Return the width of a part as it is shown."""
+        if level == 0:
+            return self.sizes.cell
+        widths = [width for _, width in self._row(level, part)]
+        own = self.parts.own(level, part)
+        least = min(len(own), MIN_SWITCHES) * slot_width(self.names, int(own[-1])) - part_gap(1) if len(own) else 0.0
+        return max(sum(widths) + part_gap(level - 1) * (len(widths) - 1), least)
+
+    def put(self, level: int, part: int, left: float, bottom: float, *, upside: int = 1) -> None:
+        """Place a part, its GPUs at the height ``bottom`` and the rest above, or below where ``upside`` is -1."""
+        width = self.width(level, part)
+        if level > 0:
+            row = self._row(level, part)
+            x = left + (width - sum(wide for _, wide in row) - part_gap(level - 1) * (len(row) - 1)) / 2
+            for children, wide in row:
+                if len(children) > 1:
+                    self.put_more(level - 1, children, x + wide / 2, bottom + upside * self.height_of(level - 1))
+                else:
+                    self.put(level - 1, children[0], x, bottom, upside=upside)
+                x += wide + part_gap(level - 1)
+        own = self.parts.own(level, part)
+        if len(own):
+            self._put_own(own, left, width, bottom + upside * self.height_of(level))
+
+    def put_more(self, level: int, hidden: list[int], x: float, y: float) -> None:
+        """Place a box for parts that are left out, with all that they hold."""
+        text = self._more_text(level, hidden)
+        height = _CELL_HEIGHT if level == 0 else _MORE_HEIGHT
+        inside = np.isin(self.parts.part[level], hidden)
+        self.add(Item(x, y, self._more_width(level, hidden), height, text, "more"), np.flatnonzero(inside))
+
+    def _row(self, level: int, part: int) -> list[tuple[list[int], float]]:
+        """Return the parts below one with their widths, those that are left out together in one place."""
+        first, hidden, last = shortened(self.parts.children(level, part), self.limits[level - 1])
+        row = [([child], self.width(level - 1, child)) for child in first]
+        if hidden:
+            row.append((hidden, self._more_width(level - 1, hidden)))
+        return row + [([child], self.width(level - 1, child)) for child in last]
+
+    def _more_text(self, level: int, hidden: list[int]) -> str:
+        if level == 0:
+            return f"+{len(hidden)}"
+        return f"{len(hidden)} more\n{plural(len(hidden), self.names.of_part(level, hidden[0]))}"
+
+    def _more_width(self, level: int, hidden: list[int]) -> float:
+        return self.sizes.cell if level == 0 else text_width(self._more_text(level, hidden))
+
+    def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
+        """Place the vertices of a part's own level side by side, as many as there is room for."""
+        places = max(MIN_SWITCHES, int((width + part_gap(1)) / slot_width(self.names, int(own[-1]))))
+        first, hidden, last = shortened(own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1)
+        row = [*first, *hidden[:1], *last]
+        for place, vertex in enumerate(row):
+            x = left + (place + 0.5) * width / len(row)
+            kind, name, number = self.names.of_vertex(vertex)
+            if vertex in hidden:
+                text = f"{len(hidden)} more\n{plural(len(hidden), name)}"
+                self.add(Item(x, y, text_width(text), _MORE_HEIGHT, text, "more"), np.array(hidden))
+            elif kind == "gpu":
+                self.add(Item(x, y, self.sizes.cell, _CELL_HEIGHT, str(number), kind), vertex)
+            elif kind == "dot":
+                self.add(Item(x, y, DOT, DOT, "", kind), vertex)
+            else:
+                text = f"{name} {number}"
+                wide = width if kind == "node" and len(row) == 1 else text_width(text)
+                self.add(Item(x, y, wide, _BOX_HEIGHT, text, kind), vertex)
+
+
+# Inches between links of several classes that join the same two boxes.
+_BEND = 0.06
+_MIN_BEND, _MAX_BEND = 0.1, 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnLink:
+    """One or several parallel links between two boxes, in inches.
+
+    Attributes
+    ----------
+    rate_Bps : float
+        Of the fastest.
+    count : int
+        Parallel links, one way.
+    hidden : bool
+        Whether it stands for links of parts that are left out.
+    bend : float
+        Inches by which its middle is above the straight line.
+    """
+
+    start: tuple[float, float]
+    end: tuple[float, float]
+    link_class: int
+    rate_Bps: float
+    count: int
+    hidden: bool = False
+    bend: float = 0.0
+
+
+def bundle_links(parts: GraphParts, which: Mask, thing_of: Ints) -> Iterator[tuple[int, int, int, float, int]]:
+    """Yield what joins any two things: their numbers, the class of the links, the rate of one, and how many one way.
+
+    Parameters
+    ----------
+    thing_of : int64 array, shape (V,)
+        What each vertex belongs to; -1 for what is not shown.
+    """
+    one, other = thing_of[parts.tail], thing_of[parts.head]
+    taken = which & (one >= 0) & (other >= 0) & (one != other)
+    one, other = one[taken], other[taken]
+    ends = np.stack([np.minimum(one, other), np.maximum(one, other), parts.link_class[taken]])
+    rows, bundle = np.unique(ends, axis=1, return_inverse=True)
+    bundle, number = bundle.ravel(), rows.shape[1]
+    count = np.maximum(*(np.bincount(bundle[way], minlength=number) for way in (one < other, one > other)))
+    rate_Bps = np.zeros(number)
+    np.maximum.at(rate_Bps, bundle, parts.rate_Bps[taken])
+    for (low, high, code), fastest, parallel in zip(rows.T.tolist(), rate_Bps.tolist(), count.tolist(), strict=True):
+        yield low, high, code, fastest, parallel
+
+
+def straight_lines(parts: GraphParts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[DrawnLink]:
+    """Return lines from middle to middle."""
+    return [
+        DrawnLink(
+            (items[a].x, items[a].y), (items[b].x, items[b].y), code, rate_Bps, count, _is_hidden(items[a], items[b])
+        )
+        for a, b, code, rate_Bps, count in bundle_links(parts, which, box_of)
+    ]
+
+
+def level_lines(parts: GraphParts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[DrawnLink]:
+    """Return lines that are straight between levels and bent between neighbours of one level."""
+    joined = list(bundle_links(parts, which, box_of))
+    several = Counter((a, b) for a, b, *_ in joined)
+    drawn = Counter[tuple[int, int]]()
+    lines = []
+    for low, high, code, rate_Bps, count in joined:
+        a, b, pair = items[low], items[high], (low, high)
+        aside = _BEND * (drawn[pair] - (several[pair] - 1) / 2)
+        drawn[pair] += 1
+        if a.y == b.y:
+            side = -1 if "gpu" in (a.kind, b.kind) else 1
+            bend = side * min(_MIN_BEND * (1 + abs(a.x - b.x)), _MAX_BEND)
+            start, end = ((item.x, item.y + side * item.height / 2 + aside) for item in (a, b))
+        else:
+            bend = 0.0
+            # From the upper edge of the lower box to the lower edge of the upper one.
+            up = 1 if a.y < b.y else -1
+            start = (_clip_to_item(a, b) + aside, a.y + up * a.height / 2)
+            end = (_clip_to_item(b, a) + aside, b.y - up * b.height / 2)
+        lines.append(DrawnLink(start, end, code, rate_Bps, count, _is_hidden(a, b), bend))
+    return lines
+
+
+def _is_hidden(a: Item, b: Item) -> bool:
+    return "more" in (a.kind, b.kind)
+
+
+def _clip_to_item(item: Item, other: Item) -> float:
+    """Return where a line to ``other`` meets an item: a node, as wide as its GPUs, right above or below the other."""
+    if item.kind == "node" and abs(other.x - item.x) <= item.width / 2:
+        return other.x
+    return item.x

@@ -1,0 +1,307 @@
+"""A cluster's graph as plain arrays, in nested parts: GPUs in nodes, nodes below leaves, leaves in pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats, Ints, Mask
+
+# Class of what joins a GPU without a port of its own to its node: no link of the cluster.
+NO_LINK = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterGraph:
+    """The graph that a picture shows.
+
+    Attributes
+    ----------
+    tail, head : int64 array, shape (L,)
+        Vertex at which each directed link starts and ends: first the GPUs, then the nodes, then all switches.
+    link_class : integer array, shape (L,)
+        Index into ``class_names``.
+    class_names : tuple of str
+        ``"nic"``, ``"leaf-up"``, ...; ``-up`` and ``-down`` are two directions of one class.
+    rate_Bps : float64 array, shape (L,)
+        Bytes per second.
+    latency_ps : int64 array, shape (L,)
+        Picoseconds.
+    node_of_gpu, rank_of_gpu : int64 array, shape (gpus,)
+        The node that holds each GPU, and the rank that runs on it.
+    switch_names : tuple of str
+        What a switch of each level is called, lowest first; an empty name draws a dot.
+    arrangement : str
+        ``"levels"``, or ``"ring"``, ``"grid"`` or ``"circle"`` for switches that are all alike.
+    grid : tuple of int
+        Rows and columns of a grid, before them its planes; switches are numbered row by row.
+    between_groups : tuple of str
+        Classes of links between groups of switches, where there are groups.
+    """
+
+    tail: Ints
+    head: Ints
+    link_class: NDArray[np.integer]
+    class_names: tuple[str, ...]
+    rate_Bps: Floats
+    latency_ps: Ints
+    node_of_gpu: Ints
+    rank_of_gpu: Ints
+    nodes: int
+    switch_names: tuple[str, ...] = ()
+    arrangement: str = "levels"
+    grid: tuple[int, ...] = ()
+    between_groups: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return len(self.node_of_gpu)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphParts:
+    """A graph's vertices by level, and the parts that hang together below each level.
+
+    Attributes
+    ----------
+    tail, head, link_class : int64 array, shape (M,)
+        The links, with `NO_LINK` from each GPU that has no port to its node; two directions have one class.
+    rate_Bps : float64 array, shape (M,)
+        Bytes per second; 0 for what is no link.
+    level : int64 array, shape (V,)
+        Links from the nearest GPU.
+    part : tuple of int64 array, shape (V,)
+        At each level the part that a vertex belongs to, named by its first vertex. The highest is the whole, unless
+        the highest switches are joined to each other alone.
+    """
+
+    tail: Ints
+    head: Ints
+    link_class: Ints
+    rate_Bps: Floats
+    classes: tuple[str, ...]
+    level: Ints
+    part: tuple[Ints, ...]
+
+    @property
+    def top(self) -> int:
+        """Highest level of parts."""
+        return len(self.part) - 1
+
+    def own(self, level: int, name: int) -> Ints:
+        """Return the vertices of a part's own level."""
+        return np.flatnonzero((self.part[level] == name) & (self.level == level))
+
+    def children(self, level: int, name: int) -> list[int]:
+        """Return the parts of the level below that a part holds."""
+        inside = (self.part[level] == name) & (self.level < level)
+        names: list[int] = np.unique(self.part[level - 1][inside]).tolist()
+        return names
+
+
+def base_class(name: str) -> str:
+    """Return the name of a class of links without its direction.
+
+    >>> base_class("leaf-up"), base_class("nic")
+    ('leaf', 'nic')
+    """
+    return name.removesuffix("-up").removesuffix("-down")
+
+
+def _levels(graph: ClusterGraph, tail: Ints, head: Ints, vertices: int) -> Ints:
+    """Return the number of links from each vertex to the nearest GPU."""
+    level = np.full(vertices, -1, np.int64)
+    level[: graph.gpus] = 0
+    reached = 0
+    while True:
+        near = np.concatenate([head[level[tail] == reached], tail[level[head] == reached]])
+        near = near[level[near] < 0]
+        if not len(near):
+            break
+        reached += 1
+        level[near] = reached
+    if graph.arrangement != "levels":
+        # Switches without nodes are like those with nodes, and no farther up.
+        level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
+    return level
+
+
+def _joined(tail: Ints, head: Ints, links: Mask, vertices: int) -> Ints:
+    """Return, for each vertex, the first vertex that ``links`` join it to."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    ones = np.ones(int(links.sum()), np.bool_)
+    graph = coo_array((ones, (tail[links], head[links])), shape=(vertices, vertices))
+    _, component = connected_components(graph, directed=False)
+    _, first, which = np.unique(component, return_index=True, return_inverse=True)
+    return first.astype(np.int64)[which]
+
+
+def find_parts(graph: ClusterGraph) -> GraphParts:
+    """Return the levels and nested parts of a graph."""
+    classes = tuple(dict.fromkeys(map(base_class, graph.class_names)))
+    new_code = np.array([classes.index(base_class(name)) for name in graph.class_names], np.int64)
+    gpu = np.arange(graph.gpus, dtype=np.int64)
+    alone = np.setdiff1d(gpu, np.union1d(graph.tail, graph.head))
+    tail = np.concatenate([graph.tail, alone])
+    head = np.concatenate([graph.head, graph.gpus + graph.node_of_gpu[alone]])
+    link_class = np.concatenate([new_code[graph.link_class], np.full(len(alone), NO_LINK)])
+    vertices = 1 + int(max(tail.max(), head.max(), graph.gpus + graph.nodes - 1))
+    level = _levels(graph, tail, head, vertices)
+    highest = np.maximum(level[tail], level[head])
+    upwards = level[tail] != level[head]
+    part = [_joined(tail, head, upwards & (highest <= number), vertices) for number in range(level.max() + 1)]
+    groups = [classes.index(base_class(name)) for name in graph.between_groups if base_class(name) in classes]
+    if groups:
+        part.append(_joined(tail, head, ~np.isin(link_class, groups), vertices))
+    rate_Bps = np.concatenate([graph.rate_Bps, np.zeros(len(alone))])
+    return GraphParts(tail, head, link_class, rate_Bps, classes, level, tuple(part))
+
+
+def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], list[int]]:
+    """Return which of ``names`` are shown first, which are left out and which is shown last.
+
+    Not one alone is left out: what stands for it would take its place.
+
+    >>> shortened(range(9), 3), shortened(range(4), 3)
+    (([0, 1], [2, 3, 4, 5, 6, 7], [8]), ([0, 1], [2, 3], []))
+    """
+    if len(names) <= places:
+        return list(names), [], []
+    if len(names) == places + 1:
+        return list(names[: places - 1]), list(names[places - 1 :]), []
+    return list(names[: places - 1]), list(names[places - 1 : -1]), [names[-1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartNames:
+    """Names of vertices and parts."""
+
+    graph: ClusterGraph
+    parts: GraphParts
+
+    @property
+    def _first_switch(self) -> int:
+        return self.graph.gpus + self.graph.nodes
+
+    def _switch(self, level: int) -> str:
+        above = level - 1 - int(self.parts.level[self.graph.gpus])
+        names = self.graph.switch_names
+        return names[above] if 0 <= above < len(names) else "switch"
+
+    def of_vertex(self, vertex: int) -> tuple[str, str, int]:
+        """Return the kind of a vertex's box, what it is called, and its number among its like."""
+        graph, level = self.graph, self.parts.level
+        if vertex < graph.gpus:
+            return "gpu", "GPU", int(graph.rank_of_gpu[vertex])
+        if vertex < self._first_switch:
+            return "node", "node", vertex - graph.gpus
+        name = self._switch(int(level[vertex]))
+        before = np.count_nonzero(level[self._first_switch : vertex] == level[vertex])
+        return ("switch" if name else "dot"), name, int(before)
+
+    def of_part(self, level: int, part: int) -> str:
+        """Return what a part of a level is called."""
+        own = self.parts.own(level, part)
+        if level == 0:
+            return "GPU"
+        if not len(own):
+            return "group"
+        if own[0] < self._first_switch:
+            return "node"
+        if len(own) == 1:
+            return self._switch(level) or "node"
+        return "pod" if level > 1 + int(self.parts.level[self.graph.gpus]) else "group"
+
+
+# Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
+_LETTER, _PADDING, _MIN_CELL = 0.058, 0.12, 0.2
+DOT = 0.12
+# Between neighbours of each level, and from each level up to the next; the last for all above.
+_GAPS = (0.03, 0.12, 0.35, 0.6)
+_RISES = (0.42, 0.75, 1.1)
+# More where lines have far to go sideways: for each inch of width.
+_SLOPES = (0.0, 0.03, 0.05)
+MIN_SWITCHES = 4
+_MIN_SHOWN = 2
+
+
+def text_width(text: str) -> float:
+    """Return the inches that a box needs to hold a text of one or more lines."""
+    return max(map(len, text.split("\n"))) * _LETTER + _PADDING
+
+
+def part_gap(level: int) -> float:
+    """Return the inches between two parts of a level."""
+    return _GAPS[min(level, len(_GAPS) - 1)]
+
+
+def level_height(level: int, width: float) -> float:
+    """Return the inches from a level up to the next, whose parts are so wide."""
+    step = min(level, len(_RISES) - 1)
+    return _RISES[step] + _SLOPES[step] * width
+
+
+@dataclass(frozen=True, slots=True)
+class PartSizes:
+    """How wide parts of each level become at most.
+
+    Attributes
+    ----------
+    cell : float
+        Width of a GPU, in inches.
+    children : tuple of int
+        At each level, the most parts that any part of the level above holds.
+    switches : tuple of float
+        At each level, the least width of a row of its own vertices, in inches.
+    """
+
+    cell: float
+    children: tuple[int, ...]
+    switches: tuple[float, ...]
+
+    def width(self, level: int, limits: Sequence[int]) -> float:
+        """Return the greatest width of a part when no more than ``limits`` of each level below are shown."""
+        width = self.cell
+        for below in range(level):
+            places = min(self.children[below], limits[below])
+            width = places * (width + part_gap(below)) - part_gap(below)
+            if self.children[below] > limits[below]:
+                width += part_gap(below) + (self.cell if below == 0 else text_width("999999 more"))
+            width = max(width, self.switches[below + 1])
+        return width
+
+    def fitting(self, level: int, width: float) -> list[int]:
+        """Return how many parts of each level to show so that a part of ``level`` is no wider than ``width``."""
+        limits = list(self.children[:level])
+        while self.width(level, limits) > width and max(limits, default=0) > _MIN_SHOWN:
+            # Of those that are shown most often, the outermost are shortened first.
+            limits[level - 1 - limits[::-1].index(max(limits))] -= 1
+        return limits
+
+
+def find_sizes(graph: ClusterGraph, parts: GraphParts, names: PartNames) -> PartSizes:
+    """Return the sizes of a graph's parts."""
+    children, switches = [], [0.0]
+    for level in range(1, parts.top + 1):
+        inside = (parts.level >= 0) & (parts.level < level)
+        child, first = np.unique(parts.part[level - 1][inside], return_index=True)
+        of = parts.part[level][inside][first]
+        children.append(int(np.unique(of, return_counts=True)[1].max()) if len(child) else 0)
+        own = np.flatnonzero(parts.level == level)
+        most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
+        widest = slot_width(names, int(own[-1])) if len(own) else 0.0
+        switches.append(min(most, MIN_SWITCHES) * widest)
+    cell = max(_MIN_CELL, len(str(graph.gpus - 1)) * _LETTER + _PADDING / 2)
+    return PartSizes(cell, tuple(children), tuple(switches))
+
+
+def slot_width(names: PartNames, vertex: int) -> float:
+    """Return the inches that a switch or node takes in a row, with the gap to the next."""
+    kind, name, number = names.of_vertex(vertex)
+    return (DOT if kind == "dot" else text_width(f"{name} {number}")) + part_gap(1)

@@ -1,0 +1,228 @@
+"""A schedule as a space-time diagram: a line a rank, an arrow a message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from s2sim.errors import OptionError
+from s2sim.report.figures.style import figure_bytes, figure_style
+from s2sim.report.traffic_tables import MAX_PLACES, MessageRow, place_name, spans_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.figure import Figure
+
+
+MAX_MESSAGES = 1000
+"""Messages that are drawn, a repeated one as often as it is sent."""
+
+# Inches.
+_LEFT, _RIGHT, _LINE_HEIGHT, _AXIS, _PLACE = 0.75, 0.35, 0.2, 0.45, 0.42
+_ROUND_WIDTH, _MIN_WIDTH, _MAX_WIDTH = 0.9, 7.8, 18.0
+_LEGEND, _SAMPLE, _WORDS, _BAR_HEIGHT, _BAR_WIDTH = 0.6, 0.45, 2.4, 0.1, 2.2
+_TITLE_LETTER = 0.085
+# Points.
+_TITLE_SIZE, _TEXT_SIZE, _LABEL_SIZE = 9.5, 8.0, 6.0
+# So many messages, and texts of so many letters, stand beside each other.
+_MAX_LABELS, _MAX_LABEL = 40, 12
+# Share of the way at which they stand: near the source, where arrows are apart.
+_LABEL_AT = 0.2
+_GREY = "#8a8a8a"
+_REPLACES = (0, (4, 2))
+# Share of a round at its beginning and end that arrows leave free where there is no time axis.
+_AIR = 0.06
+# Units of a time axis, the largest first.
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
+
+
+def check_drawing(places: int, messages: int) -> None:
+    """Refuse a picture that nobody could read, before it is made."""
+    if places > MAX_PLACES or messages > MAX_MESSAGES:
+        raise OptionError(
+            f"a picture of {messages} messages between {places} ranks was asked for: it shows at most {MAX_MESSAGES} "
+            f"between {MAX_PLACES}; take fewer workers or chunks"
+        )
+
+
+def draw_schedule(
+    messages: Sequence[MessageRow],
+    file_format: str,
+    *,
+    ranks: int,
+    helpers: int = 0,
+    title: str,
+    facts: Sequence[str] = (),
+) -> bytes:
+    """Return the picture of a schedule, the same bytes for the same schedule and release of matplotlib.
+
+    Parameters
+    ----------
+    messages : sequence of MessageRow
+        All of them. Where all have times, time runs to the right, else round after round as they are listed.
+    ranks, helpers : int
+        Lines of the diagram; a switch gets one more where a message needs it.
+    title : str
+        One line, broken where the picture is narrow.
+    facts : sequence of str
+        More lines, below the title.
+    """
+    from matplotlib.figure import Figure
+
+    places: list[int | None] = list(range(ranks + helpers))
+    if any(message.src is None or message.dst is None for message in messages):
+        places.append(None)
+    times, unit, ticks = _time_axis(messages)
+    rounds = len({(message.step, message.time) for message in messages})
+    inner = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
+    width = inner + _LEFT + _RIGHT
+    head = [(line, _TITLE_SIZE) for line in wrap(title, int((width - 2 * _RIGHT) / _TITLE_LETTER))]
+    head += [(line, _TEXT_SIZE) for line in facts]
+    above, inner_height = (len(head) + 1) * _LINE_HEIGHT, _PLACE * max(2, len(places))
+    below = _AXIS + _LEGEND
+    height = above + inner_height + below
+    with figure_style():
+        figure = Figure(figsize=(width, height))
+        axes = figure.add_axes((_LEFT / width, below / height, inner / width, inner_height / height))
+        _draw_frame(axes, [place_name(place, ranks) for place in places], unit, ticks)
+        end = max((right for _, right in times), default=0.0) or 1.0
+        axes.set(xlim=(-0.01 * end, 1.01 * end), ylim=(len(places) - 0.4, -0.6))
+        colours = _Colours(messages)
+        _draw_messages(axes, messages, times, places, colours)
+        for number, (text, size) in enumerate(head):
+            figure.text(_RIGHT / width, 1 - (number + 0.6) * _LINE_HEIGHT / height, text, fontsize=size, va="top")
+        _draw_legend(figure, messages, colours)
+        return figure_bytes(figure, file_format)
+
+
+def _time_axis(messages: Sequence[MessageRow]) -> tuple[list[tuple[float, float]], str, list[float]]:
+    """Return where each message begins and ends on the axis, what it counts, and where rounds begin."""
+    known = [
+        (message.start_s, message.end_s)
+        for message in messages
+        if message.start_s is not None and message.end_s is not None
+    ]
+    if messages and len(known) == len(messages):
+        longest = max(end for _, end in known)
+        factor, name = next((each for each in _UNITS if longest >= each[0]), _UNITS[-1])
+        scaled = [(start / factor, end / factor) for start, end in known]
+        return scaled, f"time ({name})", sorted({start for start, _ in scaled})
+    order = sorted({(message.step, message.time) for message in messages})
+    column = {key: float(number) for number, key in enumerate(order)}
+    lefts = [column[message.step, message.time] for message in messages]
+    return [(left + _AIR, left + 1 - _AIR) for left in lefts], "round", [*map(float, range(len(order) + 1))]
+
+
+class _Colours:
+    """A colour for what a message carries, by where it begins in the buffer."""
+
+    def __init__(self, messages: Sequence[MessageRow]) -> None:
+        from matplotlib import colormaps
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+        starts = [message.spans[0][0] for message in messages if message.spans] or [0]
+        # The palest colours of the map cannot be seen on white.
+        self.map: Colormap = LinearSegmentedColormap.from_list(
+            "positions", [colormaps["viridis"](share * 0.9 / 255) for share in range(256)]
+        )
+        self.ends = [float(min(starts)), float(max(starts))]
+        self.scale: Normalize = Normalize(self.ends[0], self.ends[1])
+        self.several = len(set(starts)) > 1
+
+    def of(self, message: MessageRow) -> tuple[float, float, float, float]:
+        """Return the colour of one message."""
+        start = message.spans[0][0] if message.spans else 0
+        red, green, blue, alpha = self.map(float(self.scale(start)))
+        return red, green, blue, alpha
+
+
+def _draw_frame(axes: Axes, names: Sequence[str], unit: str, ticks: Sequence[float]) -> None:
+    for y in range(len(names)):
+        axes.axhline(y, color="#c8c8c8", linewidth=0.9, zorder=1)
+    for x in ticks:
+        axes.axvline(x, color="#e6e6e6", linewidth=0.6, zorder=0)
+    axes.set_yticks(range(len(names)), names, fontsize=_TEXT_SIZE)
+    axes.set_ylabel("rank", fontsize=_TEXT_SIZE)
+    axes.set_xlabel(unit, fontsize=_TEXT_SIZE)
+    if unit == "round":
+        # A round's number stands in its middle.
+        step = max(1, (len(ticks) - 1) // 24)
+        shown = range(0, len(ticks) - 1, step)
+        axes.set_xticks([number + 0.5 for number in shown], [str(number + 1) for number in shown])
+    axes.tick_params(length=0, labelsize=_TEXT_SIZE)
+    for side in ("top", "right", "left", "bottom"):
+        axes.spines[side].set_visible(False)
+
+
+def _draw_messages(
+    axes: Axes,
+    messages: Sequence[MessageRow],
+    times: Sequence[tuple[float, float]],
+    places: list[int | None],
+    colours: _Colours,
+) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    longest = max((len(spans_text(message.spans, most=1)) for message in messages), default=0)
+    labelled = colours.several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
+    for message, (left, right) in zip(messages, times, strict=True):
+        start, end = (left, places.index(message.src)), (right, places.index(message.dst))
+        axes.add_patch(
+            FancyArrowPatch(
+                start,
+                end,
+                arrowstyle="-|>",
+                mutation_scale=7,
+                shrinkA=0,
+                shrinkB=0,
+                color=colours.of(message),
+                linewidth=1.1,
+                linestyle="-" if message.adds else _REPLACES,
+                zorder=3,
+            )
+        )
+        axes.plot(*start, marker="o", markersize=2.6, color=colours.of(message), zorder=4)
+        if labelled:
+            axes.text(
+                start[0] + _LABEL_AT * (end[0] - start[0]),
+                start[1] + _LABEL_AT * (end[1] - start[1]),
+                spans_text(message.spans, most=1),
+                fontsize=_LABEL_SIZE,
+                color=colours.of(message),
+                ha="center",
+                va="center",
+                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+                zorder=5,
+            )
+
+
+def _draw_legend(figure: Figure, messages: Sequence[MessageRow], colours: _Colours) -> None:
+    """Draw what lines and colours mean, at the bottom."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.lines import Line2D
+
+    width, height = figure.get_size_inches()
+    x, y = _LEFT, 0.25
+    for adds, words in ((True, "is added to what the rank has"), (False, "replaces what the rank has")):
+        if any(message.adds == adds for message in messages):
+            sample = Line2D(
+                (x / width, (x + _SAMPLE) / width),
+                (y / height, y / height),
+                color=_GREY,
+                linewidth=1.2,
+                linestyle="-" if adds else _REPLACES,
+                transform=figure.transFigure,
+            )
+            figure.add_artist(sample)
+            figure.text((x + _SAMPLE + 0.08) / width, y / height, words, fontsize=_TEXT_SIZE, va="center")
+            x += _SAMPLE + _WORDS
+    if colours.several:
+        left, bottom = width - _RIGHT - _BAR_WIDTH, y - _BAR_HEIGHT / 2
+        bar = figure.add_axes((left / width, bottom / height, _BAR_WIDTH / width, _BAR_HEIGHT / height))
+        key = figure.colorbar(ScalarMappable(colours.scale, colours.map), cax=bar, orientation="horizontal")
+        key.set_ticks(colours.ends, labels=[f"{end:,.0f}" for end in colours.ends])
+        key.outline.set_visible(False)
+        bar.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
+        bar.set_title("first position that a message carries", fontsize=_TEXT_SIZE, pad=3)

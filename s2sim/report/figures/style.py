@@ -1,0 +1,354 @@
+"""Axes whose ticks are round numbers of the unit that people count in."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import pairwise, zip_longest
+from math import ceil, floor, isfinite, log10
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from zlib import crc32
+
+import numpy as np
+
+from s2sim.arrays import Floats
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.rows import Row
+from s2sim.report.format import workers_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+WIDTH = 7.2
+"""Inches: two columns of a paper."""
+DOTS_PER_INCH = 150
+"""Texts are as wide as they are measured only where a figure is laid out as it is written."""
+
+# Points.
+TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0
+GREY = "#666666"
+_GRID = "#e4e4e4"
+_HAIRLINE = 1e-9
+
+
+def blank_figure(height: float, width: float = WIDTH) -> Figure:
+    """Return an empty figure of so many inches, whose axes make room for their texts."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+    # Whoever places texts must know how large they are.
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def text_size(figure: Figure, text: str) -> Floats:
+    """Return width and height of a small text in inches, float64 of shape (2,)."""
+    sample = figure.text(0, 0, text, fontsize=SMALL_SIZE)
+    size = np.array(sample.get_window_extent().size, np.float64) / figure.dpi
+    sample.remove()
+    return size
+
+
+def fix_layout(figure: Figure) -> None:
+    """Lay out a figure once for all: what is placed by hand afterwards stays right, and its files are the same."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def log_ticks(low: float, high: float, unit: float = 1.0, most: int = 7) -> list[float]:
+    """Return round numbers of ``unit`` from low to high, ``most`` at most: fewer of each decade the more decades.
+
+    >>> log_ticks(0.8, 60)
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]
+    >>> log_ticks(1e8, 1e9, unit=1.25e8)
+    [125000000.0, 187500000.0, 250000000.0, 375000000.0, 625000000.0, 875000000.0]
+    >>> log_ticks(1, 1e12)
+    [1.0, 100.0, 10000.0, 1000000.0, 100000000.0, 10000000000.0, 1000000000000.0]
+    """
+    first, last = floor(log10(low / unit)), ceil(log10(high / unit))
+
+    def ticks(parts: Sequence[float], step: int) -> list[float]:
+        every = (part * 10.0**power * unit for power in range(first, last + 1, step) for part in parts)
+        return [tick for tick in every if low * (1 - _HAIRLINE) <= tick <= high * (1 + _HAIRLINE)]
+
+    for parts in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
+        found = ticks(parts, 1)
+        if len(found) <= most:
+            return found
+    return ticks((1.0,), ceil((last - first) / most))
+
+
+def log_limits(values: Iterable[float], *, include: float | None = None, air: float = 0.08) -> tuple[float, float]:
+    """Return limits around the values that a log axis can show, and around ``include``.
+
+    Parameters
+    ----------
+    values : iterable of float
+        What is drawn; zeros, infinities and NaN do not count.
+    include : float, optional
+        One more value that must be in sight.
+    air : float
+        Room on either side, as a share of the span.
+    """
+    shown = [value for value in values if isfinite(value) and value > 0]
+    if include is not None:
+        shown.append(include)
+    if not shown:
+        return 1.0, 10.0
+    low, high = min(shown), max(shown)
+    factor = max(1.12, (high / low) ** air)
+    return low / factor, high * factor
+
+
+def set_log(
+    axes: Axes,
+    which: str,
+    limits: tuple[float, float],
+    text: Callable[[float], str],
+    *,
+    unit: float = 1.0,
+    most: int = 7,
+) -> None:
+    """Make the x or y axis logarithmic, with ticks that read as ``text`` says.
+
+    Parameters
+    ----------
+    limits : (float, float)
+        In the unit of the data.
+    text : callable
+        From a value to what its tick reads.
+    unit : float
+        Ticks are round numbers of this.
+    """
+    from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
+
+    axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    ticks = log_ticks(*limits, unit, most)
+    if len(ticks) < 2:
+        # Round numbers of a decade are too far from each other.
+        low, high = limits
+        evenly = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low / unit, high / unit)
+        ticks = [float(tick) * unit for tick in evenly if low <= tick * unit <= high]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FixedFormatter([text(tick) for tick in ticks]))
+    axis.set_minor_locator(NullLocator())
+
+
+def style_axes(axes: Axes, grid: Literal["both", "x"] = "both") -> None:
+    """Leave of the frame what carries ticks, and draw a grid that stays behind."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.tick_params(labelsize=TEXT_SIZE, color=GREY, length=3)
+    axes.grid(visible=True, axis=grid, color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def workers_title(rows: Sequence[Row]) -> str:
+    """Return how many workers rows are of, and whether they go beyond what was recorded; refuse none, and a mixture."""
+    counts = sorted({row.workers for row in rows})
+    if len(counts) != 1:
+        found = ", ".join(map(str, counts)) or "no rows"
+        raise OptionError(f"rows of one number of workers belong into one picture, but found {found}: filter them")
+    return f"{workers_text(counts[0])}{', extrapolated' if any(row.extrapolated for row in rows) else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyStyle:
+    """How a family is drawn.
+
+    Attributes
+    ----------
+    colour : str
+        As ``#RRGGBB``.
+    marker : str
+        Of matplotlib, so that nobody depends on the colour alone.
+    """
+
+    colour: str
+    marker: str
+
+
+# Seven colours of Okabe and Ito, "Color universal design" (2008), with the wine of Tol's "muted" scheme
+# (SRON/EPS/TN/09-002) in place of their yellow, which is lost on white.
+FAMILY_STYLES = {
+    "dense": FamilyStyle("#000000", "s"),
+    "fp16": FamilyStyle("#56B4E9", "D"),
+    "topk": FamilyStyle("#E69F00", "^"),
+    "union": FamilyStyle("#009E73", "o"),
+    "owner-reduce": FamilyStyle("#0072B2", "P"),
+    "gather-rows": FamilyStyle("#CC79A7", "X"),
+    "s2": FamilyStyle("#D55E00", "v"),
+    "s2-exact": FamilyStyle("#882255", "*"),
+}
+
+ITERATION_PARTS = {
+    "forward": "#BBBBBB",
+    "backward": "#888888",
+    "codec": "#E69F00",
+    "exposed communication": "#0072B2",
+    "waiting": "#CC79A7",
+    "optimizer": "#555555",
+    "hidden communication": "#9CC7E4",
+}
+"""Colours of the parts of an iteration: greys compute, a blue communicates; of Okabe and Ito what is none of these."""
+
+# Tol's "muted" scheme without the wine that is taken above, lighter than the first eight or of other hues.
+_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#AA4499")
+_MARKERS = ("<", ">", "p", "h", "d", "H", "8")
+
+
+def family_of(option_string: str) -> str:
+    """Return the family that an option string begins with.
+
+    >>> family_of("s2:cells=2")
+    's2'
+    """
+    return option_string.partition(":")[0]
+
+
+def family_style(family: str) -> FamilyStyle:
+    """Return how the family of a row's ``reducer`` is drawn.
+
+    Those that a run compares unless others are asked for have looks that everybody tells apart; of the others two may
+    share a colour, or a marker.
+    """
+    if family in FAMILY_STYLES:
+        return FAMILY_STYLES[family]
+    # By its name, so that it is the same in all figures, whatever else there is.
+    number = crc32(family.encode())
+    return FamilyStyle(_COLOURS[number % len(_COLOURS)], _MARKERS[number // len(_COLOURS) % len(_MARKERS)])
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Rows that are drawn as one line, or one row.
+
+    Attributes
+    ----------
+    rows : tuple of Row
+        In the order of the swept option.
+    swept : str or None
+        The option in which they differ; None of a single row.
+    """
+
+    rows: tuple[Row, ...]
+    swept: str | None
+
+    @property
+    def name(self) -> str:
+        """What all rows have in common, and the option in which they differ."""
+        first = self.rows[0].reducer
+        if self.swept is None:
+            return first
+        name, _, options = first.partition(":")
+        others = [option for option in options.split(",") if option and not option.startswith(f"{self.swept}=")]
+        return f"{':'.join([name, ','.join(others)]) if others else name}, by {self.swept}"
+
+    def labels(self) -> list[str]:
+        """Return what stands beside each point: the value of the swept option, of a single row its name."""
+        if self.swept is None:
+            return [self.name]
+        return [f"{row.options[self.swept]:g}" for row in self.rows]
+
+
+def find_series(rows: Sequence[Row]) -> list[Series]:
+    """Return all rows of one number of workers, those together that differ in one number among their options."""
+    left = list(rows)
+    found: list[Series] = []
+    while sweeps := _find_sweeps(left):
+        longest = max(sweeps, key=lambda series: len(series.rows))
+        found.append(longest)
+        taken = {row.reducer for row in longest.rows}
+        left = [row for row in left if row.reducer not in taken]
+    return [*found, *(Series((row,), None) for row in left)]
+
+
+def _find_sweeps(rows: Sequence[Row]) -> list[Series]:
+    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        for key, value in row.options.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                others = repr(sorted((name, repr(other)) for name, other in row.options.items() if name != key))
+                groups[row.name, key, others].append(row)
+
+    def ordered(group: list[Row], key: str) -> Series:
+        return Series(tuple(sorted(group, key=lambda row: float(row.options[key]))), key)
+
+    return [ordered(group, key) for (_, key, _), group in groups.items() if len(group) > 1]
+
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_picture(target: str) -> None:
+    """Refuse a file that no picture can be written to, before anything long is computed for it."""
+    from importlib.util import find_spec
+
+    if Path(target).suffix.lower() not in FORMATS:
+        raise S2SimError(f"a picture {target} was asked for: its name must end in {', '.join(FORMATS)}")
+    if find_spec("matplotlib") is None:
+        raise S2SimError("drawing needs matplotlib: pip install 's2sim[plot]'")
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Draw and write a figure in here, so that it depends on no settings of the user."""
+    from matplotlib import rc_context
+
+    # Random names of an SVG's parts would make every file another one; letters as shapes would be most of it.
+    with rc_context(
+        {"svg.hashsalt": "s2sim", "svg.fonttype": "none", "font.family": "DejaVu Sans", "text.parse_math": False}
+    ):
+        yield
+
+
+def figure_bytes(figure: Figure, file_format: str) -> bytes:
+    """Return the file of a drawn figure, ``"png"``, ``"svg"`` or ``"pdf"``."""
+    # So would dates.
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
+    buffer = BytesIO()
+    with figure_style():
+        figure.savefig(buffer, format=file_format, dpi=DOTS_PER_INCH, metadata=dates)
+    return _compact(buffer.getvalue()) if file_format == "svg" else buffer.getvalue()
+
+
+def _compact(svg: bytes) -> bytes:
+    """Return an SVG without indentation, which is much of it, and with what stands in where its font is missing."""
+    svg = re.sub(rb"\n\s+", b"\n", svg)
+    return svg.replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Arial, sans-serif")
+
+
+_COLOUR = "#777777"
+
+
+def front_corners(points: Sequence[tuple[float, float]]) -> Floats:
+    """Return the corners of the steps below which no point is, float64 of shape (corners, 2).
+
+    >>> front_corners([(2.0, 0.5), (1.0, 3.0)]).tolist()
+    [[1.0, 3.0], [2.0, 3.0], [2.0, 0.5]]
+    """
+    held = sorted(points)
+    corners = [(right, above) for (_, above), (right, _) in pairwise(held)]
+    steps = [point for pair in zip_longest(held, corners) for point in pair if point is not None]
+    return np.array(steps, np.float64).reshape(-1, 2)
+
+
+def draw_steps(axes: Axes, steps: Floats) -> None:
+    """Draw the steps of a front, those below the axes as far as these go."""
+    heights = np.maximum(steps[:, 1], axes.get_ylim()[0])
+    axes.plot(steps[:, 0], heights, color=_COLOUR, linewidth=2.5, alpha=0.4, zorder=1.2, label="_front")
+
+
+def draw_rings(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """Draw a ring round each point that is on the front."""
+    for x, y in points:
+        axes.plot([x], [y], marker="o", markersize=10.0, fillstyle="none", color=_COLOUR, clip_on=False, label="_ring")

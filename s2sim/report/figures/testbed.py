@@ -1,0 +1,178 @@
+"""A testbed beside its prediction: times of collectives against sizes, and gains over dense against the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isinf
+from typing import TYPE_CHECKING, Any
+
+from s2sim.report.figures.labels import figure_with_head
+from s2sim.report.figures.style import FAMILY_STYLES, GREY, SMALL_SIZE, TEXT_SIZE, WIDTH, figure_style, style_axes
+from s2sim.report.testbed_tables import rate_text
+from s2sim.units import format_bytes, format_count, format_seconds
+from s2sim.validation.testbed import ComparedTime, PredictionComparison
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+_HEIGHT = 3.2
+# Tensors with at least this share of all bytes have their name beside the curve.
+_NAMED_SHARE = 0.08
+
+
+def profile_figure(described: Mapping[str, Any]) -> Figure:
+    """Return the bytes of gradients that are ready over the time of backward, of what `describe` says of a profile."""
+    whole, backward_s = described["gradient_bytes"], described["backward_s"]
+    times = [0.0, *(tensor["ready_s"] for tensor in described["tensors"])]
+    ready = [0, *(tensor["ready_bytes"] for tensor in described["tensors"])]
+    parameters = f"{format_count(described['parameters'])} parameters, {len(described['tensors'])} tensors"
+    about = f"{described['gpu']}, {described['batch']} x {described['sample']}"
+    with figure_style():
+        figure, below = figure_with_head(
+            f"When gradients of {described['model']} are ready in backward ({described['kind']})",
+            f"{parameters}, {format_bytes(whole)} in float32; {about}; {described['source']}",
+            _HEIGHT,
+        )
+        axes = below.subplots()
+        style_axes(axes)
+        axes.step(times, ready, where="post", color=FAMILY_STYLES["owner-reduce"].colour, linewidth=1.4)
+        axes.plot([0, backward_s], [0, whole], color=GREY, linewidth=0.8, linestyle=":", zorder=1)
+        for tensor in described["tensors"]:
+            if tensor["bytes"] >= _NAMED_SHARE * whole:
+                late = tensor["ready_s"] > backward_s / 2
+                axes.annotate(
+                    f"{tensor['name']}, {format_bytes(tensor['bytes'])} ",
+                    (tensor["ready_s"], tensor["ready_bytes"] - tensor["bytes"] / 2),
+                    xytext=(-4 if late else 4, 0),
+                    textcoords="offset points",
+                    ha="right" if late else "left",
+                    va="center",
+                    fontsize=SMALL_SIZE,
+                    color=GREY,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
+                )
+        axes.set(xlim=(0, backward_s * 1.02 or 1.0), ylim=(0, whole * 1.04))
+        axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
+        axes.yaxis.set_major_formatter(lambda value, _: format_bytes(value) if value else "0")
+        axes.set_xlabel("since backward began (dotted: bytes in proportion to time)", fontsize=TEXT_SIZE)
+        axes.set_title("gradients ready", fontsize=TEXT_SIZE, loc="left")
+        return figure
+
+
+# Inches of one panel's height, and what all share above and below.
+_PANEL, _AROUND = 2.1, 0.9
+_COLUMNS = 3
+_DENSE = "dense"
+
+
+def times_figure(result: PredictionComparison) -> Figure:
+    """Return a panel for each number of workers and each collective: dots are measured, lines predicted, by rate."""
+    from matplotlib.figure import Figure
+
+    points = [point for point in result.points if point.kind == "collectives"]
+    kinds = list(dict.fromkeys(point.what for point in points))
+    workers = sorted({point.workers for point in points})
+    rates = sorted({point.rate_Bps for point in points})
+    with figure_style():
+        figure = Figure((WIDTH, _PANEL * max(len(workers), 1) + _AROUND), layout="constrained")
+        figure.suptitle(
+            f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}",
+            fontsize=TEXT_SIZE,
+        )
+        panels = figure.subplots(max(len(workers), 1), max(len(kinds), 1), sharex=True, sharey=True, squeeze=False)
+        for row, count in zip(panels, workers, strict=False):
+            for axes, kind in zip(row, kinds, strict=False):
+                _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
+                axes.set_title(f"{kind}, {count} workers", fontsize=SMALL_SIZE)
+        _share_legend(figure, [axes for row in panels for axes in row], [rate_text(rate_Bps) for rate_Bps in rates])
+    return figure
+
+
+def gains_figure(result: PredictionComparison) -> Figure | None:
+    """Return a panel for each number of workers: dense's time over each reducer's against the rate; None of none."""
+    from matplotlib.figure import Figure
+
+    points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
+    dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
+    others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
+    panels: dict[tuple[int, int, str], list[ComparedTime]] = {}
+    for point in others:
+        panels.setdefault((point.workers, point.payload_bytes, point.trace), []).append(point)
+    shown = {key: found for key, found in sorted(panels.items()) if len({point.rate_Bps for point in found}) > 1}
+    if not shown:
+        return None
+    names = list(dict.fromkeys(point.what for point in others))
+    rows = -(-len(shown) // _COLUMNS)
+    with figure_style():
+        figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
+        figure.suptitle(
+            "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays",
+            fontsize=TEXT_SIZE,
+        )
+        grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
+        for axes, (key, found) in zip(grid.flat, shown.items(), strict=False):
+            for number, name in enumerate(names):
+                own = sorted((point for point in found if point.what == name), key=lambda point: point.rate_Bps)
+                _draw_gains(axes, own, dense, f"C{number % 10}")
+            axes.axhline(1, color=GREY, linewidth=0.6)
+            axes.set_title(f"{key[0]} workers, {format_bytes(key[1])}", fontsize=SMALL_SIZE)
+            _scales(axes)
+            axes.xaxis.set_major_formatter(lambda rate_Bps, _: rate_text(rate_Bps))
+            axes.yaxis.set_major_formatter(lambda gain, _: f"{gain:g}")
+        for axes in list(grid.flat)[len(shown) :]:
+            axes.set_visible(False)
+        _share_legend(figure, list(grid.flat), names)
+    return figure
+
+
+def _draw_gains(
+    axes: Axes, own: Sequence[ComparedTime], dense: Mapping[tuple[str, str], ComparedTime], colour: str
+) -> None:
+    pairs = [(dense[point.setting, point.trace], point) for point in own]
+    rates = [point.rate_Bps for point in own]
+    if not own:
+        return
+    predicted = [base.predicted_s / point.predicted_s for base, point in pairs]
+    measured = [base.measured_s / point.measured_s for base, point in pairs]
+    axes.plot(rates, predicted, color=colour, linewidth=1, label=own[0].what)
+    axes.plot(rates, measured, "o", color=colour, markersize=3)
+
+
+def _draw_times(axes: Axes, points: Sequence[ComparedTime], rates: Sequence[float]) -> None:
+    for number, rate_Bps in enumerate(rates):
+        own = sorted((point for point in points if point.rate_Bps == rate_Bps), key=lambda point: point.payload_bytes)
+        if not own:
+            continue
+        sizes = [point.payload_bytes for point in own]
+        colour = f"C{number % 10}"
+        axes.plot(sizes, [p.predicted_s for p in own], color=colour, linewidth=1, label=rate_text(rate_Bps))
+        spread = [[p.measured_s - p.low_s for p in own], [p.high_s - p.measured_s for p in own]]
+        axes.errorbar(sizes, [p.measured_s for p in own], spread, fmt="o", color=colour, markersize=2.5, elinewidth=0.7)
+    _scales(axes)
+    axes.xaxis.set_major_formatter(lambda size, _: format_bytes(size))
+    axes.yaxis.set_major_formatter(lambda seconds, _: format_seconds(seconds))
+
+
+def _scales(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    axes.tick_params(labelsize=SMALL_SIZE)
+
+
+def _share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
+    known: dict[str, Artist] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        known |= dict(zip(map(str, labels), handles, strict=True))
+    shown = [name for name in names if name in known]
+    figure.legend(
+        [known[name] for name in shown],
+        shown,
+        loc="outside lower center",
+        ncols=min(len(shown), 6),
+        fontsize=SMALL_SIZE,
+    )

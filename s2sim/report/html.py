@@ -1,0 +1,56 @@
+"""A result as a fragment of HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from s2sim.experiment.rows import Result
+from s2sim.report.answer import about_lines, result_table, verdict_lines
+from s2sim.report.grid import Column, Grid
+from s2sim.report.iteration_tables import iteration_grids
+from s2sim.report.run_tables import comparison_grids
+
+
+def _cell(tag: str, text: str, column: Column) -> str:
+    align = "right" if column.numeric else "left"
+    # A title is hyphenated for terminals only.
+    lines = escape(text).replace("-\n", "").replace("\n", "<br>")
+    return f'<{tag} style="text-align: {align}">{lines}</{tag}>'
+
+
+def _table(grid: Grid) -> str:
+    head = "".join(_cell("th", column.title, column) for column in grid.columns)
+    styles = {**dict.fromkeys(grid.faint, "color: gray"), **dict.fromkeys(grid.strong, "font-weight: bold")}
+    body = "".join(
+        f'<tr style="{styles.get(place, "")}">'
+        + "".join(_cell("td", text, column) for text, column in zip(row, grid.columns, strict=True))
+        + "</tr>"
+        for place, row in enumerate(grid.rows)
+    )
+    caption = f'<caption style="text-align: left">{escape(grid.title)}</caption>'
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def result_html(result: Result) -> str:
+    """Return what `s2sim run` shows first, and its details folded; every text is escaped, nothing is loaded."""
+    grid, below = result_table(result)
+    verdict = _paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
+    about = _paragraphs(map(escape, [*below, *about_lines(result)]))
+    caveats = _paragraphs(f"Note: {escape(note)}." for note in result.caveats)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    details = [*iteration_grids(result), *comparison_grids(result)]
+    return (
+        f"<div>{verdict}{_table(grid)}{about}{caveats}<details><summary>Details</summary>"
+        f"{''.join(map(_table, details))}<ul>{notes}</ul></details></div>"
+    )
+
+
+def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
+    """Return lines, tables and lines; the lines before are aligned as in a terminal, every text is escaped."""
+    head = escape("\n".join(before))
+    return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{_paragraphs(map(escape, filter(None, after)))}</div>"
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{text}</p>" for text in texts)

@@ -1,0 +1,74 @@
+"""Rebuilt papers as one page that loads nothing: claims with judgements, pictures, numbers behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from s2sim.claims.paper import Claim, PapersResult, Rebuilt
+from s2sim.report.figures.charts import chart_svg
+from s2sim.report.grid import Grid
+from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
+
+_STYLE = (
+    "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;margin:1em 0;font-size:13.5px}"
+    "th,td{padding:3px 10px;border-bottom:1px solid #e4e4e4;text-align:left;vertical-align:top}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "caption{text-align:left;font-weight:bold;padding:4px 0}"
+    ".why{color:#555;font-size:12.5px}.j{font-weight:bold;white-space:nowrap}"
+    ".reproduced{color:#00734f}.not-reproduced{color:#b03a00}.not-testable{color:#666}"
+    "svg{max-width:100%;height:auto}figure{margin:1em 0}h2{margin-top:2em}"
+)
+
+
+def papers_page(result: PapersResult) -> str:
+    """Return the page; every text is escaped, pictures are SVG within it."""
+    first = result.papers[0] if len(result.papers) == 1 else None
+    title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
+    body = "".join(map(_section, result.papers))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f"{_paragraphs(papers_lines(result))}{body}</body></html>\n"
+    )
+
+
+def _section(paper: Rebuilt) -> str:
+    pictures = "".join(f"<figure>{chart_svg(picture)}</figure>" for picture in paper.pictures)
+    tables = "".join(_table(numbers_grid(table)) for table in paper.tables)
+    items = "".join(
+        f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" if label else f"<dd>{escape(text)}</dd>"
+        for label, text in setup_lines(paper)
+    )
+    return (
+        f'<section id="{escape(paper.name)}"><h2>{escape(paper.name)}</h2>'
+        f"<p><strong>{escape(paper.title)}</strong><br>{escape(paper.source)}</p>"
+        f"<table><thead><tr><th>claim</th><th>published</th><th>ours</th><th>judgement</th></tr></thead>"
+        f"<tbody>{''.join(map(_claim, paper.claims))}</tbody></table>"
+        f"{pictures}{tables}<dl>{items}</dl></section>"
+    )
+
+
+def _claim(claim: Claim) -> str:
+    look = claim.judgement.replace(" ", "-")
+    return (
+        f'<tr><td>{escape(claim.text)}<div class="why">{escape(claim.source)}</div></td>'
+        f"<td>{escape(claim.published)}</td><td>{escape(claim.ours)}</td>"
+        f'<td><span class="j {look}">{escape(claim.judgement)}</span>'
+        f'<div class="why">{escape(claim.why)} <em>{escape(claim.rule)}</em></div></td></tr>'
+    )
+
+
+def _table(grid: Grid) -> str:
+    def cells(tag: str, texts: Iterable[str]) -> str:
+        looks = (' class="n"' if column.numeric else "" for column in grid.columns)
+        return "".join(f"<{tag}{look}>{escape(text)}</{tag}>" for text, look in zip(texts, looks, strict=True))
+
+    head = cells("th", (column.title for column in grid.columns))
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in grid.rows)
+    return f"<table><caption>{escape(grid.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)

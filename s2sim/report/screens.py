@@ -1,0 +1,172 @@
+"""What one collective, traffic and a regime map show first, whatever shows it: lines and tables in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from s2sim.claims.paper import PapersResult, Rebuilt
+from s2sim.experiment.json_form import ResultForm
+from s2sim.regimes.map import RegimeMap
+from s2sim.report.answer import lines_text
+from s2sim.report.format import aligned, collective_lines
+from s2sim.report.grid import Grid
+from s2sim.report.html import lines_html
+from s2sim.report.iteration_tables import (
+    ITERATIONS_LEGEND,
+    iterations_grids,
+    iterations_lines,
+    train_grid,
+    train_lines,
+    unpredicted_iteration_lines,
+    worst_iteration_lines,
+)
+from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
+from s2sim.report.run_tables import fault_lines, links_grid
+from s2sim.report.study_tables import (
+    claims_grid,
+    names_line,
+    numbers_grid,
+    paper_head,
+    papers_lines,
+    regime_grids,
+    setup_lines,
+    why_lines,
+)
+from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
+from s2sim.report.validation_tables import (
+    LEGEND,
+    answer_lines,
+    calibration_lines,
+    constants_grid,
+    not_predicted_lines,
+    points_grid,
+    suggestion_lines,
+    validate_grids,
+    worst_lines,
+)
+from s2sim.traffic.collective_result import CollectiveResult
+from s2sim.traffic.flows import FlowsResult
+from s2sim.training.result import TrainResult
+from s2sim.validation.calibrate_result import CalibrationResult
+from s2sim.validation.compare_log_result import LogComparisonResult
+from s2sim.validation.curve_result import ValidationResult
+from s2sim.validation.iteration_result import IterationsResult
+
+
+class Screen(NamedTuple):
+    """Lines, tables, and lines after them."""
+
+    before: list[str]
+    grids: list[Grid]
+    after: list[str]
+
+
+def collective_screen(result: CollectiveResult) -> Screen:
+    """Return the answer with everything that explains it, its terms if there are any, and the busiest links."""
+    terms = [terms_grid(result.terms, result.time_s)] if result.terms else []
+    links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.cluster, *collective_lines(result), *fault_lines(result.effects), *notes], [*terms, *links], []
+    )
+
+
+def log_comparison_screen(result: LogComparisonResult) -> Screen:
+    """Return how far simulated times are from measured ones, over all, by size, and which terms explain it."""
+    terms = [difference_grid(result), scales_grid(result)] if result.terms else []
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.cluster, *log_comparison_lines(result)],
+        [log_comparison_grid(result), *terms],
+        ["", *notes] if notes else [],
+    )
+
+
+def flows_screen(result: FlowsResult) -> Screen:
+    """Return the answer, the transfers that waited most, and the busiest links."""
+    grids = [flows_grid(result), links_grid(result.bottlenecks)] if len(result.finish_s) else []
+    return Screen([*flows_lines(result), *fault_lines(result.effects)], grids, [])
+
+
+def regimes_screen(result: RegimeMap) -> Screen:
+    """Return who wins where, and what that means."""
+    names = names_line(result.spec.reducers)
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.cluster],
+        regime_grids(result),
+        ["", *([] if names is None else [names]), *notes, "", result.summary],
+    )
+
+
+def validate_screen(result: ValidationResult) -> Screen:
+    """Return how far off predictions are: over curves and sources, by class, a line a curve, and the worst."""
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen(
+        [result.what, *answer_lines(result)],
+        validate_grids(result),
+        ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *notes],
+    )
+
+
+def iterations_screen(result: IterationsResult) -> Screen:
+    """Return how far off predictions of iterations are: by source, right calls, a line a row, and the worst."""
+    notes = [f"Note: {note}." for note in result.notes]
+    more = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
+    return Screen(
+        [result.what, *iterations_lines(result)],
+        iterations_grids(result),
+        ["", ITERATIONS_LEGEND, "", *more, "", *notes],
+    )
+
+
+def calibrate_screen(result: CalibrationResult) -> Screen:
+    """Return the constants that were fitted, what they make of predictions, and what to measure next."""
+    notes = [f"Note: {note}." for note in result.notes]
+    grids = [constants_grid(result), points_grid(result)] if result.points else []
+    after = [*suggestion_lines(result.suggestion), *notes]
+    return Screen([result.cluster, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
+
+
+def paper_screen(paper: Rebuilt) -> Screen:
+    """Return the claims of a paper with judgements, why, set-up and what is assumed, and the numbers behind."""
+    about = aligned(setup_lines(paper), indent="  ")
+    return Screen(
+        paper_head(paper), [claims_grid(paper), *map(numbers_grid, paper.tables)], ["", *why_lines(paper), "", *about]
+    )
+
+
+def papers_screen(result: PapersResult) -> Screen:
+    """Return the claims of several papers with judgements and why."""
+    why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
+    return Screen(papers_lines(result), [claims_grid(paper) for paper in result.papers], why)
+
+
+def train_screen(result: TrainResult) -> Screen:
+    """Return what each reducer needed to reach the target, and the answer."""
+    notes = [f"Note: {note}." for note in result.notes]
+    return Screen([result.headline, *train_lines(result)], [train_grid(result)], ["", *notes, "", *result.verdict])
+
+
+_SCREENS: dict[str, Callable[[Any], Screen]] = {
+    "against": log_comparison_screen,
+    "calibrate": calibrate_screen,
+    "collective": collective_screen,
+    "flows": flows_screen,
+    "iterations": iterations_screen,
+    "paper": papers_screen,
+    "regimes": regimes_screen,
+    "train": train_screen,
+    "validate": validate_screen,
+}
+
+
+def screen_text(result: ResultForm) -> str:
+    """Return the screen of an answer as plain text."""
+    return lines_text(*_SCREENS[result.answers](result))
+
+
+def screen_html(result: ResultForm) -> str:
+    """Return the screen of an answer as a fragment of HTML."""
+    return lines_html(*_SCREENS[result.answers](result))

@@ -1,0 +1,1 @@
+"""Recordings in simulated time: a communication phase, a training iteration, faults."""

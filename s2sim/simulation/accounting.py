@@ -1,0 +1,197 @@
+"""Where the time of an iteration went: every picosecond of a rank belongs to one part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.simulation.communicator import CompletedCalls, Launch
+from s2sim.simulation.device import BusyInterval
+from s2sim.simulation.faults.fault import Effect
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationSettings:
+    """How iterations run.
+
+    Attributes
+    ----------
+    waits_for_all : bool
+        Whether the next forward waits for all gradients, or a layer only for those of its own parameters.
+    streams : int
+        Of each GPU: 1 where codec work stands between kernels of compute, 2 where it runs beside them.
+    host_loop_ps : int
+        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
+    accumulate : int
+        Mini-batches before gradients are exchanged.
+    slower : float64 array, shape (iterations, ranks)
+        How many times as long each rank's compute takes in each iteration; its length says how many run.
+    idle_ps : int
+        What ranks wait in each iteration for stages of a pipeline, before the last mini-batch.
+    """
+
+    slower: Floats
+    waits_for_all: bool = True
+    streams: int = 1
+    host_loop_ps: int = 0
+    accumulate: int = 1
+    idle_ps: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterations:
+    """Training iterations in simulated time.
+
+    Attributes
+    ----------
+    parts : tuple of Parts
+        Where the time went on the slowest rank, one a period of the exchange; means over its steps.
+    activity : Spent
+        All that happened on that rank.
+    by_rank : tuple of Spent
+        The same of each rank; ranks that did the same share one.
+    waiting_ps : float
+        Mean over all ranks and iterations of waiting for others.
+    launches, completed : tuples of Launch and Completed
+        All that went onto the network, and the calls.
+    effects : tuple of Effect
+        What faults did that do not last from the start on.
+    """
+
+    parts: tuple[IterationParts, ...]
+    activity: RankActivity
+    by_rank: tuple[RankActivity, ...]
+    waiting_ps: float
+    launches: tuple[Launch, ...]
+    completed: tuple[CompletedCalls, ...]
+    effects: tuple[Effect, ...] = ()
+
+    @property
+    def typical(self) -> IterationParts:
+        """That of the median length, of the steady state: the first is left out where there are several."""
+        steady = self.parts[1:] or self.parts
+        return sorted(steady, key=lambda parts: parts.iteration)[(len(steady) - 1) // 2]
+
+    @property
+    def spread_ps(self) -> tuple[float, float]:
+        """The 5 and 95 % quantiles of the steady state's iterations."""
+        steady = [parts.iteration for parts in self.parts[1:] or self.parts]
+        low, high = np.quantile(steady, [0.05, 0.95])
+        return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationParts:
+    """One iteration of one rank in integer picoseconds; all but hidden communication add up to it.
+
+    Attributes
+    ----------
+    forward, backward, optimizer : int
+        While these run, what slows them down included.
+    codec : int
+        Encode and decode while no compute runs.
+    exposed_communication : int
+        While nothing of the GPU runs and a collective of this rank is in flight, or its library prepares one.
+    waiting : int
+        While nothing of the GPU runs and this rank has posted what other ranks have not.
+    hidden_communication : int
+        While a collective of this rank is in flight beside compute or codec.
+    """
+
+    forward: int
+    backward: int
+    codec: int
+    exposed_communication: int
+    waiting: int
+    optimizer: int
+    hidden_communication: int
+
+    @property
+    def iteration(self) -> int:
+        """All of it, from the beginning of forward until the next may begin."""
+        exposed = self.codec + self.exposed_communication + self.waiting
+        return self.forward + self.backward + exposed + self.optimizer
+
+
+@dataclass(frozen=True, slots=True)
+class RankActivity:
+    """All that happened on one rank.
+
+    Attributes
+    ----------
+    busy : tuple of Busy
+        What its GPU did, and the waits of its host that kept it from that.
+    in_flight, waiting : tuples of (int, int)
+        From when the last rank had posted a call until this rank was done with it, and from when this rank had posted
+        it until the last one had or this one was done, whichever came first; picoseconds.
+    ready : tuple of (int, int, int)
+        The number of an exchange, a bucket, and when all of that was there; picoseconds.
+    begun_ps : tuple of int
+        When each iteration began, and when the last was over.
+    rank : int
+        Which one it is, or the first of those that did the same.
+    """
+
+    busy: tuple[BusyInterval, ...]
+    in_flight: tuple[tuple[int, int], ...]
+    waiting: tuple[tuple[int, int], ...]
+    ready: tuple[tuple[int, int, int], ...]
+    begun_ps: tuple[int, ...]
+    rank: int
+
+
+def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1) -> list[IterationParts]:
+    """Return the parts of what lies between neighbouring bounds, increasing instants, as means over so many steps.
+
+    Compute comes first, then work of the codec; what is left is communication where a collective is in flight or the
+    host waits for the GPU on its behalf, and waiting where this rank has posted what others have not. Where there is
+    nothing of these, a rank prepares what it will send.
+    """
+    busy: dict[str, list[tuple[int, int]]] = {what: [] for what in _KINDS}
+    for each in spent.busy:
+        busy[each.what].append((each.start_ps, each.end_ps))
+    intervals = {what: _as_intervals(found) for what, found in busy.items()}
+    flying, waiting = _as_intervals(spent.in_flight), _as_intervals(spent.waiting)
+    edges = [np.asarray(bounds_ps, np.int64), *(each.reshape(-1) for each in (*intervals.values(), flying, waiting))]
+    points = np.unique(np.clip(np.concatenate(edges), bounds_ps[0], bounds_ps[-1]))
+    lengths, left = np.diff(points), np.ones(len(points) - 1, np.bool_)
+    first = np.searchsorted(points, bounds_ps[:-1])
+
+    def summed(chosen: Mask) -> Ints:
+        total = np.concatenate([[0], np.cumsum(np.where(chosen, lengths, 0))])
+        return np.diff(total[[*first, len(lengths)]]) // steps
+
+    def take(covered: Mask) -> Ints:
+        nonlocal left
+        own, left = left & covered, left & ~covered
+        return summed(own)
+
+    found = {what: take(_is_covered(intervals[what], points)) for what in _KINDS[:4]}
+    in_flight = _is_covered(flying, points)
+    hidden = summed(in_flight & ~left)
+    exposed = take(in_flight | _is_covered(intervals["host"], points))
+    waited = take(_is_covered(waiting, points))
+    exposed = exposed + summed(left)
+    columns = (found["forward"], found["backward"], found["codec"], exposed, waited, found["optimizer"], hidden)
+    return [IterationParts(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+_KINDS = ("forward", "backward", "optimizer", "codec", "host")
+
+
+def _as_intervals(intervals: Sequence[tuple[int, int]]) -> Ints:
+    """Return intervals as int64 of shape (n, 2), without those that take no time."""
+    pairs = np.array(intervals, np.int64).reshape(-1, 2)
+    return pairs[pairs[:, 0] < pairs[:, 1]]
+
+
+def _is_covered(intervals: Ints, points: Ints) -> Mask:
+    """Return which stretches between neighbouring points, int64 of shape (k,), lie in any of some intervals."""
+    change = np.zeros(len(points), np.int64)
+    at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
+    np.add.at(change, at[:, 0], 1)
+    np.add.at(change, at[:, 1], -1)
+    return np.cumsum(change)[:-1] > 0

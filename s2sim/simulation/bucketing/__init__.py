@@ -1,0 +1,1 @@
+"""Which gradients leave together, and when: one policy a file."""

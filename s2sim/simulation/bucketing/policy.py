@@ -1,0 +1,246 @@
+"""What a discipline and a reducer make of an iteration's gradients together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import accumulate
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.options import build, option_text, split_option_string
+from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Step, Wait
+from s2sim.registry import Registry
+
+Exchange: TypeAlias = Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadyTensors:
+    """Gradients in the order in which they become ready.
+
+    Attributes
+    ----------
+    bytes : int64 array, shape (t,)
+        Of each as training holds it.
+    ready_ps : int64 array, shape (t,)
+        When each is ready, from the beginning of backward, never decreasing.
+    sparse : bool array, shape (t,)
+        Whether it is row-sparse.
+    """
+
+    bytes: Ints
+    ready_ps: Ints
+    sparse: Mask
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients that leave together, once the last of them is ready.
+
+    Attributes
+    ----------
+    tensors : tuple of int
+        Their places in the order of readiness, increasing.
+    priority : int
+        Of buckets that are ready, one with a smaller number goes first; equal ones in the order in which they became
+        ready.
+    """
+
+    tensors: tuple[int, ...]
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Discipline:
+    """How gradients are exchanged. A discipline is a dataclass of its options, with defaults.
+
+    Attributes
+    ----------
+    name, summary, source, example : str
+        Its name in option strings; what it does in one line; whose it is; an option string.
+    waits_for_all : bool
+        Whether the next forward waits for all gradients and the whole optimizer, or only for the parameters that a
+        layer needs.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    example: ClassVar[str]
+    waits_for_all: ClassVar[bool] = True
+
+    @property
+    def text(self) -> str:
+        """Its option string, which `make_discipline` reads back."""
+        return option_text(self)
+
+    def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
+        """Return the buckets in the order in which they leave; every tensor is in exactly one.
+
+        Parameters
+        ----------
+        tensors : ReadyTensors
+            What there is.
+        exchange_ps : callable
+            Returns how long a dense all-reduce of so many bytes takes alone on this cluster, in picoseconds.
+        """
+        raise NotImplementedError
+
+
+def fill_buckets(
+    sizes_bytes: Sequence[int], apart: Mask, *, first_bytes: int, limit_bytes: int
+) -> list[tuple[int, ...]]:
+    """Return the places of the gradients in each bucket, in the order in which buckets close.
+
+    A bucket closes with the gradient by which it reaches its limit, which it may exceed by far; the last one when there
+    is no more. A gradient that stands ``apart`` is a bucket of its own, and the one that is being filled goes on behind
+    it. That is ``compute_bucket_assignment_by_size`` of PyTorch's c10d, where all gradients are of one type.
+    """
+    closed: list[tuple[int, ...]] = []
+    filling: list[int] = []
+    held_bytes, now_bytes = 0, first_bytes
+    for place, (size_bytes, alone) in enumerate(zip(sizes_bytes, apart.tolist(), strict=True)):
+        if alone:
+            closed.append((place,))
+            continue
+        filling.append(place)
+        held_bytes += size_bytes
+        if held_bytes >= now_bytes:
+            closed.append(tuple(filling))
+            filling, held_bytes, now_bytes = [], 0, limit_bytes
+    return [*closed, tuple(filling)] if filling else closed
+
+
+def finish_ps(buckets: Sequence[Bucket], tensors: ReadyTensors, exchange_ps: Exchange) -> Ints:
+    """Return when the exchange of each bucket ends, from the beginning of backward.
+
+    What has begun is not interrupted, and of buckets that are ready the one of smallest priority goes first. Where
+    priorities are equal and bucket i is ready after those before it, that is
+
+        e_i = max(e_{i-1}, ready_i) + exchange(bytes_i).
+
+    Returns
+    -------
+    int64 array, shape (buckets,)
+        Picoseconds.
+    """
+    last = [bucket.tensors[-1] for bucket in buckets]
+    ready = tensors.ready_ps[last].tolist() if buckets else []
+    coming = [(at, number) for number, at in enumerate(ready)]
+    heapify(coming)
+    waiting: list[tuple[int, int, int]] = []
+    ends = np.zeros(len(buckets), np.int64)
+    now = 0
+    while coming or waiting:
+        if not waiting:
+            now = max(now, coming[0][0])
+        while coming and coming[0][0] <= now:
+            at, number = heappop(coming)
+            heappush(waiting, (buckets[number].priority, at, number))
+        _, _, number = heappop(waiting)
+        now += exchange_ps(int(tensors.bytes[list(buckets[number].tensors)].sum()))
+        ends[number] = now
+    return ends
+
+
+DISCIPLINES = Registry(
+    "discipline",
+    "s2sim.disciplines",
+    {
+        "after-backward": "s2sim.simulation.bucketing.ddp:AfterBackward",
+        "per-tensor": "s2sim.simulation.bucketing.ddp:PerTensor",
+        "ddp": "s2sim.simulation.bucketing.ddp:Ddp",
+        "mg-wfbp": "s2sim.simulation.bucketing.mg_wfbp:MgWfbp",
+        "topka2a": "s2sim.simulation.bucketing.mg_wfbp:TopKA2AFusion",
+        "two-priorities": "s2sim.simulation.bucketing.ddp:EmbracePriorities",
+    },
+)
+
+
+def make_discipline(text: str) -> Discipline:
+    """Return the discipline of an option string.
+
+    >>> make_discipline("ddp:bucket=50MiB").bucket.bytes
+    52428800
+    """
+    name, options = split_option_string(text)
+    discipline: Discipline = build(DISCIPLINES.get(name), options, name)
+    return discipline
+
+
+@dataclass(frozen=True, slots=True)
+class BucketExchange:
+    """One bucket, and what the reducer did with it, once a step or once in the steps of the recording."""
+
+    bucket: Bucket
+    recording: Recording
+
+
+def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
+    """Return what happens with all buckets as one recording, in which all gradients are there at once.
+
+    Every rank goes through the programs of its buckets in turns, each as far as it goes without waiting, in the order
+    in which the buckets leave; work before the gradient comes first. One bucket is its recording.
+    """
+    if len(exchange) == 1:
+        return exchange[0].recording
+    calls = [call for each in exchange for call in each.recording.calls]
+    firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
+    # Most ranks do alike in all buckets: what they do is put together once.
+    known: dict[tuple[int, ...], Script] = {}
+    same = [_representative_ranks(each.recording.scripts) for each in exchange]
+    scripts = []
+    for rank in range(exchange[0].recording.workers):
+        alike = tuple(firsts_alike[rank] for firsts_alike in same)
+        if alike not in known:
+            own = [each.recording.scripts[rank] for each in exchange]
+            known[alike] = _merge_rank_programs(list(zip(own, firsts, strict=False)))
+        scripts.append(known[alike])
+    return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
+
+
+def _representative_ranks(scripts: Sequence[Script]) -> list[int]:
+    """Return for each rank the first that has the same script."""
+    found: dict[Script, int] = {}
+    return [found.setdefault(script, rank) for rank, script in enumerate(scripts)]
+
+
+def _merge_rank_programs(programs: Sequence[tuple[Script, int]]) -> Script:
+    """Return one script of a rank's programs, each with the number that its first call has among all."""
+    halves = [(split_at_gradient(script), first) for script, first in programs]
+    first_of_all = _interleave_programs([_split_at_waits(before, first) for (before, _), first in halves])
+    then = _interleave_programs([_split_at_waits(after, first) for (_, after), first in halves])
+    return (*first_of_all, AwaitGradient(), *then) if first_of_all else then
+
+
+def split_at_gradient(script: Script) -> tuple[Script, Script]:
+    """Return what a rank does before it needs the gradient, and the rest."""
+    if AwaitGradient() not in script:
+        return (), script
+    place = script.index(AwaitGradient())
+    return script[:place], script[place + 1 :]
+
+
+def _split_at_waits(script: Script, first_call: int) -> list[Script]:
+    """Return a script in pieces that each begin where it waits, its calls renumbered."""
+    turns: list[list[Step]] = [[]]
+    for step in script:
+        if isinstance(step, Post):
+            turns[-1].append(replace(step, call=first_call + step.call))
+        elif isinstance(step, Wait):
+            turns.append([Wait(tuple(first_call + call for call in step.calls))])
+        else:
+            turns[-1].append(step)
+    return [tuple(turn) for turn in turns]
+
+
+def _interleave_programs(programs: Sequence[Sequence[Script]]) -> Script:
+    """Return one script of a rank's programs."""
+    longest = max(map(len, programs), default=0)
+    return tuple(
+        step for turn in range(longest) for program in programs if turn < len(program) for step in program[turn]
+    )

@@ -1,0 +1,291 @@
+"""One rank's GPU in simulated time: compute, codec work beside or between it, and what communication takes of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate
+from math import ceil
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.demand import bus_factor
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.reducers.script import Script, Work
+from s2sim.simulation.run import Passing
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.hardware import Gpu
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    import simpy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    """Times of one rank's compute, alone on its GPU; tensors are in the order in which gradients become ready.
+
+    Attributes
+    ----------
+    forward_ps, backward_ps : int64 array, shape (t,)
+        Of each tensor's layer in forward, which visits them in reverse, and from the readiness of the gradient before
+        it until its own in backward.
+    optimizer_ps : int
+        Once all gradients are reduced.
+    memory_bound : float
+        Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy.
+    """
+
+    forward_ps: Ints
+    backward_ps: Ints
+    optimizer_ps: int = 0
+    memory_bound: float = 0.0
+
+
+Activity: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
+
+# Of the memory's bandwidth, at most so much goes to communication kernels: the rest is slow but not still.
+_MAX_MEMORY_SHARE = 0.9
+# Activity is left of less than that is what rounding to whole picoseconds leaves.
+_ROUNDING_PS = 1
+
+
+@dataclass(slots=True)
+class _Job:
+    what: Activity
+    ends_ps: list[int]  # of its kernels, one after the other, alone on the GPU
+    done: simpy.Event
+    passed_ps: float = 0.0
+    start_ps: int = -1
+
+    def until_ps(self, *, gives_way: bool) -> float:
+        """Return what is left alone until its end, or until the kernel in flight ends."""
+        place = bisect_left(self.ends_ps, self.passed_ps - _ROUNDING_PS) if gives_way else -1
+        return max(self.ends_ps[min(place, len(self.ends_ps) - 1)] - self.passed_ps, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BusyInterval:
+    """Something that the GPU did, or that kept it from doing anything."""
+
+    what: Activity
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(slots=True)
+class GpuDevice:
+    """Runs jobs in the order in which they come, on one stream or two.
+
+    On one stream codec work and waits of the host stand between kernels of compute. On two they run beside it: kernels
+    of a codec stream memory, so that they and the share of compute that memory bounds take as long as both together.
+    While collectives are in flight their kernels hold multiprocessors and memory traffic, and compute takes
+    max(1 / (1 - held / all), 1 - m + m B / (B - traffic)) times as long, m being its memory-bound share and B the
+    memory's bandwidth.
+
+    Attributes
+    ----------
+    streams : int
+        1 or 2.
+    memory_bound : float
+        Share of compute, from 0 to 1, in which the memory is busy.
+    log : list of Busy
+        What it did, in the order in which that ended.
+    """
+
+    env: simpy.Environment
+    streams: int
+    memory_bound: float
+    log: list[BusyInterval] = field(default_factory=list)
+    _queues: tuple[list[_Job], list[_Job]] = field(default_factory=lambda: ([], []))
+    _held: list[GpuShare] = field(default_factory=list)
+    _since_ps: int = 0
+    _version: int = 0
+
+    def run(self, what: Activity, *kernels_ps: int) -> simpy.Event:
+        """Append kernels that take so long alone; the event is the end of the last.
+
+        What is appended to the same stream later goes before those of them that have not begun.
+        """
+        job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
+        self._advance()
+        beside = self.streams == 2 and what in ("codec", "host")
+        self._queues[1 if beside else 0].append(job)
+        self._reschedule()
+        return job.done
+
+    def hold(self, held: GpuShare) -> None:
+        """Take note of a collective whose kernels begin to run here."""
+        self._advance()
+        self._held.append(held)
+        self._reschedule()
+
+    def release(self, held: GpuShare) -> None:
+        """Take note of its end."""
+        self._advance()
+        self._held.remove(held)
+        self._reschedule()
+
+    def _slowdown(self, job: _Job) -> float:
+        """Return how many times as long as alone a job that runs takes."""
+        if job.what == "host":
+            return 1.0
+        beside = [queue[0] for queue in self._queues if queue and queue[0] is not job and queue[0].what != "host"]
+        if job.what == "codec":
+            return 1.0 + sum(self.memory_bound for _ in beside)
+        m = self.memory_bound
+        slowdown = 1 - m + m * (m + len(beside)) if beside else 1.0
+        if self._held:
+            blocks = sum(held.multiprocessors for held in self._held)
+            traffic = min(sum(held.memory for held in self._held), _MAX_MEMORY_SHARE)
+            slowdown *= max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
+        return slowdown
+
+    def _running(self) -> list[_Job]:
+        return [queue[0] for queue in self._queues if queue]
+
+    def _left_ps(self, queue: list[_Job]) -> float:
+        return queue[0].until_ps(gives_way=len(queue) > 1)
+
+    def _advance(self) -> None:
+        """Take off what has been done since the last change."""
+        passed_ps = int(self.env.now) - self._since_ps
+        if passed_ps:
+            for job, slowdown in [(job, self._slowdown(job)) for job in self._running()]:
+                job.passed_ps += passed_ps / slowdown
+        self._since_ps = int(self.env.now)
+
+    def _reschedule(self) -> None:
+        """Begin what is next, and wake up when the first of what runs ends."""
+        self._version += 1
+        running = self._running()
+        if not running:
+            return
+        for job in running:
+            if job.start_ps < 0:
+                job.start_ps = int(self.env.now)
+        version = self._version
+        first_ps = min(ceil(self._left_ps(queue) * self._slowdown(queue[0])) for queue in self._queues if queue)
+        timeout = self.env.timeout(first_ps)
+        assert timeout.callbacks is not None
+        timeout.callbacks.append(lambda _: self._wake(version))
+
+    def _wake(self, version: int) -> None:
+        if version != self._version:
+            return
+        self._advance()
+        for queue in self._queues:
+            if queue and self._left_ps(queue) < _ROUNDING_PS:
+                job = queue.pop(0)
+                self.log.append(BusyInterval(job.what, job.start_ps, int(self.env.now)))
+                if job.until_ps(gives_way=False) < _ROUNDING_PS:
+                    job.done.succeed()
+                else:
+                    job.start_ps = -1
+                    queue.append(job)
+        self._reschedule()
+
+
+# A byte that a ring passes on is read, added to another that is read, and written.
+_MEMORY_PASSES = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuShare:
+    """Shares of a GPU, from 0 to 1: of its multiprocessors, and of its memory's bandwidth."""
+
+    multiprocessors: float
+    memory: float
+
+
+def collective_gpu_share(timed: TimedSchedule, cluster: Cluster, profile: LibraryProfile, gpu: Gpu) -> GpuShare | None:
+    """Return what a collective's kernels hold on each GPU; None where nothing is known of them.
+
+    A channel is one thread block, which takes a multiprocessor for itself; a byte on the bus, as nccl-tests counts it,
+    is read twice and written once.
+    """
+    demand = timed.schedule.demand
+    blocks = profile.blocks(demand, cluster)
+    if not blocks or not gpu.multiprocessors or not timed.duration_ps:
+        return None
+    bus = bus_factor(demand.kind, demand.ranks)
+    memory_Bps = _MEMORY_PASSES * bus * demand.buffer_bytes / (timed.duration_ps / PS_PER_S)
+    return GpuShare(blocks / gpu.multiprocessors, memory_Bps / gpu.memory_bandwidth_Bps)
+
+
+@dataclass(slots=True, eq=False)
+class IterationRanks:
+    """Ranks with equal scripts that compute equally fast."""
+
+    scripts: tuple[Script, ...]
+    slower: tuple[float, ...]
+    factor: float
+    late_ps: int
+    device: GpuDevice
+    first: int
+    ranks: int = 0
+    begun_ps: list[int] = field(default_factory=list)
+    idle: list[tuple[int, int]] = field(default_factory=list)
+    ready: list[tuple[int, int, int]] = field(default_factory=list)
+    posted_ps: dict[int, int] = field(default_factory=dict)
+    computing: bool = True
+    programs: int = 0
+    idle_programs: int = 0
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing will come from these ranks before a collective ends."""
+        return not self.computing and self.programs == self.idle_programs
+
+
+@dataclass(slots=True)
+class BucketProgram:
+    """One bucket's program on some ranks, in one iteration."""
+
+    env: simpy.Environment
+    owner: IterationRanks
+    ready: simpy.Event
+    price_ps: Callable[[Work], int]
+    sync_ps: int
+    loop_ps: int
+    phases: set[str] = field(default_factory=set)
+    _waiting: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """How many run it as one."""
+        return self.owner.ranks
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for collectives."""
+        return self._waiting
+
+    @waiting.setter
+    def waiting(self, value: bool) -> None:
+        self.owner.idle_programs += int(value) - int(self._waiting)
+        self._waiting = value
+
+    def work(self, work: Work) -> Passing:
+        """Do codec work on the GPU, after the host's loop where a phase begins."""
+        if self.loop_ps and work.phase not in self.phases:
+            self.phases.add(work.phase)
+            yield self.owner.device.run("codec", self.loop_ps)
+        yield self.owner.device.run("codec", ceil(self.price_ps(work) * self.owner.factor))
+
+    def synchronise(self) -> Passing:
+        """Let the host wait for the GPU."""
+        yield self.owner.device.run("host", self.sync_ps)
+
+    def await_gradient(self) -> Passing:
+        """Wait until all of the bucket is there."""
+        if not self.ready.triggered:
+            self.waiting = True
+            yield self.ready
+            self.waiting = False
+
+    def posted(self, call: int) -> None:
+        """Take note of when."""
+        self.owner.posted_ps[call] = int(self.env.now)

@@ -1,0 +1,330 @@
+"""Replays training iterations: forward, backward, codecs, network and optimizer at once, several in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import ceil, inf
+
+import simpy
+
+from s2sim.collectives.timing.timer import TimedSchedule, Timer
+from s2sim.errors import S2SimError
+from s2sim.libraries.library import Library
+from s2sim.reducers.script import AwaitGradient, Script, Work
+from s2sim.simulation.accounting import IterationParts, Iterations, IterationSettings, RankActivity, time_breakdown
+from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
+from s2sim.simulation.communicator import Communicators, CompletedCalls
+from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, IterationRanks, collective_gpu_share
+from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
+from s2sim.simulation.faults.fault import Fault
+from s2sim.simulation.faults.rank_faults import straggler_delays
+from s2sim.simulation.plan import Plan, make_plan, work_ps
+from s2sim.simulation.run import Passing, run_script
+from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
+from s2sim.topology.hardware import Gpu
+
+# Bounds of two iterations.
+_LEAST = 3
+
+
+def replay_iterations(
+    exchange: Sequence[BucketExchange],
+    compute: Compute,
+    timer: Timer,
+    gpu: Gpu,
+    library: Library,
+    conditions: IterationSettings,
+    *,
+    faults: Sequence[Fault] = (),
+) -> Iterations:
+    """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
+
+    Parameters
+    ----------
+    exchange : sequence of Leaving
+        The buckets in the order in which they leave, each with its recording.
+    compute : Compute
+        Of a rank that is as fast as stated.
+    library : Library
+        What executes the calls.
+    faults : sequence of Fault
+        What goes wrong; the timer's cluster has already those that last from the start on.
+    """
+    return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
+
+
+class _IterationReplay:
+    """The simulation of one call of `replay_iterations`."""
+
+    def __init__(
+        self,
+        exchange: Sequence[BucketExchange],
+        compute: Compute,
+        timer: Timer,
+        gpu: Gpu,
+        library: Library,
+        conditions: IterationSettings,
+        faults: Sequence[Fault],
+    ) -> None:
+        self._exchange, self._compute, self._gpu, self._conditions = exchange, compute, gpu, conditions
+        self._timer, self._faults = timer.with_profile(library.profile), faults
+        workers = timer.workers
+        for leaving in exchange:
+            if leaving.recording.workers != workers:
+                raise S2SimError(
+                    f"a recording of {leaving.recording.workers} ranks cannot be replayed on {workers} workers"
+                )
+        self._period = max((leaving.recording.steps for leaving in exchange), default=1)
+        self._iterations = conditions.slower.shape[0]
+        if self._iterations % self._period:
+            raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
+        self._env = simpy.Environment()
+        self._communicators, self._disturbance = self._make_communicators(library)
+        self._of_rank = self._make_ranks()
+        self._classes = list(dict.fromkeys(self._of_rank))
+
+    def _make_communicators(self, library: Library) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
+        """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
+        cluster, exchanges = self._timer.cluster, self._iterations // self._period
+        # Buckets that are alike share a recording.
+        known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
+        of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
+        plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
+        self._first_calls = [0]
+        priorities: list[int] = []
+        for leaving, plan in zip(self._exchange, plans, strict=True):
+            self._first_calls.append(self._first_calls[-1] + len(plan.lowered))
+            priorities += [leaving.bucket.priority] * len(plan.lowered)
+        lowered = tuple(each for plan in plans for each in plan.lowered)
+        disturbance = None
+        if has_transient_faults(self._faults):
+            disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
+        self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers)
+        plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile)
+        if disturbance is None and self._unlike and can_skew(plan, self._timer):
+            by_rank = SkewedCommunicator(
+                self._env,
+                plan,
+                self._timer,
+                self._gpu,
+                factors=self._factors.tolist(),
+                priorities=priorities * exchanges,
+                on_launch=lambda timed, rank: self._launched(timed, (rank,)),
+            )
+            return by_rank, None
+        communicators = Communicators(
+            self._env,
+            plan,
+            self._timer.workers,
+            self._timer,
+            self._gpu,
+            quiet=lambda: all(ranks.quiet for ranks in self._classes),
+            disturbance=disturbance,
+            slowest=float(self._factors.max(initial=1.0)),
+            priorities=priorities * exchanges,
+            on_launch=self._launched,
+        )
+        return communicators, disturbance
+
+    @property
+    def _unlike(self) -> bool:
+        """Whether ranks take unlike times."""
+        slower = self._conditions.slower * self._factors
+        return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
+
+    def _make_ranks(self) -> list[IterationRanks]:
+        """Return what stands for each rank: one object for those that do the same, and are done with it together."""
+        found: dict[object, IterationRanks] = {}
+        of_rank = []
+        settings = self._conditions
+        # IterationRanks with equal scripts have equal numbers in each recording; buckets that are alike share one.
+        recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
+        numbers = [_number_distinct(recording.scripts) for recording in recordings]
+        for rank in range(self._timer.workers):
+            slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
+            late_ps = int(self._late_ps[rank])
+            alike = (tuple(each[rank] for each in numbers), slower, late_ps)
+            key = rank if isinstance(self._communicators, SkewedCommunicator) else alike
+            if key not in found:
+                scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
+                device = GpuDevice(self._env, settings.streams, self._compute.memory_bound)
+                found[key] = IterationRanks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
+            found[key].ranks += 1
+            of_rank.append(found[key])
+        return of_rank
+
+    def _launched(self, timed: TimedSchedule, ranks: tuple[int, ...]) -> Callable[[], None]:
+        """Take note that a collective's kernels run on its ranks; return what takes note of their end."""
+        held = collective_gpu_share(timed, self._timer.within(ranks).cluster, self._timer.profile, self._gpu)
+        if held is None:
+            return lambda: None
+        members = self._classes if not ranks else list(dict.fromkeys(self._of_rank[rank] for rank in ranks))
+        for each in members:
+            each.device.hold(held)
+
+        def end() -> None:
+            for each in members:
+                each.device.release(held)
+
+        return end
+
+    def run(self) -> Iterations:
+        """Simulate it."""
+        env = self._env
+        over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
+        # Some faults go on for ever.
+        while not over.processed and env.peek() < inf:
+            env.step()
+        if not over.processed:
+            raise S2SimError("the iteration hangs: some ranks wait for what others never post")
+        completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
+        by_call = {call: each for each in completed for call in each.calls}
+        spent = [self._spent(ranks, by_call) for ranks in self._classes]
+        of_class = {id(ranks): each for ranks, each in zip(self._classes, spent, strict=True)}
+        parts = [self._parts(ranks, each) for ranks, each in zip(self._classes, spent, strict=True)]
+        waiting = sum(
+            ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
+        )
+        works = bool(self._compute.forward_ps.any() or self._compute.backward_ps.any())
+        slowed = [effect for fault in self._faults if (effect := fault.effect_on_work(works=works)) is not None]
+        # Of those that end together the one that waits least for others: it is waited for.
+        slowest = max(
+            range(len(parts)),
+            key=lambda at: (self._classes[at].begun_ps[-1], -sum(each.waiting for each in parts[at])),
+        )
+        return Iterations(
+            parts=tuple(parts[slowest]),
+            activity=spent[slowest],
+            by_rank=tuple(of_class[id(ranks)] for ranks in self._of_rank),
+            waiting_ps=waiting / (len(self._of_rank) * len(parts[slowest])),
+            launches=tuple(sorted(self._communicators.launches, key=lambda launch: launch.start_ps)),
+            completed=completed,
+            effects=(*(self._disturbance.effects() if self._disturbance else ()), *slowed),
+        )
+
+    def _parts(self, ranks: IterationRanks, spent: RankActivity) -> list[IterationParts]:
+        """Return where the time went in each period, as means over its steps."""
+        bounds = ranks.begun_ps[:: self._period]
+        if not self._conditions.waits_for_all and len(bounds) > _LEAST:
+            # At the end of the last iteration all that is in flight is waited for, as in no other.
+            bounds = bounds[:-1]
+        return time_breakdown(spent, bounds, self._period)
+
+    def _compute_on(self, ranks: IterationRanks) -> Passing:
+        """Go through forward and backward of all iterations, and begin what is to be exchanged."""
+        env, compute, settings = self._env, self._compute, self._conditions
+        freed: list[simpy.Event] = []
+        for iteration, slower in enumerate(ranks.slower):
+            ranks.begun_ps.append(int(env.now))
+            exchanges = (iteration + 1) % self._period == 0
+            ready = [env.event() for _ in self._exchange]
+            ended: list[simpy.Event] = []
+            if exchanges:
+                number = iteration // self._period
+                ended += [env.process(self._exchange_on(ranks, at, event, number)) for at, event in enumerate(ready)]
+            if ranks.late_ps:
+                yield ranks.device.run("forward", ranks.late_ps)
+            for _ in range(settings.accumulate - 1):
+                yield ranks.device.run("forward", ceil(int(compute.forward_ps.sum()) * slower))
+                yield ranks.device.run("backward", ceil(int(compute.backward_ps.sum()) * slower))
+            if settings.idle_ps:
+                ranks.idle.append((int(env.now), int(env.now) + settings.idle_ps))
+                yield env.timeout(settings.idle_ps)
+            yield from self._forward(ranks, slower, freed)
+            yield from self._backward(ranks, slower, ready)
+            ranks.computing = False
+            freed = ended
+            if settings.waits_for_all or iteration == len(ranks.slower) - 1:
+                yield env.all_of(ended)
+                if settings.waits_for_all and compute.optimizer_ps:
+                    yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * slower))
+            ranks.computing = True
+        ranks.computing = False
+        ranks.begun_ps.append(int(env.now))
+
+    def _forward(self, ranks: IterationRanks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
+        """Go forward through the layers; one waits for its parameters where not all have been waited for."""
+        forward_ps = self._compute.forward_ps
+        if self._conditions.waits_for_all or not freed:
+            yield ranks.device.run("forward", ceil(int(forward_ps.sum()) * slower))
+            return
+        bucket_of = {tensor: at for at, leaving in enumerate(self._exchange) for tensor in leaving.bucket.tensors}
+        for tensor in reversed(range(len(forward_ps))):
+            if tensor in bucket_of:
+                yield freed[bucket_of[tensor]]
+            if forward_ps[tensor]:
+                yield ranks.device.run("forward", ceil(int(forward_ps[tensor]) * slower))
+
+    def _backward(self, ranks: IterationRanks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
+        """Go backward through the layers; a bucket is ready with the last of its gradients."""
+        last: dict[int, list[int]] = {}
+        for at, leaving in enumerate(self._exchange):
+            last.setdefault(max(leaving.bucket.tensors, default=0), []).append(at)
+        kernels_ps: list[int] = []
+        for tensor, duration_ps in enumerate(self._compute.backward_ps.tolist()):
+            kernels_ps.append(ceil(duration_ps * slower))
+            if tensor in last or tensor == len(self._compute.backward_ps) - 1:
+                if any(kernels_ps):
+                    yield ranks.device.run("backward", *kernels_ps)
+                kernels_ps = []
+            for at in last.pop(tensor, ()):
+                ready[at].succeed()
+        for buckets in last.values():
+            for at in buckets:
+                ready[at].succeed()
+
+    def _exchange_on(self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int) -> Passing:
+        """Run one bucket's program; with layers that are waited for one by one, its share of the optimizer follows."""
+        leaving, settings = self._exchange[at], self._conditions
+        early, late = split_at_gradient(ranks.scripts[at])
+        works = any(isinstance(step, Work) for step in ranks.scripts[at])
+        program = BucketProgram(
+            self._env,
+            ranks,
+            ready,
+            price_ps=partial(work_ps, gpu=self._gpu, pcie=self._timer.cluster.shape.pcie),
+            sync_ps=self._gpu.host_sync_ps,
+            loop_ps=settings.host_loop_ps * len(leaving.bucket.tensors) if works else 0,
+        )
+        assert ready.callbacks is not None
+        ready.callbacks.append(lambda _: ranks.ready.append((number, at, int(self._env.now))))
+        ranks.programs += 1
+        first_call = self._first_calls[-1] * number + self._first_calls[at]
+        communicators = self._communicators_of(ranks)
+        for script in (early, (AwaitGradient(), *late)):
+            yield from run_script(self._env, script, leaving.recording.calls, communicators, program, first_call)
+        if not settings.waits_for_all and self._compute.optimizer_ps:
+            share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
+            yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
+        ranks.programs -= 1
+
+    def _spent(self, ranks: IterationRanks, by_call: Mapping[int, CompletedCalls]) -> RankActivity:
+        """Return all that happened on some ranks."""
+        own = {id(by_call[call]): call for call in ranks.posted_ps}
+        communicators = self._communicators_of(ranks)
+        ended_ps = {call: communicators.ended_ps[call] for call in ranks.posted_ps}
+        in_flight = ((by_call[call].start_ps, ended_ps[call]) for call in own.values())
+        # Who is done before the last rank has posted waits until then.
+        waited = (
+            (posted_ps, min(by_call[call].start_ps, ended_ps[call])) for call, posted_ps in ranks.posted_ps.items()
+        )
+        return RankActivity(
+            busy=tuple(ranks.device.log),
+            in_flight=tuple((start_ps, max(start_ps, end_ps)) for start_ps, end_ps in in_flight),
+            waiting=(*waited, *ranks.idle),
+            ready=tuple(ranks.ready),
+            begun_ps=tuple(ranks.begun_ps),
+            rank=ranks.first,
+        )
+
+    def _communicators_of(self, ranks: IterationRanks) -> Communicators | RankCommunicator:
+        """Return where ranks post."""
+        both = self._communicators
+        return both.of_rank[ranks.first] if isinstance(both, SkewedCommunicator) else both
+
+
+def _number_distinct(scripts: Sequence[Script]) -> list[int]:
+    """Return a number for each script, the same for equal ones."""
+    known: dict[Script, int] = {}
+    return [known.setdefault(script, len(known)) for script in scripts]

@@ -1,0 +1,119 @@
+"""What a recording's collectives become on a communication library."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from s2sim.arrays import Floats
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.collective_run import CompletedRound
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering import CollectiveRequest, LocalWork, LoweredCall, lower
+from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.reducers.script import Call, Recording, Work
+from s2sim.topology.hardware import Gpu
+from s2sim.topology.node_spec import LinkSpec
+from s2sim.units import PS_PER_S
+
+
+def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
+    """Return the time of one piece of work in integer picoseconds.
+
+    Bytes that codecs stream and scatter cross the memory at the share of its bandwidth that kernels reach, and
+    operations pass at the share of their peak; a kernel does both at once and takes the longer time (S. Williams et
+    al., "Roofline", CACM 2009). A table that is converted between dense and coordinate form costs as many passes at
+    full bandwidth as were measured. Copies to and from the host, and what its CPU does, come one after the other;
+    without the rate of PCIe copies take no time.
+    """
+    computed = max(work.bytes_moved / gpu.stream_Bps, gpu.flops_s(work.flops))
+    converted = (
+        work.dense_encode_bytes * gpu.dense_encode_passes + work.dense_decode_bytes * gpu.dense_decode_passes
+    ) / gpu.memory_bandwidth_Bps
+    copied = 0.0 if pcie is None else work.copied_bytes / pcie.rate_Bps
+    return (
+        round((computed + converted + copied) * PS_PER_S)
+        + work.launches * gpu.kernel_launch_ps
+        + gpu.host_ps(work.host_steps)
+    )
+
+
+def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
+    """Return the time of what a library does between launches, in integer picoseconds.
+
+    Without the rate of PCIe copies to and from the host take no time, but for the host's wait for them.
+    """
+    copied_s = 0.0 if pcie is None else (local.to_host_bytes + local.to_gpu_bytes) / pcie.rate_Bps
+    return (
+        round((local.gpu_bytes / gpu.stream_Bps + copied_s) * PS_PER_S)
+        + local.kernels * gpu.kernel_launch_ps
+        + local.host_syncs * gpu.host_sync_ps
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the collectives of one recording are executed, one lowered a call.
+
+    Attributes
+    ----------
+    groups : bool
+        Whether those of one kind that are posted at once are one launch.
+    in_flight : int or None
+        How many run at once, in the order in which they were posted; None for any number.
+    profile : Profile
+        How the library runs them.
+    """
+
+    lowered: tuple[LoweredCall, ...]
+    groups: bool
+    in_flight: int | None
+    profile: LibraryProfile = NO_OVERHEADS
+
+    @property
+    def host_syncs(self) -> int:
+        """Times that the busiest rank's host waits for the GPU because of how calls are executed."""
+        by_group: Counter[tuple[int, ...]] = Counter()
+        for each in self.lowered:
+            by_group[each.ranks] += each.after.host_syncs + sum(step.before.host_syncs for step in each.steps)
+        by_rank: Counter[int] = Counter()
+        for ranks, syncs in by_group.items():
+            by_rank.update(dict.fromkeys(ranks, syncs))
+        return by_group[()] + max(by_rank.values(), default=0)
+
+    def closed(self, calls: Collection[int], ideal: Plan) -> Plan:
+        """Return the plan with some calls executed as ``ideal`` has them."""
+        pairs = zip(self.lowered, ideal.lowered, strict=True)
+        return replace(self, lowered=tuple(other if call in calls else own for call, (own, other) in enumerate(pairs)))
+
+    def unordered(self, ideal: Plan) -> Plan:
+        """Return the plan with groups and numbers in flight as ``ideal`` has them."""
+        return replace(self, groups=ideal.groups, in_flight=ideal.in_flight)
+
+
+def to_request(call: Call) -> CollectiveRequest:
+    """Return what a recorded call asks of a library."""
+    demand = Demand(call.kind, call.elements, call.itemsize, call.root, call.blocks)
+    return CollectiveRequest(demand, call.op, call.dtype, call.size_from_data)
+
+
+def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
+    """Return what ``library`` executes for each call of a recording."""
+    lowered = tuple(replace(lower(to_request(call), library), ranks=call.ranks) for call in recording.calls)
+    return Plan(lowered, library.groups, library.in_flight, library.profile)
+
+
+class Watcher(Protocol):
+    """Told of all that happens in simulated time; a replay that is watched runs message by message."""
+
+    def add_round(self, ran: CompletedRound, what: str) -> None:
+        """Take note of a round that has been delivered; ``what`` names the collective."""
+
+    def add_work(self, rank: int, name: str, category: str, start_ps: int, end_ps: int) -> None:
+        """Take note of something that a rank did."""
+
+    def add_loads(self, now_ps: int, loads_Bps: Floats) -> None:
+        """Take note of what every link carries from now on, float64 bytes per second of shape (links,)."""

@@ -1,0 +1,294 @@
+"""Replays recorded scripts on a cluster in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from typing import Protocol
+
+import simpy
+
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import S2SimError
+from s2sim.reducers.script import AwaitGradient, Call, HostSync, Phase, Post, Recording, Script, Wait, Work
+from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
+from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
+from s2sim.simulation.faults.fault import Effect, Fault
+from s2sim.simulation.faults.rank_faults import straggler_delays
+from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
+from s2sim.simulation.skewed_communicator import RankCommunicator
+from s2sim.topology.hardware import Gpu
+from s2sim.topology.node_spec import LinkSpec
+
+Passing = Generator[simpy.Event, None, None]
+
+
+class Runner(Protocol):
+    """The ranks on which a script runs: what its steps take of their time.
+
+    Attributes
+    ----------
+    waiting : bool
+        Whether they do nothing but wait for collectives.
+    """
+
+    waiting: bool
+
+    @property
+    def ranks(self) -> int:
+        """How many run it as one."""
+
+    def work(self, work: Work) -> Passing:
+        """Do work of the codec."""
+
+    def synchronise(self) -> Passing:
+        """Let the host wait for the GPU."""
+
+    def await_gradient(self) -> Passing:
+        """Wait until the gradient is there."""
+
+    def posted(self, call: int) -> None:
+        """Take note of a collective that they post now."""
+
+
+def run_script(
+    env: simpy.Environment,
+    script: Script,
+    calls: Sequence[Call],
+    communicators: Communicators | RankCommunicator,
+    runner: Runner,
+    first_call: int = 0,
+) -> Passing:
+    """Go through a script; a size known only from data first waits for the GPU.
+
+    Its calls are numbered from ``first_call`` on among those of the communicators.
+    """
+    for step in script:
+        if isinstance(step, Work):
+            yield from runner.work(step)
+        elif isinstance(step, Post):
+            if calls[step.call].size_from_data:
+                yield from runner.synchronise()
+            call = first_call + step.call
+            released = communicators.released[call]
+            runner.posted(call)
+            communicators.post(call, runner.ranks)
+            if released is not None:
+                runner.waiting = True
+                yield released
+                runner.waiting = False
+        elif isinstance(step, HostSync):
+            yield from runner.synchronise()
+        elif isinstance(step, AwaitGradient):
+            yield from runner.await_gradient()
+        else:
+            runner.waiting = True
+            yield env.all_of([communicators.done[first_call + call] for call in step.calls])
+            runner.waiting = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One communication phase in simulated time, which begins when the gradients are there.
+
+    What needs the batch alone has started before, at negative times. Of a recording of several steps, total and work
+    are means over these, and all else is as it ran.
+
+    Attributes
+    ----------
+    total_ps : int
+        When the slowest rank was done.
+    encode_ps, decode_ps : int
+        That rank's GPU work, but for what is hidden behind collectives in flight.
+    launches : tuple of Launch
+        All that went onto the network, in the order in which it started.
+    completed : tuple of Completed
+        The calls, in the order in which they were posted.
+    effects : tuple of Effect
+        What those faults did that do not last from the start on.
+    encode_work_ps, decode_work_ps : int
+        All of that rank's GPU work, hidden or not.
+    """
+
+    total_ps: int
+    encode_ps: int
+    decode_ps: int
+    launches: tuple[Launch, ...]
+    completed: tuple[CompletedCalls, ...]
+    effects: tuple[Effect, ...] = ()
+    encode_work_ps: int = 0
+    decode_work_ps: int = 0
+
+    @property
+    def communication_ps(self) -> int:
+        """The rest of the slowest rank's time, waiting, host synchronisation and the library's own work included."""
+        return self.total_ps - self.encode_ps - self.decode_ps
+
+
+@dataclass(slots=True)
+class _RankClass:
+    """Ranks with equal scripts that are equally slow, replayed as one process."""
+
+    env: simpy.Environment
+    gpu: Gpu
+    pcie: LinkSpec | None
+    script: Script
+    factor: float
+    delay_ps: int
+    ranks: int = 0
+    spent: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
+    waiting: bool = False
+    finish_ps: int = -1
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing will come from these ranks before a collective ends."""
+        return self.waiting or self.finish_ps >= 0
+
+    def work(self, work: Work) -> Passing:
+        """Take GPU time."""
+        duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
+        self.spent.append((work.phase, now, now + duration))
+        yield self.env.timeout(duration)
+
+    def synchronise(self) -> Passing:
+        """Let the host wait for the GPU."""
+        yield self.env.timeout(self.gpu.host_sync_ps)
+
+    def await_gradient(self) -> Passing:
+        """Wait for instant 0."""
+        yield self.env.timeout(max(-int(self.env.now), 0))
+
+    def posted(self, call: int) -> None:
+        """Nothing is made of when they post."""
+
+    def work_ps(self, phase: Phase) -> int:
+        """Return the GPU work of a phase, hidden or not."""
+        return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.spent if own_phase == phase)
+
+
+def _run_class(
+    env: simpy.Environment, rank_class: _RankClass, recording: Recording, communicators: Communicators
+) -> Passing:
+    if rank_class.delay_ps:
+        yield env.timeout(rank_class.delay_ps)
+    yield from run_script(env, rank_class.script, recording.calls, communicators, rank_class)
+    rank_class.finish_ps = int(env.now)
+
+
+def replay(
+    recording: Recording,
+    timer: Timer,
+    gpu: Gpu,
+    plan: Plan | None = None,
+    watcher: Watcher | None = None,
+    *,
+    compute_ps: int | None = None,
+    faults: Sequence[Fault] = (),
+) -> Replay:
+    """Replay a recording on the timer's cluster, which has as many workers as the recording has ranks.
+
+    Parameters
+    ----------
+    plan : Plan, optional
+        What a library executes for each call; without it everything runs as asked.
+    watcher : Watcher, optional
+        Told of every message and of all work.
+    compute_ps : int, optional
+        How long forward and backward take, beside which runs what needs the batch alone; without it they are taken to
+        be long enough to hide all of that.
+    faults : sequence of Fault
+        What goes wrong; the timer's cluster has already those that last from the start on.
+    """
+    if recording.workers != timer.workers:
+        raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
+    plan = plan or make_plan(recording)
+    timer = timer.with_profile(plan.profile)
+    early = replace(recording, scripts=tuple(map(_before_gradient, recording.scripts)))
+    start_ps = 0
+    if any(early.scripts):
+        start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
+    env = simpy.Environment(initial_time=start_ps)
+    cluster = timer.cluster
+    factors, late_ps = straggler_delays(faults, recording.workers)
+    # Who is late in every step is as many times as late when these have something to exchange at last.
+    late_ps = late_ps * recording.steps
+    kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
+    by_kind: dict[tuple[Script, float, int], _RankClass] = {}
+    for kind in kinds:
+        by_kind.setdefault(kind, _RankClass(env, gpu, cluster.shape.pcie, *kind)).ranks += 1
+    classes = list(by_kind.values())
+    on_loads = None if watcher is None else watcher.add_loads
+    disturbance = FaultyNetwork(env, cluster, faults, cluster.seed, on_loads) if has_transient_faults(faults) else None
+    communicators = Communicators(
+        env,
+        plan,
+        recording.workers,
+        timer,
+        gpu,
+        quiet=lambda: all(ranks.quiet for ranks in classes),
+        watcher=watcher,
+        disturbance=disturbance,
+        slowest=float(factors.max(initial=1.0)),
+    )
+    over = env.all_of([env.process(_run_class(env, each, recording, communicators)) for each in classes])
+    # Some faults go on for ever.
+    while not over.processed and env.peek() < inf:
+        env.step()
+    if any(rank_class.finish_ps < 0 for rank_class in classes):
+        missing = zip(recording.calls, communicators.missing, strict=True)
+        labels = ", ".join(repr(call.label) for call, left in missing if 0 < left < len(call.elements))
+        raise S2SimError(f"the recording hangs: some ranks wait for {labels}, which others never post")
+    if watcher is not None:
+        for rank, kind in enumerate(kinds):
+            for phase, begin_ps, end_ps in by_kind[kind].spent:
+                watcher.add_work(rank, phase, "work", begin_ps, end_ps)
+    launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
+    completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
+    found = [
+        Replay(
+            total_ps=rank_class.finish_ps // recording.steps,
+            encode_ps=_exposed_ps(rank_class, "encode", completed) // recording.steps,
+            decode_ps=_exposed_ps(rank_class, "decode", completed) // recording.steps,
+            launches=launches,
+            completed=completed,
+            effects=(*(disturbance.effects() if disturbance else ()), *_slow_rank_effects(faults, classes)),
+            encode_work_ps=rank_class.work_ps("encode") // recording.steps,
+            decode_work_ps=rank_class.work_ps("decode") // recording.steps,
+        )
+        for rank_class in classes
+    ]
+    # Many ranks end at the same instant: of these the one with most work.
+    return max(found, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
+
+
+def _before_gradient(script: Script) -> Script:
+    """Return what a rank does before it needs the gradient, and the wait until all of that is over."""
+    if AwaitGradient() not in script:
+        return ()
+    part = script[: script.index(AwaitGradient())]
+    return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
+
+
+def _slow_rank_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:
+    """Return what slow ranks did: one that has no work cannot be slow at it."""
+    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
+    found = [fault.effect_on_work(works=works) for fault in faults]
+    return [effect for effect in found if effect is not None]
+
+
+def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
+    """Return the work of a phase, once the gradient is there, during which no collective of theirs was in flight."""
+    own_calls = {step.call for step in ranks.script if isinstance(step, Post)}
+    own = [each for each in completed if own_calls.intersection(each.calls)]
+    exposed = 0
+    for own_phase, start, end in ranks.spent:
+        if own_phase != phase:
+            continue
+        covered_until = max(start, 0)
+        for each in own:
+            exposed += max(0, min(each.start_ps, end) - covered_until)
+            covered_until = max(covered_until, each.end_ps)
+        exposed += max(0, end - covered_until)
+    return exposed

@@ -1,0 +1,319 @@
+"""A communicator in simulated time whose ranks come at unlike instants, and go on when their own part is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.schedule import Schedule, Step
+from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.timer import TimedSchedule, Timer
+from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
+from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.simulation.communicator import CompletedCalls, Launch
+from s2sim.simulation.plan import Plan, local_work_ps
+from s2sim.topology.hardware import Gpu
+
+if TYPE_CHECKING:
+    import simpy
+
+
+def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
+    """Return how a schedule of all ranks passes; None where its rounds are not what its ranks wait for.
+
+    Every message takes what it takes with all ranks in step, so that those on one link keep to their shares of it.
+    With a common start the last rank ends when the schedule does; it ends no sooner than if all had begun with the
+    first, and no later than if all had begun with the last, because ends are largest sums of waits. Where own times of
+    messages do not add up to that end, as where a pipeline fills, each takes what its whole round does. Without that,
+    and where no two messages meet on a link, ends are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    """
+    schedule = timed.schedule
+    if not schedule.stage.chain or schedule.places != ranks:
+        return None
+    steps = list(schedule.steps)
+    for flights_ps in _message_times_ps(steps, timed.times):
+        passage = CriticalPath(steps, flights_ps.__getitem__)
+        if passage.ends_ps(np.full(ranks, schedule.launch_ps)).max() == timed.duration_ps:
+            return passage
+    return None
+
+
+def _message_times_ps(steps: Sequence[Step], times: RoundTimes) -> Iterator[list[Ints]]:
+    """Yield what the messages of each step take: each its own time, or all that of the last of their round."""
+    none = np.zeros(0, np.int64)
+    yield [times.message_ps(step.round)[1] if step.round.pattern.messages else none for step in steps]
+    yield [np.full(step.round.pattern.messages, times.time_ps(step.round)) for step in steps]
+
+
+# Above so many messages in all, which take a minute or so, a run is clocked.
+_MAX_MESSAGES = 1 << 25
+
+
+def can_skew(plan: Plan, timer: Timer) -> bool:
+    """Return whether ranks can go through the launches of a plan each at its own pace.
+
+    Launches of several groups of ranks, or several at once on one, share links in ways that only their messages tell,
+    which are too many to send for every iteration: they begin with their last rank.
+    """
+    if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
+        return False
+    messages, messages_of = 0, dict[int, int]()
+    for step in (step for lowered in plan.lowered for step in lowered.steps):
+        schedule = timer.time(merge_into_launch(step.demands)).schedule
+        if id(schedule) not in messages_of:
+            messages_of[id(schedule)] = sum(each.times * each.round.pattern.messages for each in schedule.steps)
+        messages += messages_of[id(schedule)]
+    return messages <= _MAX_MESSAGES
+
+
+class SkewedCommunicator:
+    """Executes calls one launch after another on one communicator, on every rank as soon as it can.
+
+    A rank takes part in a launch when it has posted all of its calls and is done with the launch before; a message
+    begins once both of its ranks take part, and a rank goes on when its own messages are done. All ranks go through
+    launches in one order: the first rank that is free says what is next, of what it has posted. Where what messages
+    take depends on which others are in flight, a launch begins with its last rank and ends on all at once.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of calls of all ranks, one in flight at a time.
+    factors : sequence of float
+        How many times as long as stated each rank's work takes.
+    priorities : sequence of int
+        Of each call: of those that wait one with the smallest number goes first.
+    on_launch : callable
+        ``on_launch(timed, rank)`` is called when a rank takes part and returns what is called when it is done.
+
+    Attributes
+    ----------
+    of_rank : list of RankCommunicator
+        Where each rank posts.
+    launches, completed : lists of Launch and Completed
+        What went onto the network, from when its last rank took part, and the calls.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        plan: Plan,
+        timer: Timer,
+        gpu: Gpu,
+        *,
+        factors: Sequence[float],
+        priorities: Sequence[int],
+        on_launch: Callable[[TimedSchedule, int], Callable[[], None]],
+    ) -> None:
+        self.env = env
+        self.plan = plan
+        self.priorities = priorities
+        self.on_launch = on_launch
+        self._timer = timer
+        self._gpu = gpu
+        self._passages: dict[int, tuple[Schedule, CriticalPath | None]] = {}
+        self.order: list[SharedProgram] = []
+        self.ordered: set[int] = set()
+        self.posted_ps = [0] * len(plan.lowered)
+        self.launches: list[Launch] = []
+        self.completed: list[CompletedCalls] = []
+        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(factors)]
+
+    def next_is(self, calls: tuple[int, ...]) -> None:
+        """Let calls be the next launch for all ranks."""
+        lowered = [self.plan.lowered[call] for call in calls]
+        self.ordered.update(calls)
+        steps = list(zip(*(each.steps for each in lowered), strict=True))
+        before_ps = [self._local_ps(step.before for step in together) for together in steps]
+        self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
+
+    def _local_ps(self, local: Iterable[LocalWork]) -> int:
+        """Return how long work between launches takes."""
+        return local_work_ps(sum(local, LocalWork()), self._gpu, self._timer.cluster.shape.pcie)
+
+    def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
+        """Return one of the launches of some calls, begun with the first rank that takes part."""
+        if number not in shared.running:
+            steps = shared.steps[number]
+            timed = self._timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
+            shared.running[number] = running = SkewedLaunch(timed, tuple(zip(shared.calls, steps, strict=True)))
+            on_complete, done = (lambda: self._ended(shared, number)), running.rank_done
+            passage = self._passage(timed)
+            if passage is None:
+                running.run = _BarrierLaunch(self.env, timed, len(self.of_rank), on_complete, done)
+            else:
+                running.run = UncontendedRun(self.env, timed.schedule, passage, on_complete, on_rank_done=done)
+        return shared.running[number]
+
+    def _ended(self, shared: SharedProgram, number: int) -> None:
+        running = shared.running.pop(number)
+        self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, int(self.env.now)))
+
+    def _passage(self, timed: TimedSchedule) -> CriticalPath | None:
+        """Return how a launch passes, if that is known beforehand."""
+        schedule = timed.schedule
+        if id(schedule) not in self._passages:
+            self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
+        return self._passages[id(schedule)][1]
+
+
+@dataclass(slots=True, eq=False)
+class SkewedLaunch:
+    """A launch in flight, and when each rank that takes part is done."""
+
+    timed: TimedSchedule
+    parts: tuple[tuple[int, LaunchStep], ...]
+    run: UncontendedRun | _BarrierLaunch = field(init=False)
+    done: dict[int, simpy.Event] = field(default_factory=dict)
+    last_ps: int = 0
+
+    def rank_done(self, rank: int) -> None:
+        """Let a rank go on."""
+        self.done.pop(rank).succeed()
+
+
+@dataclass(slots=True, eq=False)
+class SharedProgram:
+    """Calls that go through their steps together."""
+
+    calls: tuple[int, ...]
+    steps: list[tuple[LaunchStep, ...]]
+    before_ps: list[int]
+    after_ps: int
+    running: dict[int, SkewedLaunch] = field(default_factory=dict)
+    ranks_done: int = 0
+
+
+class RankCommunicator:
+    """The communicator as one rank has it.
+
+    Attributes
+    ----------
+    done : list of simpy.Event
+        The rank's end of each call.
+    released : list of simpy.Event or None
+        Where there is an event for a call, the host waits for it after posting.
+    ended_ps : dict of int to int
+        When the rank was done with a call; picoseconds.
+    """
+
+    def __init__(self, shared: SkewedCommunicator, rank: int, factor: float) -> None:
+        self._shared = shared
+        self._rank = rank
+        self._factor = factor
+        env, lowered = shared.env, shared.plan.lowered
+        self.done = [env.event() for _ in lowered]
+        self.released = [env.event() if each.blocks_host else None for each in lowered]
+        self.ended_ps: dict[int, int] = {}
+        self._ready: list[int] = []
+        self._posted: set[int] = set()
+        self._queue: list[list[int]] = []
+        self._place = 0
+        self._busy = False
+
+    def post(self, call: int, _ranks: int) -> None:
+        """Post a call on this rank."""
+        self._shared.posted_ps[call] = int(self._shared.env.now)
+        self._ready.append(call)
+        if len(self._ready) == 1:
+            at_end_of_timestep(self._shared.env, self._take_ready)
+
+    def _take_ready(self) -> None:
+        ready, self._ready = self._ready, []
+        self._posted.update(ready)
+        plan, priorities = self._shared.plan, self._shared.priorities
+        together_by: dict[Hashable, list[int]] = {}
+        for call in ready:
+            kinds: Hashable = plan.lowered[call].kinds if plan.groups else call
+            together_by.setdefault((priorities[call], kinds), []).append(call)
+        self._queue += together_by.values()
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Take part in the next launch if this rank can; say which it is if no other has."""
+        shared = self._shared
+        if self._busy:
+            return
+        if self._place == len(shared.order):
+            left = [[call for call in calls if call not in shared.ordered] for calls in self._queue]
+            self._queue = [calls for calls in left if calls]
+            if not self._queue:
+                return
+            first = min(self._queue, key=lambda calls: shared.priorities[calls[0]])
+            shared.next_is(tuple(first))
+        following = shared.order[self._place]
+        if self._posted.issuperset(following.calls):
+            self._place += 1
+            self._busy = True
+            shared.env.process(self._execute(following))
+
+    def _execute(self, shared: SharedProgram) -> Generator[simpy.Event, None, None]:
+        env = self._shared.env
+        for number, steps in enumerate(shared.steps):
+            yield from self._work(shared.before_ps[number])
+            if steps[0].what != SIZE_EXCHANGE:
+                for call in shared.calls:
+                    released = self.released[call]
+                    if released is not None:
+                        released.succeed()
+                        self.released[call] = None
+            running = self._shared.running(shared, number)
+            over = self._shared.on_launch(running.timed, self._rank)
+            running.last_ps = int(env.now)
+            running.done[self._rank] = env.event()
+            ended = running.done[self._rank]
+            running.run.post((self._rank,))
+            yield ended
+            over()
+        yield from self._work(shared.after_ps)
+        self._busy = False
+        now = int(env.now)
+        shared.ranks_done += 1
+        if shared.ranks_done == len(self._shared.of_rank):
+            start_ps = max(self._shared.posted_ps[call] for call in shared.calls)
+            self._shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
+        for call in shared.calls:
+            self.ended_ps[call] = now
+            self.done[call].succeed()
+        self._start_next()
+
+    def _work(self, work_ps: int) -> Generator[simpy.Event, None, None]:
+        if work_ps:
+            yield self._shared.env.timeout(ceil(work_ps * self._factor))
+
+
+class _BarrierLaunch:
+    """A launch that begins with its last rank, and ends on all at once."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        timed: TimedSchedule,
+        ranks: int,
+        on_complete: Callable[[], None],
+        on_rank_done: Callable[[int], None],
+    ) -> None:
+        self._env = env
+        self._duration_ps = timed.duration_ps
+        self._ranks = ranks
+        self._missing = ranks
+        self._on_complete = on_complete
+        self._on_rank_done = on_rank_done
+
+    def post(self, ranks: Sequence[int]) -> None:
+        """Let some ranks take part from now on."""
+        self._missing -= len(ranks)
+        if self._missing == 0:
+            over = self._env.timeout(self._duration_ps)
+            assert over.callbacks is not None
+            over.callbacks.append(lambda _: self._end())
+
+    def _end(self) -> None:
+        for rank in range(self._ranks):
+            self._on_rank_done(rank)
+        self._on_complete()

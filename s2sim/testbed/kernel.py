@@ -1,0 +1,286 @@
+"""The kernel's facilities: `ip` and `tc` called, settings of namespaces, and why one may not.
+
+What `ip` and `tc` are told to make a testbed, a line each, for their batch mode, and the settings of its namespaces.
+
+A worker's namespace has one end of a veth pair, ``eth0``, whose token bucket shapes what the worker sends; the other
+end, in the namespace of the switches, shapes what it receives. A node's uplink is a pair of the same kind between its
+switch (``up0``) and the one that joins all (``down0``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from s2sim.errors import S2SimError
+from s2sim.testbed.layout import (
+    INTERFACE,
+    MTU_BYTES,
+    NETWORK,
+    NetworkLayout,
+    TrafficShaping,
+    address,
+    choose_shaping,
+    hardware_address,
+)
+
+# The switch that joins all; what a testbed is stands on it, for there is no file that says so.
+CORE = "core"
+# Long enough for any queue, so that nothing is sent twice because it waits in one.
+_RTO_MIN = "2s"
+
+
+def layout_text(layout: NetworkLayout) -> str:
+    """Return a layout, but for its name, as it stands on its switch.
+
+    >>> layout_text(NetworkLayout("mine", 8, 2, 125e6, 62.5e6))
+    'workers=8,nodes=2,rate_Bps=125000000.0,uplink_Bps=62500000.0'
+    """
+    return ",".join(f"{key}={value!r}" for key, value in asdict(layout).items() if key != "name")
+
+
+def layout_from(name: str, text: str) -> NetworkLayout | None:
+    """Return the layout that `layout_text` wrote, None for anything else.
+
+    >>> layout_from("mine", "workers=2,nodes=2,rate_Bps=inf,uplink_Bps=inf")
+    Layout(name='mine', workers=2, nodes=2, rate_Bps=inf, uplink_Bps=inf)
+    >>> layout_from("mine", "") is None
+    True
+    """
+    values = dict(part.partition("=")[::2] for part in text.split(","))
+    try:
+        return NetworkLayout(
+            name, int(values["workers"]), int(values["nodes"]), float(values["rate_Bps"]), float(values["uplink_Bps"])
+        )
+    except (KeyError, ValueError, S2SimError):
+        return None
+
+
+def namespace_lines(layout: NetworkLayout) -> list[str]:
+    """Return what makes the workers' namespaces; that of the switches, which is the testbed's name, is made before."""
+    return [f"netns add {layout.namespace(worker)}" for worker in range(layout.workers)]
+
+
+def switch_lines(layout: NetworkLayout) -> list[str]:
+    """Return what makes bridges and links, in the namespace of the switches."""
+    lines = [*_bridge(CORE)]
+    for node in range(layout.nodes if layout.joined else 0):
+        lines += [*_bridge(f"node{node}"), f"link add up{node} type veth peer name down{node}"]
+        lines += [*_port(f"up{node}", f"node{node}"), *_port(f"down{node}", CORE)]
+    for worker in range(layout.workers):
+        port, namespace = f"w{worker}", layout.namespace(worker)
+        lines.append(
+            f"link add {port} type veth peer name {INTERFACE} address {hardware_address(worker)} netns {namespace}"
+        )
+        lines += _port(port, f"node{layout.node_of(worker)}" if layout.joined else CORE)
+    return lines
+
+
+def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
+    """Return what sets up a worker's interface, in its namespace.
+
+    All neighbours are told: asking for them would be traffic, and the kernel keeps only so many that it has asked for.
+    """
+    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
+    sent = f"rto_min {_RTO_MIN} initcwnd {shaping.window_segments}"
+    received = f"initrwnd {shaping.window_segments} window {shaping.window_bytes}"
+    return [
+        "link set lo up",
+        f"link set {INTERFACE} mtu {MTU_BYTES} gso_max_segs {shaping.segments} up",
+        f"address add {address(worker)}/24 dev {INTERFACE} noprefixroute",
+        f"route add {NETWORK} dev {INTERFACE} {sent} {received}",
+        *(
+            f"neighbour add {address(other)} lladdr {hardware_address(other)} dev {INTERFACE} nud permanent"
+            for other in range(layout.workers)
+            if other != worker
+        ),
+    ]
+
+
+def worker_buckets(layout: NetworkLayout) -> list[str]:
+    """Return what shapes what a worker sends, in its namespace."""
+    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
+    return _bucket(INTERFACE, layout.rate_Bps, shaping)
+
+
+def switch_buckets(layout: NetworkLayout) -> list[str]:
+    """Return what shapes what workers receive, and uplinks both ways, in the namespace of the switches."""
+    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
+    lines = [line for worker in range(layout.workers) for line in _bucket(f"w{worker}", layout.rate_Bps, shaping)]
+    for node in range(layout.nodes if layout.joined else 0):
+        lines += _bucket(f"up{node}", layout.uplink_Bps, shaping)
+        lines += _bucket(f"down{node}", layout.uplink_Bps, shaping)
+    return lines
+
+
+def switch_settings() -> Mapping[str, str]:
+    """Return the settings of the switches' namespace, by their path below /proc/sys/net."""
+    return {
+        "ipv6/conf/all/disable_ipv6": "1",
+        "ipv6/conf/default/disable_ipv6": "1",
+        # Packets of one connection keep to one processor; on several they overtake each other.
+        "core/rps_default_mask": _all_processors(os.cpu_count() or 1),
+    }
+
+
+def worker_settings(layout: NetworkLayout) -> Mapping[str, str]:
+    """Return the settings of a worker's namespace, by their path below /proc/sys/net.
+
+    Queues have room for all that windows let senders have under way, so that nothing is ever lost. TCP need not look
+    for losses then, nor for the rate: its window alone limits it, from the first message on, whatever was sent before.
+    """
+    room = choose_shaping(layout.workers, layout.slowest_Bps).room_bytes
+    return {
+        **switch_settings(),
+        "ipv4/tcp_congestion_control": "reno",
+        "ipv4/tcp_slow_start_after_idle": "0",
+        "ipv4/tcp_no_metrics_save": "1",
+        # Neither a late acknowledgement nor packets that overtook each other are taken for a loss.
+        "ipv4/tcp_early_retrans": "0",
+        "ipv4/tcp_recovery": "0",
+        "ipv4/tcp_reordering": "300",
+        "ipv4/tcp_moderate_rcvbuf": "0",
+        "ipv4/tcp_rmem": f"4096 {room} {room}",
+        "ipv4/tcp_wmem": f"4096 {room} {room}",
+    }
+
+
+def _all_processors(number: int) -> str:
+    """Return the mask of all processors, as the kernel writes it.
+
+    >>> _all_processors(2), _all_processors(40)
+    ('3', 'ff,ffffffff')
+    """
+    words = [min(number - first, 32) for first in range(0, number, 32)]
+    return ",".join(f"{2**bits - 1:x}" for bits in reversed(words))
+
+
+def _bridge(name: str) -> tuple[str, str]:
+    return f"link add {name} type bridge mcast_snooping 0", f"link set {name} up"
+
+
+def _port(name: str, bridge: str) -> tuple[str, ...]:
+    return (f"link set {name} mtu {MTU_BYTES} master {bridge} up",)
+
+
+def _bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str]:
+    if math.isinf(rate_Bps):
+        return []
+    # In tc's words bps are bytes per second.
+    kept = f"burst {shaping.burst_bytes(rate_Bps)}b limit {shaping.queue_bytes}b"
+    return [f"qdisc add dev {interface} root tbf rate {round(rate_Bps)}bps {kept}"]
+
+
+NAMESPACES = Path("/run/netns")
+_TOOLS = ("ip", "tc")
+# Bits of the capabilities of a process (linux/capability.h).
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# What the tools say of a kernel without something, and what that is.
+_MISSING_RIGHTS = {
+    "Unknown device type": "veth pairs or bridges (CONFIG_VETH, CONFIG_BRIDGE)",
+    "Specified qdisc kind is unknown": "the token bucket filter (CONFIG_NET_SCH_TBF)",
+    "Failed to create a new network namespace": "network namespaces that it may make (CONFIG_NET_NS)",
+}
+
+
+def check_privileges() -> None:
+    """Refuse where this process may not make testbeds, or the tools are missing."""
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise S2SimError(f"a testbed needs {' and '.join(missing)}: install iproute2")
+    if not Path("/proc/self/ns/net").exists():
+        raise S2SimError("a testbed needs Linux with network namespaces: this kernel has none")
+    held = _capabilities()
+    lacking = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    if lacking:
+        raise S2SimError(f"a testbed needs root: this process lacks {' and '.join(lacking)}; call it with sudo")
+
+
+def _capabilities() -> int:
+    lines = Path("/proc/self/status").read_text("ascii", errors="replace").splitlines()
+    return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+
+
+def run_tool(tool: str, *arguments: str, namespace: str | None = None) -> str:
+    """Return what ``ip`` or ``tc`` prints, called in a namespace.
+
+    Raises
+    ------
+    S2SimError
+        With what the tool says, if it fails.
+    """
+    return _run_tool([tool, *_within(namespace), *arguments], "")
+
+
+def run_tool_batch(tool: str, lines: Sequence[str], *, namespace: str | None = None) -> None:
+    """Let ``ip`` or ``tc`` do what lines say, all in one process; see `run_tool`."""
+    if lines:
+        _run_tool([tool, *_within(namespace), "-batch", "-"], "\n".join(lines) + "\n")
+
+
+def _within(namespace: str | None) -> list[str]:
+    return [] if namespace is None else ["-netns", namespace]
+
+
+def _run_tool(command: list[str], lines: str) -> str:
+    done = subprocess.run(  # noqa: S603  (one thread; tools of the system, lines of our own making)
+        command,
+        input=lines,
+        capture_output=True,
+        text=True,
+        check=False,
+        # Ctrl-C comes to us alone, who undo what was begun; if we are killed, nothing more is made behind us.
+        start_new_session=True,
+        preexec_fn=_end_with_parent,
+    )
+    if done.returncode:
+        said = " ".join(done.stderr.split())
+        lacking = next((what for text, what in _MISSING_RIGHTS.items() if text in said), None)
+        if lacking is not None:
+            raise S2SimError(f"a testbed needs {lacking}, which this kernel lacks: {said}")
+        raise S2SimError(f"{command[0]} failed while a testbed was made, looked at or removed: {said}")
+    return done.stdout
+
+
+def _end_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Write settings of namespaces: for each namespace values by their path below /proc/sys/net.
+
+    Those that this kernel does not know are left out.
+    """
+    failures: list[OSError] = []
+    # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
+    thread = threading.Thread(target=_write_all, args=(settings, failures))
+    thread.start()
+    thread.join()
+    for failure in failures:
+        raise S2SimError(f"cannot set {failure.filename or 'a namespace'} for a testbed: {failure.strerror}")
+
+
+def _write_all(settings: Mapping[str, Mapping[str, str]], failures: list[OSError]) -> None:
+    try:
+        for namespace, values in settings.items():
+            with (NAMESPACES / namespace).open("rb") as opened:
+                if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))  # noqa: TRY301  (one way out)
+            for path, value in values.items():
+                setting = Path("/proc/sys/net") / path
+                if setting.exists():
+                    setting.write_text(value, "ascii")
+    except OSError as error:
+        failures.append(error)

@@ -1,0 +1,267 @@
+"""What the process of a rank does on a testbed: one task after another, each timed together with all others."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, astuple, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import S2SimError
+from s2sim.pytorch.launch import ProcessPlace
+from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
+from s2sim.testbed.workers import (
+    COLLECTIVES,
+    ITEM_BYTES,
+    MeasurementPlan,
+    MeasurementTask,
+    RepetitionResult,
+    Repetitions,
+    time_across_ranks,
+)
+
+JOB = f"{__name__}:measure"
+# Of square matrices whose product takes some tens of microseconds.
+_MATRIX_SIDE = 96
+
+
+def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
+    """Do all tasks; rank 0 tells of each by its number, and what was measured.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``tasks`` and ``effort``, the fields of `MeasurementTask` and `Repetitions`; ``seed``; and ``spin``, whether workers compute or
+        sleep before they exchange.
+    """
+    _raise_priority()
+    effort = Repetitions(**arguments["effort"])
+    for number, fields in enumerate(arguments["tasks"]):
+        task = MeasurementTask(**fields)
+        if task.what in COLLECTIVES:
+            prepare = _collective(task, ranks)
+        else:
+            prepare = _reduction(task, rank, ranks, spin=arguments["spin"], seed=arguments["seed"])
+        summary = time_across_ranks(rank, prepare, effort)
+        if rank == 0:
+            tell({"number": number, "summary": asdict(summary)})
+
+
+def _raise_priority() -> None:
+    """Let whatever else runs on the machine wait while this process has something to do.
+
+    Ordinary processes keep a processor for some milliseconds that a small message would not take.
+    """
+    for thread in Path("/proc/self/task").iterdir():
+        # Only root may, who is needed for a network but not for processes on one machine.
+        with suppress(PermissionError):
+            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
+
+
+def _collective(task: MeasurementTask, ranks: int) -> Callable[[], Callable[[], RepetitionResult]]:
+    """Return what prepares a collective on float32 zeros, whose sums stay zeros however often they are taken."""
+    import torch
+    import torch.distributed as dist
+
+    elements = task.payload_bytes // ITEM_BYTES
+    whole, other = torch.zeros(elements), torch.zeros(elements)
+    part = torch.zeros(elements // ranks)
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, part),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole),
+        "broadcast": lambda: dist.broadcast(whole, 0),
+    }
+
+    def act() -> RepetitionResult:
+        calls[task.what]()
+        return RepetitionResult()
+
+    return lambda: act
+
+
+def _reduction(
+    task: MeasurementTask, rank: int, ranks: int, *, spin: bool, seed: int
+) -> Callable[[], Callable[[], RepetitionResult]]:
+    """Return what prepares a step of a reducer on this rank's gradient, after it has computed for a while."""
+    from s2sim.gradients.synthetic import load_trace
+    from s2sim.pytorch.rank import learn_here, reduce_here
+    from s2sim.reducers.registry import make_reducer
+
+    trace = load_trace(task.trace, workers=ranks, seed=seed)
+    gradients = [trace.gradient(0, each) for each in range(ranks)]
+    reducer, gradient = make_reducer(task.what).fitted(gradients, seed), gradients[rank]
+
+    def prepare() -> Callable[[], RepetitionResult]:
+        fresh = reducer.fresh()
+        if reducer.traits.warm:
+            learn_here(fresh, gradient, seed=seed)
+
+        def act() -> RepetitionResult:
+            computed_s = _compute(task.compute_s, spin=spin)
+            here = reduce_here(fresh, gradient, seed=seed)
+            return RepetitionResult(here.total_s - here.waited_s, computed_s)
+
+        return act
+
+    return prepare
+
+
+def _compute(seconds: float, *, spin: bool) -> float:
+    """Let so much time pass, computing or asleep, and return the CPU seconds that it took."""
+    import numpy as np
+
+    if not seconds:
+        return 0.0
+    cpu_s, until_s = time.process_time(), time.monotonic() + seconds
+    if spin:
+        matrix = np.ones((_MATRIX_SIDE, _MATRIX_SIDE), np.float32)
+        product = np.empty_like(matrix)
+        while time.monotonic() < until_s:
+            np.matmul(matrix, matrix, out=product)
+    else:
+        time.sleep(seconds)
+    return time.process_time() - cpu_s
+
+
+# Between two rows no process tells anything; over a slow network one takes a while.
+_MIN_SILENCE_S = 120.0
+
+
+def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
+    """Return the setting of a testbed on this machine, now."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        raise S2SimError("workers of a testbed talk by PyTorch, which is missing: pip install 's2sim[torch]'") from None
+    return MeasuredSetting(
+        name=layout.name,
+        workers=layout.workers,
+        nodes=layout.nodes,
+        rate_Bps=layout.rate_Bps,
+        uplink_Bps=layout.uplink_Bps,
+        processors=len(os.sched_getaffinity(0)),
+        machine=_machine(),
+        kernel=f"{platform.system()} {platform.release()}",
+        torch=torch,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
+    )
+
+
+def _machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:
+    """Return the tasks of which a folder has no row for this setting, by kind, those without any left out.
+
+    Raises
+    ------
+    S2SimError
+        If the folder has a setting of this name that was another one.
+    """
+    have = read_existing(folder)
+    for old in have.settings:
+        if old.name == setting.name and _stable(old) != _stable(setting):
+            raise S2SimError(
+                f"{folder} has a setting {setting.name!r} of another machine, network or version: give another folder"
+            )
+    found: dict[Kind, list[MeasurementTask]] = {}
+    for kind, tasks in plan.tasks(setting.workers).items():
+        rows = [row for row in have.of(kind) if row.setting == setting.name]
+        done = {(row.what, row.trace, row.compute_s, row.payload_bytes) for row in rows}
+        if todo := [task for task in tasks if astuple(task) not in done]:
+            found[kind] = todo
+    return found
+
+
+def _stable(setting: MeasuredSetting) -> MeasuredSetting:
+    return replace(setting, date="", command="")
+
+
+def measure_testbed(
+    folder: Path,
+    setting: MeasuredSetting,
+    places: Sequence[ProcessPlace],
+    todo: Mapping[Kind, Sequence[MeasurementTask]],
+    plan: MeasurementPlan,
+    done: Callable[[], None] = lambda: None,
+) -> None:
+    """Measure tasks on a testbed with one start of its processes a kind; ``done`` is called after each.
+
+    Waiting for gradients is computing where every worker has a processor, and sleeping where it has not, because a
+    processor computes for one of them at a time.
+    """
+    from s2sim.pytorch.launch import run_job
+
+    if all(known.name != setting.name for known in read_existing(folder).settings):
+        add_setting(folder, setting)
+    for kind, tasks in todo.items():
+
+        def hear(_: int, told: Any, kind: Kind = kind, tasks: Sequence[MeasurementTask] = tasks) -> None:
+            add_timed(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
+            done()
+
+        arguments = {
+            "tasks": [asdict(task) for task in tasks],
+            "effort": asdict(plan.effort),
+            "spin": has_spare_processors(setting),
+            "seed": plan.seed,
+        }
+        run_job(JOB, arguments, places, timeout_s=_MIN_SILENCE_S + 2 * plan.effort.budget_s, hear=hear)
+
+
+def has_spare_processors(setting: MeasuredSetting) -> bool:
+    """Return whether every worker has a processor to compute on."""
+    return setting.workers <= setting.processors
+
+
+def measure_series(
+    folder: Path,
+    layouts: Sequence[NetworkLayout],
+    plan: MeasurementPlan,
+    *,
+    command: str,
+    existing: bool = False,
+    start: Callable[[int, str], None],
+    advance: Callable[[], None],
+) -> int:
+    """Measure what a folder has no row of, and return how many rows that were.
+
+    Parameters
+    ----------
+    folder : Path
+        Rows are added to it one by one, so that those of before stay whatever happens.
+    layouts : sequence of Layout
+        Testbeds; each is made and removed, unless they are ``existing``.
+    command : str
+        What was called, for the table of settings.
+    start, advance : callable
+        Called with the number of rows and what they are of before each testbed, and after each row.
+    """
+    from s2sim.testbed.layout import places
+    from s2sim.testbed.network import temporary_testbed
+
+    rows = 0
+    todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]
+    for number, (layout, tasks) in enumerate(todo, 1):
+        if not tasks:
+            continue
+        count = sum(map(len, tasks.values()))
+        start(count, f"testbed {layout.name}, {number} of {len(todo)} (rows)")
+        block: AbstractContextManager[Any] = nullcontext() if existing else temporary_testbed(layout)
+        with block:
+            measure_testbed(folder, current_setting(layout, command), places(layout), tasks, plan, advance)
+        rows += count
+    return rows

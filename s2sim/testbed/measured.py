@@ -1,0 +1,184 @@
+"""What was measured on a testbed: its settings, and times of collectives, reducers and iterations, as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Collection
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
+
+from pydantic import Field
+
+from s2sim.errors import S2SimError
+from s2sim.files import data_directory, describe_problem, read_table, user_path
+
+_Word = Annotated[str, Field(min_length=1, max_length=200)]
+_Count = Annotated[int, Field(ge=1, le=2**20)]
+_Bytes = Annotated[int, Field(ge=0, le=2**60)]
+_Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(ge=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSetting:
+    """One testbed as it stood while something was measured."""
+
+    name: _Word  # By which the other tables name it
+    # workers, nodes: Processes, and nodes that they are dealt to evenly; with ``nodes == workers`` each has an
+    # interface of its own.
+    workers: _Count
+    nodes: _Count
+    # rate_Bps, uplink_Bps: Of each node's interface, each way, and of each node's uplink to the switch that joins them;
+    # infinite where nothing shapes it.
+    rate_Bps: _Rate
+    uplink_Bps: _Rate
+    processors: _Count  # CPUs that all processes share
+    # machine, kernel, torch: Model of the CPU, release of the kernel, and version of PyTorch.
+    machine: _Word
+    kernel: _Word
+    torch: _Word
+    # date, command: When, as ISO 8601, and what was called.
+    date: _Word
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTiming:
+    """Times of one thing repeated on a testbed, each that of the slowest rank."""
+
+    setting: _Word  # Name of the testbed
+    # A collective, as ``all_reduce``, or an option string of a reducer, which does its first step, or with
+    # ``warm=true`` a later one.
+    what: _Word
+    trace: str  # Trace whose gradients of its first step are reduced, rank by rank; empty for collectives
+    compute_s: _Seconds  # Seconds that every rank spins before it exchanges; 0 where the exchange stands alone
+    payload_bytes: _Bytes  # Buffer of a collective as nccl-tests count it, or of the dense gradient, in bytes
+    repeats: _Count  # Times measured, after those that warm up
+    # median_s, low_s, high_s: Median of the times in seconds, and their 10th and 90th percentile.
+    median_s: _Seconds
+    low_s: _Seconds
+    high_s: _Seconds
+    # Of the median, seconds that the slowest rank spends outside of collectives and of spinning; 0 of collectives.
+    codec_s: _Seconds
+    # Bytes that TCP of the rank with most has sent in one repetition, payload and framing of the library.
+    sent_bytes: _Bytes
+    # CPU seconds of all processes together in one repetition, the kernel's work for them included, spinning not.
+    cpu_s: _Seconds
+
+
+Kind: TypeAlias = Literal["collectives", "reducers", "iterations"]
+Row = TypeVar("Row", MeasuredSetting, MeasuredTiming)
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SHIPPED = "measured_testbed"
+_SETTINGS = "settings"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTestbeds:
+    """All that a folder holds, in the order of its files."""
+
+    settings: tuple[MeasuredSetting, ...] = ()  # One for each testbed
+    # collectives, reducers, iterations: Each names one of the settings; empty where the folder has no such table.
+    collectives: tuple[MeasuredTiming, ...] = ()
+    reducers: tuple[MeasuredTiming, ...] = ()
+    iterations: tuple[MeasuredTiming, ...] = ()
+
+    def of(self, kind: Kind) -> tuple[MeasuredTiming, ...]:
+        """Return the times of one kind."""
+        found: tuple[MeasuredTiming, ...] = getattr(self, kind)
+        return found
+
+    def only(self, names: Collection[str], kinds: Collection[Kind]) -> MeasuredTestbeds:
+        """Return what there is of some settings, by name, and of some kinds."""
+        settings = tuple(setting for setting in self.settings if setting.name in names)
+        rows = {kind: tuple(row for row in self.of(kind) if row.setting in names) for kind in kinds}
+        return MeasuredTestbeds(settings, **rows)
+
+
+def resolve_testbeds_folder(text: str | None) -> Path:
+    """Return the folder that was asked for; that of the shipped measurements for None, and for its name elsewhere."""
+    path = None if text is None else user_path(text, S2SimError)
+    return data_directory(SHIPPED) if path is None or (text == SHIPPED and not path.exists()) else path
+
+
+def read_measured(folder: Path) -> MeasuredTestbeds:
+    """Return what a folder holds.
+
+    Raises
+    ------
+    S2SimError
+        If there is no ``settings.csv``, a row cannot be read, names no setting, or stands there twice.
+    """
+    settings = _rows(folder / f"{_SETTINGS}.csv", MeasuredSetting)
+    names = [setting.name for setting in settings]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise S2SimError(f"{folder / _SETTINGS}.csv has {twice!r} twice: leave one out, or rename it in all tables")
+    return MeasuredTestbeds(settings, *(_timed(folder, kind, names) for kind in KINDS))
+
+
+def read_existing(folder: Path) -> MeasuredTestbeds:
+    """Return what a folder holds; nothing where there is no folder, or none of its tables yet."""
+    begun = any((folder / f"{name}.csv").exists() for name in (_SETTINGS, *KINDS))
+    return read_measured(folder) if begun else MeasuredTestbeds()
+
+
+def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[MeasuredTiming, ...]:
+    path = folder / f"{kind}.csv"
+    rows = _rows(path, MeasuredTiming) if path.exists() else ()
+    for row in rows:
+        if row.setting not in names:
+            raise S2SimError(f"{path} tells of {row.setting!r}, which {_SETTINGS}.csv has not: add its row there")
+    return rows
+
+
+def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
+    from pydantic import TypeAdapter, ValidationError
+
+    found: list[Row] = []
+    adapter = TypeAdapter(form)
+    for number, cells in read_table(path, _columns(form)):
+        try:
+            found.append(adapter.validate_python(cells))
+        except ValidationError as error:
+            raise S2SimError(describe_problem(error, f"{path}, row {number}", cells)) from None
+    return tuple(found)
+
+
+def add_setting(folder: Path, setting: MeasuredSetting) -> None:
+    """Add a row to ``settings.csv``, which is replaced as a whole; the folder is made where there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise S2SimError(f"cannot make the folder {folder}: {error.strerror or error}") from None
+    _add(folder / f"{_SETTINGS}.csv", setting)
+
+
+def add_timed(folder: Path, kind: Kind, timed: MeasuredTiming) -> None:
+    """Add a row to the table of one kind, which is replaced as a whole."""
+    _add(folder / f"{kind}.csv", timed)
+
+
+def _add(path: Path, row: MeasuredSetting | MeasuredTiming) -> None:
+    """Add a row; what stood there before stays whole also where the disk is full or the process ends."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        before = path.read_text("utf-8") if path.exists() else ""
+        if not before:
+            table.writerow(_columns(type(row)))
+        table.writerow(astuple(row))
+        partial.write_text(before + text.getvalue(), "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise S2SimError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _columns(form: type[MeasuredSetting | MeasuredTiming]) -> list[str]:
+    return [item.name for item in fields(form)]

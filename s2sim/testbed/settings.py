@@ -1,0 +1,227 @@
+"""What somebody wants to have measured, as tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.measured import KINDS, Kind
+from s2sim.testbed.workers import (
+    COLLECTIVES,
+    ITEM_BYTES,
+    MeasurementPlan,
+    MeasurementTask,
+    Repetitions,
+    collective_task,
+)
+from s2sim.units import PS_PER_S, parse_option, parse_rate_Bps, parse_size_bytes, parse_time_ps
+
+
+def choose_layouts(
+    up: str | None, *, workers: Sequence[int], rate: str | None, nodes: str | None, uplink: str | None
+) -> list[NetworkLayout]:
+    """Return the testbed that is up by a name, or one for each number of workers, rate and rate of uplinks.
+
+    Parameters
+    ----------
+    up : str or None
+        Of one that is up; nothing else is given then.
+    workers : sequence of int
+        Each with an interface of its own; none where nodes are given.
+    rate, uplink : str or None
+        Rates with their unit, parted by commas; without, nothing is shaped, and an uplink has the rate of interfaces.
+    nodes : str or None
+        Such as ``2x4``: two nodes of four workers.
+    """
+    from s2sim.testbed.layout import NetworkLayout
+
+    given = {"--workers": workers, "--rate": rate, "--nodes": nodes, "--uplink": uplink}
+    if up is not None:
+        if taken := [option for option, value in given.items() if value]:
+            raise OptionError(f"{taken[0]} is of testbeds that are made, and {up} is one that is up: leave one out")
+        return [_existing(up)]
+    if bool(workers) == (nodes is not None):
+        raise OptionError("give the name of a testbed, or --workers, or --nodes, for example --workers 4 --rate 1Gbps")
+    counts = [(each, each) for each in workers] if nodes is None else [_nodes(nodes)]
+    if nodes is None and uplink is not None:
+        raise OptionError(f"--uplink {uplink} changes nothing without --nodes: one switch joins all workers")
+    found = {}
+    for (count, among), rate_Bps in product(counts, _rates("--rate", rate)):
+        for uplink_Bps in [math.inf] if nodes is None else _rates("--uplink", uplink, rate_Bps):
+            name = _name(count, among, rate_Bps, uplink_Bps)
+            found[name] = NetworkLayout(name, count, among, rate_Bps, uplink_Bps)
+    return list(found.values())
+
+
+def _existing(name: str) -> NetworkLayout:
+    from s2sim.testbed.network import find_testbed
+
+    layout = find_testbed(name)
+    if layout is None:
+        raise OptionError(f"testbed {name} is not whole: remove it with s2sim testbed down {name}, and make it again")
+    return layout
+
+
+def _nodes(text: str) -> tuple[int, int]:
+    """Return how many workers there are, and nodes.
+
+    >>> _nodes("2x4")
+    (8, 2)
+    """
+    nodes, _, each = text.partition("x")
+    if not (nodes.isdecimal() and each.isdecimal()):
+        raise OptionError(f"--nodes {text!r}: write nodes x workers of each, for example 2x4")
+    return int(nodes) * int(each), int(nodes)
+
+
+def _rates(option: str, text: str | None, default_Bps: float = math.inf) -> list[float]:
+    parts = [] if text is None else text.split(",")
+    return [parse_option(option, parse_rate_Bps, part.strip()) for part in parts] or [default_Bps]
+
+
+def _name(workers: int, nodes: int, rate_Bps: float, uplink_Bps: float) -> str:
+    """Return the name of one of a series.
+
+    >>> _name(4, 4, 25e6, float("inf")), _name(8, 2, 125e6, 312500.0)
+    ('w4-200mbps', 'w8-n2-1000mbps-2-5mbps')
+    """
+    parts = [f"w{workers}", *([f"n{nodes}"] if nodes != workers else []), _rate_label(rate_Bps)]
+    return "-".join(parts + ([_rate_label(uplink_Bps)] if nodes != workers else []))
+
+
+def _rate_label(rate_Bps: float) -> str:
+    return "unshaped" if rate_Bps == float("inf") else f"{rate_Bps * 8 / 1e6:g}mbps".replace(".", "-").replace("+", "")
+
+
+REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
+COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
+_MAX_BYTES = 2**32
+_STEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedMeasurements:
+    """What is to be measured on every testbed.
+
+    Raises
+    ------
+    S2SimError
+        If there is no such thing, or none that one step tells the time of.
+    """
+
+    kinds: tuple[Kind, ...]  # ``collectives``, ``reducers`` and ``iterations``, or some of them
+    collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT  # By name
+    sizes_bytes: tuple[int, ...] = ()  # Buffers of collectives
+    reducers: tuple[str, ...] = REDUCERS  # Option strings; each does its first step, or with ``warm=true`` a later one
+    trace: str = "ncf"  # What they reduce
+    compute_s: float = 0.05  # Seconds that ranks compute before they reduce, in iterations
+
+    def __post_init__(self) -> None:
+        for name in self.collectives:
+            if name not in COLLECTIVES:
+                raise OptionError(f"--collective {name!r} is none that is timed{suggest_nearest(name, COLLECTIVES)}")
+        if any(kind != "collectives" for kind in self.kinds):
+            for reducer in self.reducers:
+                _check_reducer(reducer)
+        if "iterations" in self.kinds and not self.compute_s:
+            raise OptionError("--compute 0s: iterations compute before they exchange; without that measure reducers")
+
+    def tasks(self, workers: int) -> Mapping[Kind, Sequence[MeasurementTask]]:
+        """Return what is measured between so many workers, each once."""
+        found: dict[Kind, Sequence[MeasurementTask]] = {}
+        for kind in self.kinds:
+            if kind == "collectives":
+                pairs = [(name, size) for name in self.collectives for size in self.sizes_bytes]
+                tasks = [collective_task(name, size, workers) for name, size in pairs]
+            else:
+                size = _dense_bytes(self.trace, workers)
+                compute_s = self.compute_s if kind == "iterations" else 0.0
+                tasks = [MeasurementTask(reducer, self.trace, compute_s, size) for reducer in self.reducers]
+            found[kind] = list(dict.fromkeys(tasks))
+        return found
+
+
+def parse_measurements(
+    *,
+    what: str,
+    collectives: Sequence[str],
+    sizes: str,
+    reducers: Sequence[str],
+    trace: str,
+    compute: str,
+    repeats: int,
+    budget: str,
+    seed: int,
+) -> tuple[tuple[Kind, ...], MeasurementPlan]:
+    """Return the kinds of things that texts of the command line ask for, and the plan to measure them."""
+    kinds = parse_kinds(what)
+    wanted = RequestedMeasurements(
+        kinds,
+        tuple(collectives) or COLLECTIVES_BY_DEFAULT,
+        parse_sizes(sizes),
+        tuple(reducers) or REDUCERS,
+        trace,
+        parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
+    )
+    budget_s = parse_option("--budget", parse_time_ps, budget) / PS_PER_S
+    return kinds, MeasurementPlan(wanted.tasks, Repetitions(repeats, budget_s), seed)
+
+
+def parse_kinds(text: str) -> tuple[Kind, ...]:
+    """Return kinds of things by a list of them.
+
+    >>> parse_kinds("collectives, reducers")
+    ('collectives', 'reducers')
+    """
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in KINDS:
+            raise OptionError(f"--what {name!r} is nothing that is measured{suggest_nearest(name, KINDS)}")
+    return tuple(kind for kind in KINDS if kind in names)
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return sizes in bytes: a list, or from the first to the last, each four times the one before.
+
+    >>> parse_sizes("1KiB,3KiB"), parse_sizes("1KiB-16KiB"), parse_sizes("1KiB-10KiB")
+    ((1024, 3072), (1024, 4096, 16384), (1024, 4096, 10240))
+    """
+    first, dash, last = text.partition("-")
+    if not dash:
+        return tuple(sorted({_size(part) for part in text.split(",")}))
+    size, end = _size(first), _size(last)
+    if size > end:
+        raise OptionError(f"--sizes {text}: the first size is larger than the last; write the smaller one first")
+    sizes = []
+    while size < end:
+        sizes.append(size)
+        size *= _STEP
+    return (*sizes, end)
+
+
+def _size(text: str) -> int:
+    size = parse_option("--sizes", parse_size_bytes, text.strip())
+    if not ITEM_BYTES <= size <= _MAX_BYTES:
+        raise OptionError(f"--sizes {text.strip()}: a buffer has {ITEM_BYTES} bytes to 4GiB")
+    return size
+
+
+def _check_reducer(text: str) -> None:
+    from s2sim.reducers.registry import make_reducer
+
+    made = make_reducer(text)
+    if made.period > 1 or made.settles_after:
+        raise OptionError(f"--reducer {text}: what is measured is a step by itself, and its steps are not alike")
+
+
+def _dense_bytes(trace: str, workers: int) -> int:
+    from s2sim.gradients.synthetic import load_trace
+
+    try:
+        return ITEM_BYTES * load_trace(trace, workers=workers).gradient(0, 0).size
+    except OSError as error:
+        raise S2SimError(f"cannot read the trace {trace}: {error.strerror or error}") from None

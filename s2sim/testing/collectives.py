@@ -1,0 +1,260 @@
+"""Conformance kit for collective algorithms: what every one must do, whichever way its data takes.
+
+A plug-in's test is one line, once its entry point is installed: ``check_algorithm(MyAlgorithm())``.
+
+Conformance kit for disciplines of exchange: what every one must do, whatever company it gives gradients.
+
+A plug-in's test is one line, once its entry point is installed: ``check_discipline(MyDiscipline())``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from s2sim.collectives.algorithms.registry import Algorithm, make_algorithm
+from s2sim.collectives.kinds import KINDS, Kind
+from s2sim.collectives.schedules.check import check_schedule
+from s2sim.collectives.schedules.demand import Demand, barrier
+from s2sim.collectives.schedules.exchange import Hop, Hops
+from s2sim.collectives.schedules.schedule import Pieces, Schedule
+from s2sim.collectives.timing.bounds import duration_ps, lower_bound, simulate_ps
+from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.errors import ContendedError, OptionError, TopologyError
+from s2sim.simulation.bucketing.policy import Discipline, ReadyTensors, make_discipline
+from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.read_file import load_shape
+from s2sim.units import PS_PER_S
+
+
+def require(condition: object, message: str) -> None:
+    """Raise `AssertionError` with ``message`` unless ``condition`` is true."""
+    if not condition:
+        raise AssertionError(message)
+
+
+@cache
+def example_cluster(topology: str, overrides: tuple[str, ...], workers: int) -> Cluster:
+    """Return a cluster of a shipped topology; the same for the same arguments."""
+    return build_cluster(load_shape(topology, overrides), workers)
+
+
+def require_options(plugin: Any) -> None:
+    """Check that a plug-in is a frozen dataclass with a name and a source, equal to another of the same options."""
+    cls = type(plugin)
+    require(dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass: its fields are its options")
+    require(cls.__dataclass_params__.frozen, f"{cls.__name__} is not frozen: add frozen=True")
+    for attribute in ("name", "source"):
+        text = getattr(plugin, attribute, None)
+        require(isinstance(text, str) and text.strip(), f"{cls.__name__} has no {attribute}")
+    require(dataclasses.replace(plugin) == plugin, f"{plugin.name} does not equal another one with equal options")
+
+
+RANK_COUNTS = (*range(1, 18), 33, 65)
+"""One rank, all small counts up to one more than a power of two, and two more of those."""
+
+FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
+"""Those of a check that is not exhaustive."""
+
+TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
+"""Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
+
+ITEM_BYTES = 4
+
+_UNEVEN = 101
+_LARGE = 1_000_000  # elements: here bandwidth counts, below it latency
+
+
+def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
+    """Check that an algorithm does what every algorithm must, for all its kinds.
+
+    An algorithm may refuse a number of ranks or a cluster with `OptionError` or `TopologyError`, but not all of them.
+    An exhaustive check tries all of `RANK_COUNTS`; `FEW_RANK_COUNTS` take a tenth of the time.
+    """
+    require_options(algorithm)
+    require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")
+    for kind in algorithm.kinds:
+        require(kind in KINDS, f"{algorithm.name} runs {kind!r}, which is none of {', '.join(KINDS)}")
+    for kind in algorithm.auto:
+        require(kind in algorithm.kinds, f"{algorithm.name} is in auto for {kind!r}, which it does not run")
+    rank_counts = RANK_COUNTS if exhaustive else FEW_RANK_COUNTS
+    for kind in (known for known in KINDS if known in algorithm.kinds):
+        checked = 0
+        for ranks in rank_counts:
+            for demand in _demands(kind, ranks):
+                _check_closed_form(algorithm, demand)
+                for topology in TOPOLOGIES:
+                    checked += _check_demand(algorithm, demand, topology)
+        require(checked, f"{algorithm.name} refuses {kind} over any of {rank_counts} ranks")
+
+
+def _demands(kind: Kind, ranks: int) -> Iterator[Demand]:
+    """Yield an uneven number of elements, fewer than ranks, as many, none, many; unequal ones where the kind allows."""
+    if kind == "barrier":
+        yield barrier(ranks)
+        return
+    generator = np.random.default_rng(ranks)
+    for size in (_UNEVEN, 1, ranks, 0, _LARGE):
+        equal = (size,) * ranks
+        shared = kind in ("all_reduce", "broadcast", "reduce")
+        unequal = tuple(generator.integers(0, size + 1, ranks).tolist())
+        root = ranks // 2 if kind in ("broadcast", "reduce") else 0
+        yield Demand(kind, equal if shared else unequal, ITEM_BYTES, root)
+
+
+def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
+    try:
+        seconds = algorithm.closed_form_s(demand, Hops((), (Hop(1e-6, 1e9),), demand.ranks))
+    except (ContendedError, OptionError):
+        return
+    require(seconds >= 0, f"the closed form of {demand.kind} over {demand.ranks} ranks is {seconds} s")
+    require(demand.ranks > 1 or seconds == 0, f"the closed form of {demand.kind} on one rank is {seconds} s, not 0")
+
+
+def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
+    """Check one schedule; False where the algorithm refuses it."""
+    cluster = example_cluster(topology, TOPOLOGIES[topology], demand.ranks)
+    where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
+    try:
+        schedule = algorithm.schedule(demand, cluster)
+    except (OptionError, TopologyError):
+        return False
+    require(schedule.demand == demand, f"the schedule is for another demand {where}")
+    _check_rounds(schedule, where)
+    if max(demand.elements) <= _UNEVEN:
+        check_schedule(schedule)
+    _check_read_back(schedule, cluster, where)
+    _check_time(schedule, cluster, where)
+    return True
+
+
+def _all_pieces(schedule: Schedule) -> Iterator[tuple[int, int, Pieces]]:
+    for index, step in enumerate(schedule.steps):
+        for time in range(step.times):
+            yield index, time, schedule.stage.pieces(index, time)
+
+
+def _check_rounds(schedule: Schedule, where: str) -> None:
+    """Check that messages go from one rank to another, and that bytes are those of what is sent."""
+    for index, step in enumerate(schedule.steps):
+        pattern = step.round.pattern
+        require(len(step.round.bytes) == pattern.messages, f"step {index} counts bytes of other messages {where}")
+        ends = np.concatenate([pattern.src, pattern.dst])
+        inside = (ends >= 0) & (ends < schedule.places)
+        require(inside.all(), f"step {index} leads to or from a rank that does not exist {where}")
+        if not pattern.through_switch:
+            require((pattern.src != pattern.dst).all(), f"step {index} leads from a rank to itself {where}")
+        earlier = all(before < index for before in (*step.waits(index), *step.after_sent))
+        require(earlier, f"step {index} waits for a later one {where}")
+    total = np.zeros((2, schedule.places), np.int64)
+    for index, time, pieces in _all_pieces(schedule):
+        sent = schedule.steps[index].round
+        sizes = pieces.stop - pieces.start
+        carried = np.bincount(pieces.message, sizes, sent.pattern.messages)
+        count = np.bincount(pieces.message, minlength=sent.pattern.messages)
+        known = len(carried) == sent.pattern.messages
+        require(known, f"round {time} of step {index} carries a message that it does not have {where}")
+        # A nominal share may differ from whole elements by the rounding at both ends of each piece.
+        off = np.abs(sent.bytes - carried * schedule.demand.itemsize)
+        slack = 2 * np.maximum(count, 1) * schedule.demand.itemsize
+        require((off <= slack).all(), f"round {time} of step {index} counts other bytes than it sends {where}")
+        for side, ends in zip(total, (sent.pattern.src, sent.pattern.dst), strict=True):
+            if sent.pattern.through_switch:
+                side[ends] += sizes.sum()
+            else:
+                np.add.at(side, ends[pieces.message], sizes)
+    same = np.array_equal(total * schedule.demand.itemsize, np.stack(schedule.traffic()))
+    require(same, f"the traffic of the ranks is not the sum of what they send {where}")
+
+
+def _check_read_back(schedule: Schedule, cluster: Cluster, where: str) -> None:
+    """Check that the schedule's option string makes the same schedule again."""
+    again = make_algorithm(schedule.algorithm, schedule.demand.kind).schedule(schedule.demand, cluster)
+    same = len(schedule.steps) == len(again.steps) and schedule.algorithm == again.algorithm
+    for left, right in zip(schedule.steps, again.steps, strict=False):
+        same = same and (left.times, left.after, left.after_sent) == (right.times, right.after, right.after_sent)
+        for own, other in (
+            (left.round.pattern.src, right.round.pattern.src),
+            (left.round.pattern.dst, right.round.pattern.dst),
+            (left.round.bytes, right.round.bytes),
+        ):
+            same = same and np.array_equal(own, other)
+    require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
+
+
+def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
+    """Check that repetition claimed is repetition found, and that no schedule beats bandwidth."""
+    found_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
+    simulated_ps = simulate_ps(schedule, cluster)
+    require(found_ps == simulated_ps, f"rounds take {found_ps} ps, but {simulated_ps} in the network {where}")
+    bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
+    for how, ps in (("", found_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
+        require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
+
+
+COUNTS = (0, 1, 2, 3, 10, 161, 400)
+"""Numbers of gradients: none, one, few, and as many as a ResNet-50 or a BERT-large have."""
+
+_LARGEST_BYTES = 2**27
+_LATENCY_PS = 10**8
+_PS_PER_BYTE = 800  # 10 Gbit/s
+
+
+def exchange_ps(size_bytes: int) -> int:
+    """Return how long an exchange of so many bytes takes on a network of 100 us and 10 Gbit/s."""
+    return _LATENCY_PS + size_bytes * _PS_PER_BYTE
+
+
+def check_discipline(discipline: Discipline) -> None:
+    """Check that a discipline does what every one must, on gradients of all sizes.
+
+    Every gradient is in exactly one bucket, places increase inside buckets, no bucket is empty, an exchange that takes
+    no time is no obstacle, what is given stays as it is, and the same comes of the same.
+    """
+    require_options(discipline)
+    for attribute in ("summary", "example"):
+        text = getattr(discipline, attribute, None)
+        require(isinstance(text, str) and text.strip(), f"{discipline.name} has no {attribute}")
+        require("\n" not in str(text), f"the {attribute} of {discipline.name} is more than a line")
+    require(isinstance(discipline.waits_for_all, bool), f"{discipline.name}: waits_for_all is neither true nor false")
+    again = make_discipline(discipline.text)
+    require(again == discipline, f"{discipline.text!r} reads back to {again.text!r}")
+    example = make_discipline(discipline.example)
+    require(type(example) is type(discipline), f"the example {discipline.example!r} is another discipline")
+    for tensors, where in _cases():
+        for exchange in (exchange_ps, lambda _: 0):
+            before = [array.copy() for array in (tensors.bytes, tensors.ready_ps, tensors.sparse)]
+            buckets = discipline.buckets(tensors, exchange)
+            after = (tensors.bytes, tensors.ready_ps, tensors.sparse)
+            same = all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+            require(same, f"{discipline.name} changes the gradients that it is given {where}")
+            require(isinstance(buckets, tuple), f"{discipline.name} returns no tuple of buckets {where}")
+            for bucket in buckets:
+                require(bucket.tensors, f"{discipline.name} makes an empty bucket {where}")
+                increasing = all(left < right for left, right in zip(bucket.tensors, bucket.tensors[1:], strict=False))
+                require(increasing, f"the places in a bucket of {discipline.name} do not increase {where}")
+            places = sorted(chain.from_iterable(bucket.tensors for bucket in buckets))
+            once = places == list(range(len(tensors.bytes)))
+            require(once, f"{discipline.name} does not put every gradient in exactly one bucket {where}")
+            require(buckets == discipline.buckets(tensors, exchange), f"{discipline.name} gives another answer {where}")
+
+
+def _cases() -> Iterator[tuple[ReadyTensors, str]]:
+    """Yield gradients of all sizes, of none and of one size, some of them sparse, all at once and one by one."""
+    for count in COUNTS:
+        generator = np.random.default_rng(count)
+        spread = np.exp(generator.uniform(0, np.log(_LARGEST_BYTES), count)).astype(np.int64)
+        sizes = {"of all sizes": spread, "of no bytes": np.zeros(count, np.int64), "of 4 MB": np.full(count, 4 * 10**6)}
+        later = np.cumsum(generator.integers(0, 10**9, count), dtype=np.int64)
+        times = {"at once": np.zeros(count, np.int64), "one by one": later}
+        sparse = {"dense": np.zeros(count, bool), "some sparse": generator.random(count) < 0.1}
+        for size, size_bytes in sizes.items():
+            for time, ready_ps in times.items():
+                for kind, mask in sparse.items():
+                    where = f"for {count} gradients {size}, ready {time}, {kind}"
+                    yield ReadyTensors(size_bytes, ready_ps, mask), where

@@ -1,0 +1,259 @@
+"""What a reducer does from step to step: the same again under the same seed, and nothing gets lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
+from s2sim.reducers.measure import final_results, mean_float64, worst_error
+from s2sim.reducers.process_group import make_instances, run_group
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.script import Recording, ring_bytes
+from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.testing.collectives import require
+
+
+def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[Gradient]:
+    """Return one gradient a rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only."""
+    generator = np.random.default_rng(seed)
+    return [_example(generator, zero=zero) for _ in range(ranks)]
+
+
+def _example(generator: np.random.Generator, *, zero: bool) -> Gradient:
+    def values(*shape: int) -> Floats32:
+        drawn = np.zeros(shape, np.float32) if zero else generator.standard_normal(shape, np.float32)
+        drawn.setflags(write=False)
+        return drawn
+
+    def table(rows: int, *width: int) -> RowSparse:
+        held = np.flatnonzero(generator.random(rows) < (0 if zero else 0.1))
+        held.setflags(write=False)
+        return RowSparse(held, values(len(held), *width), (rows, *width))
+
+    layers: dict[str, Layer] = {
+        "embedding": table(203, 5),
+        "weight": values(13, 7),
+        "frequencies": table(101),
+        "bias": values(3),
+        "no rows": table(0, 4),
+        "no elements": values(0),
+    }
+    return Gradient(tuple(layers), tuple(layers.values()))
+
+
+def small_gradient(seed: int, *, heavy: bool = False) -> Gradient:
+    """Return a gradient of 48 elements, normal or with a ``heavy`` tail, in a dense matrix and a table."""
+    generator = np.random.default_rng(seed)
+    drawn = generator.standard_t(1.5, 48) if heavy else generator.standard_normal(48)
+    return _in_two_layers(drawn.astype(np.float32))
+
+
+def edge_gradients(ranks: int) -> dict[str, list[Gradient]]:
+    """Return gradients that are hard to take, one a rank, by what they are."""
+    alternating = np.where(np.arange(48) % 2, -1, 1).astype(np.float32)
+    nothing, tiny = np.zeros(48, np.float32), np.float32(1e-41)
+    huge = np.float32(0.9 * np.finfo(np.float32).max / ranks)
+    one = np.array([[-2.5]], np.float32)
+    return {
+        "one element": [Gradient(("only",), (one,))] * ranks,
+        "one row": [Gradient(("only",), (RowSparse(np.array([0]), one, (1, 1)),))] * ranks,
+        "equal magnitudes": [_in_two_layers(alternating)] * ranks,
+        "subnormal values": [_in_two_layers(alternating * tiny)] * ranks,
+        "huge values": [_in_two_layers(alternating * huge)] * ranks,
+        "values on one rank alone": [_in_two_layers(alternating if rank == 0 else nothing) for rank in range(ranks)],
+    }
+
+
+def _in_two_layers(values: Floats32) -> Gradient:
+    """Return a gradient of 48 values."""
+    values.setflags(write=False)
+    table = RowSparse(np.arange(0, 24, 2), values[24:].reshape(12, 2), (24, 2))
+    return Gradient(("weight", "table"), (values[:24].reshape(6, 4), table))
+
+
+LOSSLESS_ERROR = 1e-6
+
+
+def equal(left: Gradient, right: Gradient) -> bool:
+    """Return whether two gradients have the same values."""
+    return all(np.array_equal(to_dense(a), to_dense(b)) for a, b in zip(left.layers, right.layers, strict=True))
+
+
+def check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], where: str, *, agrees: bool) -> None:
+    """Check that shapes and types are the input's, and that all ranks end with the same if they say so."""
+    for gradient, result in zip(gradients, results, strict=True):
+        for what, found in (("mean", result.mean), ("sent", result.sent())):
+            require(found.names == gradient.names, f"{what} has other layers than the gradient {where}")
+            for (name, layer), like in zip(found, gradient.layers, strict=True):
+                require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
+                require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
+                require(bool(np.isfinite(to_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
+        if agrees and result.mean is not results[0].mean:
+            require(equal(result.mean, results[0].mean), f"the ranks end with different values {where}")
+
+
+def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
+    """Check that a lossless reducer gives the mean, and the input on one rank; other layers are exact in all."""
+    compressed = reducer.compresses(gradients[0])
+    count = len(gradients[0].layers)
+    require(
+        list(compressed) == sorted(set(compressed) & set(range(count))), f"compresses() gives {compressed} of {count}"
+    )
+    errors = worst_error(final_results(results, reducer.traits), mean_float64(gradients), compressed)
+    for index, (name, error) in enumerate(errors.layers.items()):
+        if reducer.traits.lossless or index not in compressed:
+            exact = error.relative_l2 is not None and error.relative_l2 <= LOSSLESS_ERROR
+            require(exact, f"{name!r} is off by {error.relative_l2} {where}, though it should be exact")
+    if reducer.traits.lossless:
+        require(len(gradients) > 1 or equal(results[0].mean, gradients[0]), "one rank does not get its own gradient")
+        for gradient, result in zip(gradients, results, strict=True):
+            require(equal(result.sent(), gradient), f"a lossless reducer's sent is not its input {where}")
+
+
+def check_bound(ran: Reducer, gradient: Gradient) -> None:
+    """Check that a reducer that has run, and knows a bound of its error, knows it of every layer that it compresses."""
+    bound = ran.error_bound()
+    if bound is not None:
+        count = sum(gradient.layers[index].size > 0 for index in ran.compresses(gradient))
+        require(len(bound.element) == count, f"error_bound() is of {len(bound.element)} layers, {count} are compressed")
+
+
+def check_traffic(recording: Recording, ranks: int) -> None:
+    """Check that every member takes part in every collective and that what is sent is received."""
+    for call in recording.calls:
+        members = call.ranks or range(ranks)
+        require(
+            len(call.elements) == len(members), f"{call.label!r} has {len(call.elements)} of {len(members)} members"
+        )
+        require(list(members) == sorted(set(members) & set(range(ranks))), f"{call.label!r} is of ranks {call.ranks}")
+        alike = call.kind in ("all_reduce", "reduce", "broadcast")
+        require(not alike or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
+        whole = tuple(map(sum, call.blocks))
+        require(call.kind != "all_to_all" or whole == call.elements, f"{call.label!r} has blocks of other sizes")
+        sent, received = ring_bytes(call)
+        require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
+        require(len(members) > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
+
+
+def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: int = 4) -> None:
+    """Check that a reducer goes on from a saved state as if it had not been interrupted before a step.
+
+    What was saved is altered once it has been restored, so that both have to be copies.
+    """
+    one, other = make_instances(reducer, ranks), make_instances(reducer, ranks)
+    for step in range(steps):
+        gradients = example_gradients(ranks, seed=step)
+        expected, expected_recording = run_group(one, gradients, step=step)
+        if step == interrupted:
+            saved = [instance.state() for instance in other]
+            other = make_instances(reducer, ranks)
+            for instance, state in zip(other, saved, strict=True):
+                instance.restore(state)
+                _spoil(state)
+        found, recording = run_group(other, gradients, step=step)
+        where = f"step {step} after a restore before step {interrupted}"
+        same = all(equal(a.mean, b.mean) for a, b in zip(expected, found, strict=True))
+        require(same, f"{where} gives other values: are all its state() and restore() complete?")
+        require(recording == expected_recording, f"{where} gives another script")
+
+
+def _spoil(state: object) -> None:
+    """Alter every array in a state."""
+    if isinstance(state, np.ndarray):
+        state.fill(-1 if state.dtype.kind in "if" else 1)
+    elif isinstance(state, dict | list):
+        for value in state.values() if isinstance(state, dict) else state:
+            _spoil(value)
+
+
+# What is rounded before it is summed, and after: an eighth of a per cent in bfloat16, of values that partly cancel.
+_ROUNDED = 1e-2
+_STEPS = 3
+
+
+def check_determinism(reducer: Reducer, ranks: int) -> None:
+    """Check that the same steps with the same seed give the same bits and scripts on fresh instances."""
+    runs = []
+    for _ in range(2):
+        instances = make_instances(reducer, ranks)
+        runs.append(
+            [run_group(instances, example_gradients(ranks, seed=step), seed=5, step=step) for step in range(_STEPS)]
+        )
+    for step, ((results, recording), (again, recording_again)) in enumerate(zip(*runs, strict=True)):
+        same = all(equal(one.mean, other.mean) for one, other in zip(results, again, strict=True))
+        require(same, f"step {step} gives other values when it is run again")
+        require(recording == recording_again, f"step {step} gives another script when it is run again")
+
+
+def check_sent(reducer: Reducer) -> None:
+    """Check that on a single rank the mean is what that rank sent, in every step: there is nothing else in it."""
+    instances = make_instances(reducer, 1)
+    for step in range(_STEPS):
+        (result,), _ = run_group(instances, example_gradients(1, seed=step), step=step)
+        found, sent = _added([result.mean]), _added([result.sent()])
+        _require_near(found, sent, sent, LOSSLESS_ERROR, f"one rank's sent of {{}} is not the mean in step {step}")
+
+
+def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
+    """Check that what ranks have sent is what arrives, and that feedback keeps the rest.
+
+    Over all ranks, sent adds up to so many times the mean; a reducer for which that cannot be says ``adds_up=False``.
+    On each, sent + residual is its gradient + the residual of the step before, or without that as in EF21.
+    """
+    traits = reducer.traits
+    instances = make_instances(with_feedback(reducer), ranks)
+    for step in range(_STEPS):
+        gradients = example_gradients(ranks, seed=step)
+        before = [instance.held_back() for instance in instances]
+        results, _ = run_group(instances, gradients, step=step)
+        if traits.adds_up and traits.agrees and traits.estimates == "mean":
+            _check_sum(results, step, _ROUNDED if traits.rounds_only else 10 * LOSSLESS_ERROR)
+        for instance, gradient, old, result in zip(instances, gradients, before, results, strict=True):
+            new = instance.held_back()
+            conserves = instance.traits.conserves
+            if new is not None and conserves != "nothing":
+                given = _added([gradient, old] if old is not None and conserves == "sum" else [gradient])
+                kept = _added([result.sent(), new])
+                what = "the gradient + the residual before" if conserves == "sum" else "the gradient"
+                text = f"sent + residual is not {what}, in {{}} in step {step}"
+                _require_near(kept, given, _added([gradient, new]), 10 * LOSSLESS_ERROR, text)
+
+
+def _check_sum(results: Sequence[Reduced], step: int, share: float) -> None:
+    sent = [result.sent() for result in results]
+    arrived = _added(repeat(results[0].mean, len(results)))
+    text = f"what ranks have sent of {{}} is not so many times the mean in step {step}"
+    sizes = _added([gradient.map(np.abs) for gradient in sent])
+    _require_near(arrived, _added(sent), sizes, share, f"{text}: mend sent, or say adds_up=False")
+
+
+def _added(gradients: Iterable[Gradient]) -> dict[str, NDArray[np.float64]]:
+    """Return the sum of some gradients by layer, float64."""
+    first, *others = gradients
+    total = {name: to_dense(layer).astype(np.float64) for name, layer in first}
+    for gradient in others:
+        for name, layer in gradient:
+            total[name] = total[name] + to_dense(layer)
+    return total
+
+
+def _require_near(
+    found: dict[str, NDArray[np.float64]],
+    wanted: dict[str, NDArray[np.float64]],
+    sizes: dict[str, NDArray[np.float64]],
+    share: float,
+    text: str,
+) -> None:
+    """Require that no layer is off by more than a share of the largest of ``sizes``, of whatever layer.
+
+    What cancels in one may have been coded together with all others.
+    """
+    scale = max((float(np.abs(values).max(initial=0.0)) for values in sizes.values()), default=0.0)
+    for name, values in found.items():
+        gap = float(np.abs(values - wanted[name]).max(initial=0.0))
+        require(gap <= share * scale, text.format(repr(name)))

@@ -1,0 +1,338 @@
+"""A cluster shape at a number of workers: what every other room takes."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.errors import TopologyError, unknown_name
+from s2sim.files import read_text, user_path
+from s2sim.topology.capacity import find_capacity, pcie_switch_groups
+from s2sim.topology.graph import Fabric, Routes, join_stages
+from s2sim.topology.kinds import build_layout
+from s2sim.topology.layout import Dimensions, Layout
+from s2sim.topology.links import build_link_graph
+from s2sim.topology.routing import Router, reroute
+from s2sim.topology.shape import ClusterShape
+from s2sim.topology.switch_reduction import reduction_over_nodes, reduction_tree
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CutFamily:
+    """One partition of the ranks: by GPU, by node, and as the kind of fabric has it.
+
+    Attributes
+    ----------
+    name : str
+        ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``; ``"leaf"`` and ``"pod"`` of a tree,
+        ``"rail group"``, ``"router"`` and ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0
+        slab"`` of a torus.
+    group_of_rank : int64 array, shape (workers,)
+        Which group each rank belongs to; every group has at least one.
+    egress_Bps, ingress_Bps : float64 array, shape (groups,)
+        The most that all links out of, or into, a group carry together: never too low, so that a bound made of it
+        is never too high.
+    """
+
+    name: str
+    group_of_rank: Ints
+    egress_Bps: Floats
+    ingress_Bps: Floats
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.egress_Bps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """The families of a cluster, those with at least two groups, inner ones first.
+
+    Its ranks are ``concurrent`` as many as there are of one collective, one after the other, that do the same at once.
+    """
+
+    families: tuple[CutFamily, ...]
+    concurrent: int = 1
+
+    def __getitem__(self, name: str) -> CutFamily:
+        """Return the family called ``name``; `KeyError` where the cluster has none."""
+        for family in self.families:
+            if family.name == name:
+                return family
+        raise KeyError(name)
+
+    def within(self, ranks: Sequence[int]) -> Cuts:
+        """Return the same partitions of a group of some ranks, in this order; of those beside each other in each."""
+        members = np.asarray(ranks, np.int64)
+
+        def of(group_of_rank: Ints) -> Ints:
+            taken: Ints = group_of_rank.reshape(self.concurrent, -1)[:, members].reshape(-1)
+            return taken
+
+        families = (replace(family, group_of_rank=of(family.group_of_rank)) for family in self.families)
+        return Cuts(tuple(families), self.concurrent)
+
+
+def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:
+    """Return every family of the cluster, with the capacities of all links out of its groups and into them."""
+    nodes = layout.dims.node_set
+    out, into = (find_capacity(layout, fabric, way) for way in ("out", "in"))
+    node_of_rank = nodes.node_of_gpu[gpu_of_rank]
+    families = [CutFamily("gpu", gpu_of_rank, out.gpu_Bps, into.gpu_Bps)]
+    if nodes.pcie_switches:
+        below = pcie_switch_groups(nodes)[gpu_of_rank]
+        families.append(CutFamily("PCIe switch", below, out.switch_Bps, into.switch_Bps))
+    families.append(CutFamily("node", node_of_rank, out.node_Bps, into.node_Bps))
+    if nodes.domains < nodes.count:
+        domain = nodes.domain_of_gpu[gpu_of_rank]
+        families.append(CutFamily("NVLink domain", domain, out.domain_Bps, into.domain_Bps))
+    for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
+        families.append(CutFamily(partition.name, partition.group_of_node[node_of_rank], out_Bps, in_Bps))
+    return Cuts(tuple(family for family in families if family.groups > 1))
+
+
+PLACEMENTS = ("linear", "round-robin", "random")
+
+_FILE_ENDINGS = (".txt", ".csv", ".json")
+# A GPU number, or a node and the number of a GPU on it; more digits than this name no GPU of any cluster.
+_LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
+
+
+def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
+    """Return the GPU of each rank, a permutation of the GPUs in use as an int64 array of shape (workers,).
+
+    ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in turn,
+    inside a leaf to its nodes in turn, inside a node in order; whatever is full drops out. ``random``: the same GPUs,
+    shuffled. A text with a slash, or one that ends in ``.txt``, ``.csv`` or ``.json``, is the path of a text file with
+    a line a rank: ``node gpu``, ``node,gpu`` or the number of the GPU in the cluster.
+
+    `UnknownNameError` for a placement that does not exist, `TopologyError` for a file that does not name every GPU in
+    use once.
+    """
+    gpus = np.arange(dims.workers, dtype=np.int64)
+    if placement == "linear":
+        return gpus
+    if placement == "round-robin":
+        return _round_robin(dims, gpus)
+    if placement == "random":
+        # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
+        draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
+        return np.argsort(draws, kind="stable").astype(np.int64)
+    return _read_placement(_path_of(placement), dims)
+
+
+def _round_robin(dims: Dimensions, gpus: Ints) -> Ints:
+    node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
+    leaf = node // dims.hosts_per_leaf
+    # Each leaf's GPUs in the order in which it deals them, and which of its turns each one gets.
+    dealt = np.lexsort((node, local, leaf))
+    first_of_leaf = np.searchsorted(leaf, np.arange(dims.leaves))
+    turn = np.empty_like(gpus)
+    turn[dealt] = gpus - first_of_leaf[leaf[dealt]]
+    return np.lexsort((leaf, turn)).astype(np.int64)
+
+
+def _path_of(placement: str) -> Path:
+    if "/" in placement or placement.endswith(_FILE_ENDINGS):
+        return user_path(placement, TopologyError)
+    # A name wins over what happens to lie in the working directory.
+    if placement and os.path.lexists(placement):
+        raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
+    raise unknown_name("placement", placement, [*PLACEMENTS, "./FILE"])
+
+
+def _read_placement(path: Path, dims: Dimensions) -> Ints:
+    """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
+    text = read_text(path, error=TopologyError)
+    line_of_gpu: dict[int, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        asked = line.partition("#")[0].strip()
+        if not asked:
+            continue
+        gpu = _parse_placement_line(asked, f"{path}, line {number}", dims)
+        if gpu in line_of_gpu:
+            raise TopologyError(
+                f"{path}, line {number}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank"
+            )
+        line_of_gpu[gpu] = number
+    if len(line_of_gpu) != dims.workers:
+        raise TopologyError(
+            f"{path} places {len(line_of_gpu)} ranks, there are {dims.workers}: write {dims.workers} lines, one a rank"
+        )
+    return np.array(list(line_of_gpu), dtype=np.int64)
+
+
+def _parse_placement_line(asked: str, where: str, dims: Dimensions) -> int:
+    match = _LINE.fullmatch(asked)
+    if match is None:
+        raise TopologyError(f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'")
+    first, second = match.groups()
+    first_gpu = dims.node_set.first_gpu
+    if second is None:
+        gpu = int(first)
+        exists = gpu < dims.workers
+    else:
+        node = min(int(first), dims.nodes)
+        gpu = int(first_gpu[node]) + int(second)
+        exists = node < dims.nodes and gpu < first_gpu[node + 1]
+    if not exists:
+        last = dims.workers - first_gpu[-2]
+        raise TopologyError(
+            f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
+            f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu {last - 1}"
+        )
+    return gpu
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """Nodes, links and the place of every rank: which GPU and which node it runs on, int64 of shape (workers,).
+
+    ``node_of_rank`` counts nodes as collectives do, who take those that NVSwitches join, one domain, for one.
+    ``seed`` is that of the hash by which some routings choose a way, and of random placement.
+    """
+
+    shape: ClusterShape
+    workers: int
+    fabric: Fabric
+    gpu_of_rank: Ints
+    node_of_rank: Ints
+    layout: Layout
+    placement: str
+    seed: int
+
+    @property
+    def host_of_rank(self) -> Ints:
+        """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
+        return self.dims.node_set.node_of_gpu[self.gpu_of_rank]
+
+    def within(self, ranks: Sequence[int]) -> Cluster:
+        """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
+        members = self._checked(ranks)
+        return replace(
+            self, workers=len(members), gpu_of_rank=self.gpu_of_rank[members], node_of_rank=self.node_of_rank[members]
+        )
+
+    @property
+    def dims(self) -> Dimensions:
+        """How many of everything there are."""
+        return self.layout.dims
+
+    @property
+    def routing_draws(self) -> bool:
+        """Whether the seed decides any way."""
+        return self.layout.draws
+
+    @property
+    def router(self) -> Router:
+        """The router, which finds the way between two GPUs."""
+        return Router(self.layout, self.fabric, self.seed)
+
+    def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
+        """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, both int64 arrays of shape (m,)."""
+        source, target = self._checked(src_rank), self._checked(dst_rank)
+        if source.shape != target.shape:
+            raise TopologyError(f"routes need as many sources as targets, found {len(source)} and {len(target)}")
+        if np.any(source == target):
+            rank = source[np.argmax(source == target)]
+            raise TopologyError(f"a route from rank {rank} to itself was asked for: leave such transfers out")
+        stages = self.router.stages(self.gpu_of_rank[source], self.gpu_of_rank[target])
+        return join_stages(stages, len(source))
+
+    def over_nvlink(self, src_rank: Ints, dst_rank: Ints) -> Mask:
+        """Return which ways from ``src_rank[i]`` to ``dst_rank[i]``, int64 of shape (m,), cross NVLink alone."""
+        return self.router.over_nvlink(self.gpu_of_rank[src_rank], self.gpu_of_rank[dst_rank])
+
+    def cuts(self) -> Cuts:
+        """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
+        return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
+
+    def reduction_tree(self) -> Routes:
+        """Return a transfer up from all ranks to the switch that reduces, and down; see `s2sim.topology.switch_reduction`."""
+        return reduction_tree(self.router, self.gpu_of_rank)
+
+    def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:
+        """Return a transfer that NVSwitches reduce inside nodes; see `s2sim.topology.switch_reduction`."""
+        return reduction_over_nodes(self.router, self.gpu_of_rank, legs, share, depth)
+
+    def _checked(self, ranks: Any) -> Ints:
+        array = np.atleast_1d(np.asarray(ranks))
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise TopologyError(f"ranks must be a row of whole numbers, found {array.dtype} of shape {array.shape}")
+        array = array.astype(np.int64, copy=False)
+        if array.size and (array.min() < 0 or array.max() >= self.workers):
+            wrong = array.min() if array.min() < 0 else array.max()
+            raise TopologyError(f"rank {wrong} does not exist: there are {self.workers}, from 0 on")
+        return array
+
+
+def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear", seed: int = 0) -> Cluster:
+    """Return the smallest cluster of ``shape`` that holds ``workers`` ranks, placed as `topology.placement.place` says.
+
+    ``seed`` is that of the hash by which some routings choose a way, and of random placement.
+    """
+    layout = build_layout(shape, workers)
+    dims = layout.dims
+    gpu_of_rank = place_ranks(dims, placement, seed=seed)
+    return Cluster(
+        shape=shape,
+        workers=workers,
+        fabric=build_link_graph(layout),
+        gpu_of_rank=gpu_of_rank,
+        node_of_rank=dims.node_set.domain_of_gpu[gpu_of_rank],
+        layout=layout,
+        placement=placement,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DamagedCluster(Cluster):
+    """A cluster whose routes lead around dead links, bool of shape (links,); ``why`` says what has failed.
+
+    Its cuts are those of the healthy cluster: links that fail never make a lower bound too high.
+    """
+
+    dead: Mask
+    why: str
+
+    def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
+        """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, around what has failed; see `Cluster.routes`."""
+        healthy = Cluster.routes(self, src_rank, dst_rank)
+        pairs = np.atleast_1d(src_rank), np.atleast_1d(dst_rank)
+        return reroute(self.router, healthy, self.dead, pairs=pairs, why=self.why)
+
+    def reduction_tree(self) -> Routes:
+        """Return the tree over which switches reduce; `TopologyError` where it has lost a link."""
+        tree = Cluster.reduction_tree(self)
+        if self.dead[tree.links].any():
+            raise TopologyError(
+                f"switches cannot reduce after {self.why}: their tree has no other way; ask for an "
+                "algorithm that leaves switches out"
+            )
+        return tree
+
+
+def fail_links(cluster: Cluster, dead: Mask, why: str) -> DamagedCluster:
+    """Return the cluster without its dead links, bool of shape (links,)."""
+    return DamagedCluster(**{field.name: getattr(cluster, field.name) for field in fields(cluster)}, dead=dead, why=why)
+
+
+def scale_rates(cluster: Cluster, factors: Floats) -> Cluster:
+    """Return the cluster with every link's rate times its factor, float64 of shape (links,)."""
+    return replace(cluster, fabric=replace(cluster.fabric, rate_Bps=cluster.fabric.rate_Bps * factors))
+
+
+def failed_links(cluster: Cluster) -> tuple[Mask, tuple[str, ...]]:
+    """Return which links of a cluster are dead, bool of shape (links,), and what has failed, for messages."""
+    if isinstance(cluster, DamagedCluster):
+        return cluster.dead, (cluster.why,)
+    return np.zeros(len(cluster.fabric), np.bool_), ()

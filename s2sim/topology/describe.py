@@ -1,0 +1,173 @@
+"""A cluster in words and plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.topology.capacity import find_capacity, node_bisection_Bps
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.graph import Routes, join_stages
+from s2sim.topology.kinds import KINDS
+from s2sim.topology.layout import half_Bps
+from s2sim.topology.node_spec import MAX_MESHED, NodeSpec
+from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_rate, format_seconds
+
+
+def oversubscription(cluster: Cluster) -> float | None:
+    """Return the worst ratio, over the levels of switches, of what full hosts can send to what leads upwards.
+
+    1 or less is non-blocking; a tree without uplinks has 1, and a fabric without levels None.
+    """
+    return cluster.layout.oversubscription(find_capacity(cluster.layout, cluster.fabric, "out"))
+
+
+def bisection_Bps(cluster: Cluster) -> float | None:
+    """Return what crosses, one way, the cut that halves the cluster where it is weakest; None for one GPU.
+
+    How nodes are halved is the kind's to say; GPUs are halved where there is one node. With an odd number the smaller
+    half counts. Where the two ways differ the weaker one does.
+    """
+    dims, layout = cluster.dims, cluster.layout
+    if dims.workers == 1:
+        return None
+    if dims.node_set.domains == 1:
+        return min(node_bisection_Bps(layout, cluster.fabric, way) for way in ("out", "in"))
+    capacities = [find_capacity(layout, cluster.fabric, way) for way in ("out", "in")]
+    if dims.node_set.domains < dims.nodes:
+        return min(min(layout.bisection_Bps(each), half_Bps(each.domain_Bps)) for each in capacities)
+    return min(map(layout.bisection_Bps, capacities))
+
+
+def _gpu_pairs(gpus: int) -> Ints:
+    """Return ordered pairs of GPUs of a node, shape (2, pairs): all of few, those with the first and last of many."""
+    if gpus <= MAX_MESHED:
+        return np.stack(np.nonzero(~np.eye(gpus, dtype=np.bool_)))
+    number = np.arange(gpus)
+    others = [np.stack([number, np.full(gpus, end)])[:, number != end] for end in (0, gpus - 1)]
+    return np.concatenate([*others, *(pair[::-1] for pair in others)], axis=1)
+
+
+def _nvlink_routes(cluster: Cluster) -> Routes:
+    """Return the ways inside NVLink domains: of one of each kind and fill, or of all where the file names links."""
+    nodes = cluster.dims.node_set
+    in_use = np.bincount(nodes.domain_of_gpu)
+    first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
+    _, chosen = np.unique(np.stack([nodes.spec[first_node], in_use]), axis=1, return_index=True)
+    if cluster.shape.named_links:
+        chosen = np.arange(nodes.domains)
+    first_gpu = nodes.first_gpu[first_node]
+    pairs = [first_gpu[domain] + _gpu_pairs(int(in_use[domain])) for domain in np.sort(chosen)]
+    source, target = np.concatenate(pairs, axis=1)
+    return join_stages(cluster.router.stages(source, target), len(source))
+
+
+def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
+    """Return (links, latency in picoseconds) of the ways that may be shortest and longest, from GPU to GPU.
+
+    Where nodes or links differ, no way is shorter than the first or longer than the last of each kind.
+    """
+    inside = _nvlink_routes(cluster)
+    ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
+    if cluster.dims.node_set.domains > 1:
+        gpu = np.arange(cluster.workers)
+        ends = [join_stages(stages(gpu), len(gpu)) for stages in (cluster.router.to_ports, cluster.router.from_ports)]
+        link_ps = cluster.fabric.latency_ps[cluster.layout.switch_links(cluster.fabric)]
+        for hops, pick in zip(cluster.layout.hops(), (np.min, np.max), strict=True):
+            ends_ps = sum(int(pick(way.latency_ps)) for way in ends)
+            links = sum(int(pick(np.diff(way.offsets))) for way in ends)
+            ways.append((links + hops, ends_ps + hops * (int(pick(link_ps)) if len(link_ps) else 0)))
+    return ways
+
+
+def describe_cluster(cluster: Cluster) -> dict[str, Any]:
+    """Return counts, rates and latencies as plain values; rates in bytes a second, latencies in picoseconds.
+
+    Diameter and latencies are those of the longest and shortest of all ways between two GPUs, whatever the placement.
+    """
+    dims, shape = cluster.dims, cluster.shape
+    ways = _extreme_routes(cluster)
+    names, totals = np.unique(cluster.fabric.link_class, return_counts=True)
+    return {
+        "name": shape.name,
+        "description": shape.description,
+        "gpu": shape.gpu,
+        "library": shape.library,
+        "kind": shape.kind,
+        "workers": cluster.workers,
+        "placement": cluster.placement,
+        "nodes": dims.nodes,
+        "gpus_per_node": dims.gpus_per_node,
+        "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
+        "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
+        "nics_per_node": dims.node_set.most_nics,
+        "nic_rate_Bps": shape.nic.rate_Bps,
+        "host_link_rate_Bps": shape.host_link.rate_Bps,
+        "link_rate_Bps": shape.link.rate_Bps,
+        "routing": shape.routing if KINDS[shape.kind].routings else None,
+        "levels": shape.levels,
+        **dict.fromkeys(("leaves", "nodes_per_leaf", "pods", "spines", "cores"), 0),
+        **cluster.layout.counts(),
+        "links": len(cluster.fabric),
+        "links_by_class": {cluster.fabric.class_names[n]: int(t) for n, t in zip(names, totals, strict=True)},
+        "oversubscription": oversubscription(cluster),
+        "bisection_Bps": bisection_Bps(cluster),
+        "diameter_hops": max((hops for hops, _ in ways), default=0),
+        "latency_min_ps": min((latency_ps for _, latency_ps in ways), default=None),
+        "latency_max_ps": max((latency_ps for _, latency_ps in ways), default=None),
+        "quantities": [
+            {"field": q.field, "value": q.value, "kind": q.kind, "source": q.source} for q in shape.quantities
+        ],
+    }
+
+
+def _node_text(count: int, node: NodeSpec) -> str:
+    text = f"{format_number_of(count, 'node')} x {format_number_of(node.gpus, 'GPU')}"
+    if node.gpus * node.domain_nodes == 1:
+        return text
+    inside = []
+    if node.nvlink is not None:
+        inside.append(
+            f"NVLink {format_bytes(node.nvlink.rate_Bps)}/s"
+            + (" a link, no switch" if node.mesh is not None else "")
+            + (f" over {format_number_of(node.domain_nodes, 'node')}" if node.domain_nodes > 1 else "")
+        )
+    if node.pcie is not None:
+        below = f", {node.gpus_per_switch} a switch" if node.gpus_per_switch else ""
+        below += f", {node.sockets} sockets" if node.sockets > 1 else ""
+        below += ", through host memory" if not node.peer_to_peer else ""
+        inside.append(f"PCIe {format_bytes(node.pcie.rate_Bps)}/s{below}")
+    return f"{text} ({', '.join(inside)})"
+
+
+def _nodes_text(cluster: Cluster) -> str:
+    """Return the nodes of each kind, and how many GPUs of the last one are in use."""
+    nodes = cluster.dims.node_set
+    counts = np.bincount(nodes.spec, minlength=len(nodes.specs)).tolist()
+    text = " + ".join(_node_text(count, node) for count, node in zip(counts, nodes.specs, strict=True) if count)
+    last = int(nodes.gpus_in_use[-1])
+    if last == nodes.specs[nodes.spec[-1]].gpus:
+        return text
+    return f"{text}, {last} in use" + (" on the last" if nodes.count > 1 else "")
+
+
+def _nics_text(cluster: Cluster) -> str:
+    """Return the network interfaces of a node, of each kind where they differ."""
+    nodes = cluster.dims.node_set
+    used = [nodes.specs[number] for number in np.unique(nodes.spec)]
+    texts = dict.fromkeys(f"{format_number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
+    return f"{' or '.join(texts)} a node"
+
+
+def summary_line(cluster: Cluster) -> str:
+    """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
+    words = cluster.layout.describe(oversubscription(cluster))
+    parts = [_nodes_text(cluster), _nics_text(cluster), *words]
+    if cluster.shape.named_links:
+        parts.append(f"{format_number_of(len(cluster.shape.named_links), 'exception')} among the links")
+    if cluster.workers > 1:
+        longest_ps = max(latency_ps for _, latency_ps in _extreme_routes(cluster))
+        parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")
+    return f"{cluster.shape.name}: {', '.join(parts)}"

@@ -1,0 +1,357 @@
+"""The graph of a cluster as arrays: one entry a directed link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.errors import TopologyError
+from s2sim.seeds import splitmix64
+
+# A cluster of so many takes 1.2 GB and five seconds; none so large was ever built.
+_MAX_LINKS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBlock:
+    """Consecutive links of one class.
+
+    ``template`` is the name of a link, with a place for each of its indices, which ``indices`` gives by its number in
+    the block.
+    """
+
+    start: int
+    count: int
+    template: str
+    indices: Callable[[int], Iterable[int]]
+
+    @property
+    def part(self) -> slice:
+        """Where the block lies in the arrays of the graph."""
+        return slice(self.start, self.start + self.count)
+
+    def name(self, index: int) -> str:
+        """Return the name of the block's link number ``index``."""
+        return self.template.format(*self.indices(index))
+
+
+def index_splitter(*radices: int) -> Callable[[int], list[int]]:
+    """Return what takes a number apart: all indices but the first have these sizes, outermost first.
+
+    >>> index_splitter(3, 4)(23)
+    [1, 2, 3]
+    """
+
+    def indices(number: int) -> list[int]:
+        found: list[int] = []
+        for radix in reversed(radices):
+            number, inner = divmod(number, radix)
+            found.insert(0, inner)
+        return [number, *found]
+
+    return indices
+
+
+class LinkNames(Sequence[str]):
+    """Names of all links, made when asked for: a million strings would cost more than the graph."""
+
+    def __init__(self, blocks: Iterable[LinkBlock]) -> None:
+        self._blocks = tuple(block for block in blocks if block.count)
+        self._starts = [block.start for block in self._blocks]
+
+    def __len__(self) -> int:
+        return self._blocks[-1].start + self._blocks[-1].count if self._blocks else 0
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = int(index) + (len(self) if index < 0 else 0)
+        if not 0 <= position < len(self):
+            raise IndexError(f"link {index} of {len(self)}")
+        block = self._blocks[int(np.searchsorted(self._starts, position, side="right")) - 1]
+        return block.name(position - block.start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fabric:
+    """All directed links, in arrays of shape (L,).
+
+    Vertices are numbered: GPUs, then nodes (where a node's GPUs and network interfaces meet), then switches level by
+    level, then PCIe switches node by node, then host bridges with a rate of their own, one a node. On a ring or torus
+    the stop where a node's interfaces meet its neighbours counts as its switch.
+
+    Attributes
+    ----------
+    rate_Bps, latency_ps : float64 and int64 array
+        Bytes per second, and picoseconds.
+    link_names : sequence of str
+        ``"node3.gpu1.nvlink.out"``, made on demand.
+    link_class : int8 array
+        Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ...
+    tail, head : int64 array
+        Vertex at which each link starts and ends.
+    blocks : mapping of str to LinkBlock
+        The links by direction and kind, for example ``"leaf.up"``.
+    """
+
+    rate_Bps: Floats
+    latency_ps: Ints
+    link_names: Sequence[str]
+    link_class: NDArray[np.int8]
+    class_names: tuple[str, ...]
+    tail: Ints
+    head: Ints
+    gpus: int
+    nodes: int
+    blocks: Mapping[str, LinkBlock]
+
+    def __len__(self) -> int:
+        """Return the number of directed links."""
+        return len(self.rate_Bps)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPart:
+    """Links of one kind and direction, before they are numbered.
+
+    Attributes
+    ----------
+    link_class : str
+        For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ...
+    rate_Bps, latency_ps : float and int, or arrays of shape (count,)
+        Of all links, or of each.
+    ends : callable
+        Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
+    """
+
+    key: str
+    link_class: str
+    rate_Bps: float | Floats
+    latency_ps: int | Ints
+    template: str
+    indices: Callable[[int], Iterable[int]]
+    count: int
+    ends: Callable[[Ints], tuple[Ints, Ints]]
+
+    def turned(self) -> LinkPart:
+        """Return the same links the other way round."""
+        return replace(self, ends=lambda index: self.ends(index)[::-1])
+
+
+def _broadcast(value: Any, kind: type, count: int) -> NDArray[Any]:
+    return np.broadcast_to(np.asarray(value, kind), (count,))
+
+
+def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
+    """Return the graph of all links, numbered in the order of their parts; ``what`` names the cluster in an error."""
+    counts = [part.count for part in parts]
+    if sum(counts) > _MAX_LINKS:
+        raise TopologyError(
+            f"{what} has {sum(counts):,} links, more than {_MAX_LINKS:,}: ask for fewer workers or uplinks"
+        )
+    starts = list(accumulate(counts, initial=0))
+    blocks = {
+        part.key: LinkBlock(start, part.count, part.template, part.indices)
+        for part, start in zip(parts, starts, strict=False)
+    }
+    class_names = tuple(dict.fromkeys(part.link_class for part in parts if part.count))
+    codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
+    ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
+    return Fabric(
+        rate_Bps=np.concatenate([_broadcast(part.rate_Bps, np.float64, part.count) for part in parts]),
+        latency_ps=np.concatenate([_broadcast(part.latency_ps, np.int64, part.count) for part in parts]),
+        link_names=LinkNames(blocks.values()),
+        link_class=np.repeat(np.array(codes, np.int8), counts),
+        class_names=class_names,
+        tail=np.concatenate([pair[0] for pair in ends]),
+        head=np.concatenate([pair[1] for pair in ends]),
+        gpus=gpus,
+        nodes=nodes,
+        blocks=blocks,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """The links that each of m transfers crosses.
+
+    Attributes
+    ----------
+    offsets : int64 array, shape (m + 1,)
+        Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``.
+    links, weights : int64 and float64 array, shape (nnz,)
+        Link numbers, in the order in which they are crossed, and the share of the transfer that crosses the link: 1
+        except where it is sprayed.
+    latency_ps : int64 array, shape (m,)
+        Sum of the latencies along one way, the longest where it is sprayed, and what a library adds.
+    limit_Bps : float64 array, shape (m,), or None
+        Most that each transfer gets, however much its links have left; None without any limit.
+    """
+
+    offsets: Ints
+    links: Ints
+    weights: Floats
+    latency_ps: Ints
+    limit_Bps: Floats | None = None
+
+    def narrowest(self, capacity: Floats) -> Floats:
+        """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
+        if not len(self.latency_ps):
+            return np.zeros(0)
+        rates: Floats = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
+        return rates
+
+    def with_limits_as_links(self, first: int) -> tuple[Routes, Floats]:
+        """Return the routes with every limit as a link that nothing else crosses, and the rates of these links.
+
+        They are numbered from ``first`` on, their rates float64 bytes per second; who shares out links knows no limits.
+        """
+        if self.limit_Bps is None:
+            return self, np.zeros(0)
+        limited = np.flatnonzero(np.isfinite(self.limit_Bps))
+        ends = self.offsets[limited + 1]
+        return Routes(
+            offsets=self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))]),
+            links=np.insert(self.links, ends, first + np.arange(len(limited))),
+            weights=np.insert(self.weights, ends, 1.0),
+            latency_ps=self.latency_ps,
+        ), self.limit_Bps[limited]
+
+    def crossing_only(self, chosen: Mask) -> Routes:
+        """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
+        lengths = np.add.reduceat(chosen.astype(np.int64), self.offsets[:-1])
+        return replace(
+            self,
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            links=self.links[chosen],
+            weights=self.weights[chosen],
+        )
+
+    def take(self, chosen: Ints) -> Routes:
+        """Return the routes of some transfers, int64 of shape (k,), in that order."""
+        lengths = self.offsets[chosen + 1] - self.offsets[chosen]
+        crossings = gather_slices(self.offsets[chosen], lengths)
+        return Routes(
+            offsets=np.concatenate([[0], np.cumsum(lengths)]),
+            links=self.links[crossings],
+            weights=self.weights[crossings],
+            latency_ps=self.latency_ps[chosen],
+            limit_Bps=None if self.limit_Bps is None else self.limit_Bps[chosen],
+        )
+
+
+def concatenate_routes(parts: Sequence[Routes]) -> Routes:
+    """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
+    lengths = np.concatenate([np.diff(each.offsets) for each in parts])
+    return Routes(
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        links=np.concatenate([each.links for each in parts]),
+        weights=np.concatenate([each.weights for each in parts]),
+        latency_ps=np.concatenate([each.latency_ps for each in parts]),
+    )
+
+
+def gather_slices(starts: Ints, lengths: Ints) -> Ints:
+    """Return the concatenation of ``range(starts[i], starts[i] + lengths[i])``, int64.
+
+    >>> gather_slices(np.array([5, 0]), np.array([2, 3]))
+    array([5, 6, 0, 1, 2])
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouteStage:
+    """A piece of all ways: what every transfer crosses next, if anything.
+
+    Attributes
+    ----------
+    counts, links : int64 array, shape (m,), (sum of counts,)
+        How many links of this stage each transfer uses, in series or side by side, and which, transfer after transfer.
+    latency_ps : int64 array, shape (m,)
+        Latency of the stage: of links in series the sum, of links side by side the longest.
+    """
+
+    counts: Ints
+    links: Ints
+    weight: float
+    latency_ps: Ints
+
+
+def join_stages(stages: Sequence[RouteStage], transfers: int) -> Routes:
+    """Return the routes that cross ``stages`` in order."""
+    offsets = np.zeros(transfers + 1, np.int64)
+    np.cumsum(sum((stage.counts for stage in stages), np.zeros(transfers, np.int64)), out=offsets[1:])
+    links = np.empty(offsets[-1], np.int64)
+    weights = np.empty(offsets[-1], np.float64)
+    latency_ps = np.zeros(transfers, np.int64)
+    next_free = offsets[:-1].copy()
+    for stage in stages:
+        before = np.cumsum(stage.counts) - stage.counts
+        places = np.repeat(next_free - before, stage.counts) + np.arange(len(stage.links))
+        links[places] = stage.links
+        weights[places] = stage.weight
+        latency_ps += stage.latency_ps
+        next_free += stage.counts
+    return Routes(offsets, links, weights, latency_ps)
+
+
+def hash_choice(source: Ints, target: Ints, seed: int, level: int, width: int | Ints) -> Ints:
+    """Return a number below ``width`` for each pair, by a hash, int64 of shape (m,).
+
+    Other pairs of seed and level, of which there are 4, draw independently; the width may differ from pair to pair.
+    """
+    golden = np.uint64(0x9E3779B97F4A7C15)
+    state = np.full(len(source), (seed * 4 + level) % 2**64, np.uint64)
+    for part in (source, target):
+        state = splitmix64(state * golden + part.astype(np.uint64) + golden)
+    return (state % np.asarray(width).astype(np.uint64)).astype(np.int64)
+
+
+def series_stage(fabric: Fabric, links: Ints, counts: Ints) -> RouteStage:
+    """Return ``counts[i]`` of ``links`` (numbers of the graph), one after the other, for each transfer."""
+    passed_ps = np.concatenate([np.zeros(1, np.int64), np.cumsum(fabric.latency_ps[links])])
+    ends = np.cumsum(counts)
+    return RouteStage(counts, links, 1.0, passed_ps[ends] - passed_ps[ends - counts])
+
+
+def single_link_stage(fabric: Fabric, key: str, index: Ints, mask: Mask) -> RouteStage:
+    """Return one link of block ``key`` for each transfer in ``mask``."""
+    links = fabric.blocks[key].start + index[mask]
+    latency_ps = np.zeros(len(mask), np.int64)
+    latency_ps[mask] = fabric.latency_ps[links]
+    return RouteStage(mask.astype(np.int64), links, 1.0, latency_ps)
+
+
+def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
+    """Return ways of as many stages, of which each takes an even part of every transfer, as one."""
+    if len(ways) == 1:
+        return list(ways[0])
+    found = []
+    for level in zip(*ways, strict=True):
+        latency_ps = np.max([stage.latency_ps for stage in level], axis=0)
+        # All of a level count its latency once.
+        found += [
+            replace(stage, weight=stage.weight / len(ways), latency_ps=np.zeros_like(latency_ps) if way else latency_ps)
+            for way, stage in enumerate(level)
+        ]
+    return found
+
+
+def parallel_links_stage(fabric: Fabric, key: str, first: Ints, width: int, mask: Mask) -> RouteStage:
+    """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
+    links = fabric.blocks[key].start + first[mask][:, None] + np.arange(width)
+    latency_ps = np.zeros(len(mask), np.int64)
+    latency_ps[mask] = fabric.latency_ps[links].max(axis=1)
+    return RouteStage(mask * np.int64(width), links.ravel(), 1 / width, latency_ps)

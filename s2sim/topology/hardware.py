@@ -1,0 +1,291 @@
+"""The hardware catalogue: the price of running kernels on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import TopologyError, suggest_nearest, unknown_name
+from s2sim.files import is_toml_path, read_toml, user_path
+from s2sim.topology.fields import HARDWARE_FILE, hardware_file
+from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
+
+_DEFAULTS = "defaults"
+# What tables say of themselves.
+_TEXTS = ("description", "source", "kind", "like", "names")
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareEntry:
+    """One table of a hardware file, with what it has from others.
+
+    Attributes
+    ----------
+    quantities : dict of str to Quantity
+        What is known of it, by field; their own names are ``SECTION.NAME.FIELD``.
+    names : tuple of str
+        How else people write its name.
+    """
+
+    section: str
+    name: str
+    description: str
+    source: str
+    names: tuple[str, ...]
+    quantities: dict[str, Quantity]
+
+    def value(self, field: str) -> Any:
+        """Return a value as it is written; None where there is none."""
+        return self.quantities[field].value if field in self.quantities else None
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareTables:
+    """A hardware file, by section and name; what tables have from others is found when they are asked for."""
+
+    where: str
+    sections: dict[str, dict[str, Table]]
+
+    def names(self, section: str) -> list[str]:
+        """Return the names of a section's tables, in order."""
+        return list(self.sections.get(section, {}))
+
+    def part(self, section: str, name: str) -> HardwareEntry:
+        """Return one table; values that stand alone take its kind and source, and what it lacks comes from others."""
+        own = self.sections[section][name]
+        found: dict[str, Quantity] = {}
+        for table in self._chain(section, name):
+            for key, raw in table.items():
+                if key not in _TEXTS and key not in found:
+                    found[key] = read_quantity(_with_origin(raw, table), f"{section}.{name}.{key}", self.where)
+        return HardwareEntry(
+            section=section,
+            name=name,
+            description=self._text(own, "description", f"{section}.{name}"),
+            source=self._text(own, "source", f"{section}.{name}"),
+            names=tuple(map(str, own.get("names", ()))),
+            quantities=found,
+        )
+
+    def _chain(self, section: str, name: str) -> Iterator[Table]:
+        """Yield a table, those that it is like, and what is taken for all of its section."""
+        seen = [name]
+        table = self.sections[section][name]
+        while True:
+            yield table
+            if not (like := self._text(table, "like", f"{section}.{seen[-1]}")):
+                break
+            known = self.sections.get(_DEFAULTS, {}) | self.sections[section]
+            if like in seen or like not in known:
+                raise TopologyError(f"{self.where}: {section}.{name} is like {like!r}, which is no other table")
+            seen.append(like)
+            table = known[like]
+        yield self.sections.get(_DEFAULTS, {}).get(section, {})
+
+    def _text(self, table: Table, key: str, shown: str) -> str:
+        value = table.get(key, "")
+        if not isinstance(value, str):
+            raise TopologyError(f"{self.where}: {shown}.{key} = {value!r} is not a text")
+        return value
+
+
+def _with_origin(raw: Any, table: Table) -> Any:
+    """Return a value with the kind and source of its table where it has none of its own."""
+    if isinstance(raw, dict) or "kind" not in table:
+        return raw
+    return {"value": raw, "kind": table["kind"], "source": table.get("source", "")}
+
+
+def read_tables(path: Path) -> HardwareTables:
+    """Return the tables of a hardware file; what is no section of tables is left out."""
+    sections = {
+        section: tables
+        for section, tables in read_toml(path, TopologyError).items()
+        if isinstance(tables, dict) and all(isinstance(table, dict) for table in tables.values())
+    }
+    return HardwareTables(path.name, sections)
+
+
+@cache
+def _read_cached(path: Path) -> HardwareTables:
+    return read_tables(path)
+
+
+def shipped_tables() -> HardwareTables:
+    """Return the catalogue that comes with s2sim."""
+    return _read_cached(hardware_file())
+
+
+def shipped_part(section: str, name: str, noun: str) -> HardwareEntry:
+    """Return one table of the shipped catalogue; `UnknownNameError` names the nearest."""
+    tables = shipped_tables()
+    if name not in tables.names(section):
+        raise unknown_name(noun, name, tables.names(section))
+    return tables.part(section, name)
+
+
+_QUANTITIES = (
+    "memory_bandwidth",
+    "memory_efficiency",
+    "kernel_launch",
+    "host_sync",
+    "dense_encode_passes",
+    "dense_decode_passes",
+)
+# What is asked for only where there is such work.
+_OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
+# Peaks of matrix products by the type of what is multiplied; only fp32 is not on tensor or matrix cores.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+_SHARES = ("memory_efficiency", "flops_efficiency")
+_MULTIPROCESSORS = "sms"
+
+GPU_FACTS = (
+    *("memory", "tf32_flops", "fp16_flops", "bf16_flops", "fp8_flops", "int8_ops", "sms"),
+    *("nvlink", "links", "pcie", "boards"),
+)
+"""What is known of a GPU beside what its kernels cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the catalogue.
+
+    Attributes
+    ----------
+    memory_efficiency : float
+        Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1].
+    kernel_launch_ps, host_sync_ps : int
+        Picoseconds that one more kernel on a stream costs, and until the host knows a value that the GPU computed.
+    dense_encode_passes, dense_decode_passes : float
+        The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
+        as long as its encode and decode.
+    fp32_flop_per_s, flops_efficiency : float or None
+        Float32 operations per second of the datasheet, outside of tensor cores, and the share of them that matrix
+        products reach, in (0, 1].
+    host_step_ps : int or None
+        Picoseconds that one core of the host's CPU takes for a value or bit of a code, one after the other.
+    peak_flop_per_s : tuple of (str, float)
+        Operations per second of matrix products by precision, of those of `PRECISIONS` that are known.
+    """
+
+    name: str
+    description: str
+    source: str
+    memory_bandwidth_Bps: float
+    memory_efficiency: float
+    kernel_launch_ps: int
+    host_sync_ps: int
+    dense_encode_passes: float
+    dense_decode_passes: float
+    fp32_flop_per_s: float | None
+    flops_efficiency: float | None
+    host_step_ps: int | None
+    peak_flop_per_s: tuple[tuple[str, float], ...]
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def stream_Bps(self) -> float:
+        """Bytes per second that a streaming kernel reaches."""
+        return self.memory_bandwidth_Bps * self.memory_efficiency
+
+    def peak(self, precision: str) -> float:
+        """Return the operations per second of matrix products in a precision of `PRECISIONS`."""
+        peaks = dict(self.peak_flop_per_s)
+        if precision not in peaks:
+            known = ", ".join(peaks) or "none"
+            raise TopologyError(
+                f"gpu {self.name} has no peak for {precision} in the catalogue (known: {known}): take one of these, or "
+                f"a TOML file with {precision}_flops"
+            )
+        return peaks[precision]
+
+    def flops_s(self, flops: int) -> float:
+        """Return the seconds that matrix products take for float32 operations."""
+        if not flops:
+            return 0.0
+        if self.fp32_flop_per_s is None:
+            raise self._lacks("fp32_flops", "matrix products are", '"20TFLOP/s"')
+        if self.flops_efficiency is None:
+            raise self._lacks("flops_efficiency", "matrix products are", "0.8")
+        return flops / (self.fp32_flop_per_s * self.flops_efficiency)
+
+    def host_ps(self, steps: int) -> int:
+        """Return the picoseconds that the host's CPU takes for values or bits, one after the other."""
+        if not steps:
+            return 0
+        if self.host_step_ps is None:
+            raise self._lacks("host_step", "codes of the host's CPU are", '"1ns"')
+        return steps * self.host_step_ps
+
+    @property
+    def multiprocessors(self) -> int | None:
+        """Multiprocessors or compute units, each of which a thread block of a communication kernel takes for itself."""
+        known = [item.value for item in self.quantities if item.field.rpartition(".")[2] == _MULTIPROCESSORS]
+        return int(known[0]) if known else None
+
+    def _lacks(self, field: str, work: str, example: str) -> TopologyError:
+        return TopologyError(
+            f"gpu.{self.name}.{field} is missing, and {work} to be timed: add for example {field} = {example}"
+        )
+
+
+def read_hardware(path: Path) -> dict[str, Gpu]:
+    """Return the GPUs of a catalogue file by name."""
+    tables = read_tables(path)
+    if "gpu" not in tables.sections:
+        raise TopologyError(f"{tables.where}: no [gpu.NAME] table was found")
+    return {name: _read_gpu(tables.part("gpu", name), tables.where) for name in tables.names("gpu")}
+
+
+def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
+    given = part.quantities
+    known = (*_QUANTITIES, *_OPTIONAL)
+    for key in given:
+        if key not in (*known, *GPU_FACTS):
+            raise TopologyError(f"{where}: gpu.{part.name} has an unknown field {key!r}{suggest_nearest(key, known)}")
+    for key in _QUANTITIES:
+        if key not in given:
+            raise TopologyError(f"{where}: gpu.{part.name}.{key} is missing")
+    fields = FieldReader(given, where)
+    shares = {key: fields.number(key) for key in _SHARES if key in given}
+    for key, share in shares.items():
+        if share > 1:
+            raise TopologyError(f"{where}: gpu.{part.name}.{key} = {share} is a share: write at most 1")
+    return Gpu(
+        name=part.name,
+        description=part.description,
+        source=part.source,
+        memory_bandwidth_Bps=fields.required_rate("memory_bandwidth"),
+        memory_efficiency=shares["memory_efficiency"],
+        kernel_launch_ps=fields.latency("kernel_launch"),
+        host_sync_ps=fields.latency("host_sync"),
+        dense_encode_passes=fields.number("dense_encode_passes"),
+        dense_decode_passes=fields.number("dense_decode_passes"),
+        fp32_flop_per_s=fields.required_work_rate("fp32_flops") if "fp32_flops" in given else None,
+        flops_efficiency=shares.get("flops_efficiency"),
+        host_step_ps=fields.latency("host_step") if "host_step" in given else None,
+        peak_flop_per_s=tuple(
+            (precision, fields.required_work_rate(f"{precision}_flops"))
+            for precision in PRECISIONS
+            if f"{precision}_flops" in given
+        ),
+        quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
+    )
+
+
+def load_gpu(name_or_path: str) -> Gpu:
+    """Return the GPU of the catalogue (a name) or of the user's own file of the same form (a path), which holds one.
+
+    A text with a slash, or one that ends in ``.toml``, is a path; `UnknownNameError` names the nearest known GPU.
+    """
+    if not is_toml_path(name_or_path):
+        return _read_gpu(shipped_part("gpu", name_or_path, "GPU"), HARDWARE_FILE)
+    path = user_path(name_or_path, TopologyError)
+    found = read_hardware(path)
+    if len(found) != 1:
+        raise TopologyError(f"{path.name}: {len(found)} [gpu.NAME] tables were found: leave one, the GPU to take")
+    return next(iter(found.values()))

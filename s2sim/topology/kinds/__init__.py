@@ -1,0 +1,54 @@
+"""Every kind of fabric there is, one file each, and the way from a shape to a fabric of its kind."""
+
+from __future__ import annotations
+
+from s2sim.errors import TopologyError
+from s2sim.topology.kinds.dragonfly import DRAGONFLY
+from s2sim.topology.kinds.torus import RING, TORUS
+from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, RAIL_OPTIMISED, SINGLE_SWITCH
+from s2sim.topology.layout import FabricKind, Layout
+from s2sim.topology.nodes import fill_nodes, gpus_in_first_nodes
+from s2sim.topology.shape import ClusterShape
+
+KINDS: dict[str, FabricKind] = {
+    "fat-tree": FAT_TREE,
+    "leaf-spine": LEAF_SPINE,
+    "single-switch": SINGLE_SWITCH,
+    "rail-optimised": RAIL_OPTIMISED,
+    "ring": RING,
+    "torus": TORUS,
+    "dragonfly": DRAGONFLY,
+}
+FABRIC_KINDS = tuple(KINDS)
+ROUTINGS = tuple(dict.fromkeys(routing for kind in KINDS.values() for routing in kind.routings))
+
+
+def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
+    """Return how many nodes a fabric of this shape has places for and the field that says so; None for any number."""
+    limits = [] if shape.max_nodes is None else [(shape.max_nodes, "fabric.nodes")]
+    counts = [group.count for group in shape.groups]
+    if None not in counts:
+        limits.append((sum(count or 0 for count in counts), "the count of the last [[nodes]]"))
+    of_kind = KINDS[shape.kind].layout.most_nodes(shape)
+    return min([*limits, of_kind] if of_kind else limits, default=None)
+
+
+def most_workers(shape: ClusterShape) -> int | None:
+    """Return how many GPUs a fabric of this shape has places for; None for any number."""
+    places = most_nodes(shape)
+    return None if places is None else gpus_in_first_nodes(shape, places[0])
+
+
+def build_layout(shape: ClusterShape, workers: int) -> Layout:
+    """Return the smallest fabric of this shape that holds ``workers`` GPUs."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise TopologyError(f"{workers!r} workers were asked for: a cluster needs a whole number of at least 1")
+    places, limit = most_nodes(shape), most_workers(shape)
+    if places is not None and limit is not None and workers > limit:
+        each = f" x {shape.gpus_per_node} GPUs" if len(shape.groups) == 1 else ""
+        raise TopologyError(
+            f"{workers} workers were asked for, {shape.name} holds {limit} ({places[0]} nodes{each}): ask for at most "
+            f"{limit} or raise {places[1]}"
+        )
+    nodes = fill_nodes(shape, workers)
+    return KINDS[shape.kind].layout.fit(shape, nodes)

@@ -1,0 +1,233 @@
+"""Tori of any number of dimensions: every node has a stop, cabled to the next one each way in every dimension.
+
+Stops are numbered row by row, the last dimension fastest, and node i stands at stop i; stops beyond the last node
+forward only. Routing is dimension-order (Dally and Seitz, "Deadlock-free message routing in multiprocessor
+interconnection networks", IEEE Transactions on Computers C-36, 1987): the first dimension first, in each the shorter
+way round, ties in the positive direction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.topology.capacity import Partition
+from s2sim.topology.graph import Fabric, LinkPart, RouteStage, index_splitter, series_stage
+from s2sim.topology.layout import Dimensions, FabricKind, Layout
+from s2sim.topology.nodes import Nodes
+from s2sim.topology.shape import ClusterShape
+from s2sim.units import format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class TorusDimensions(Dimensions):
+    """Counts of a torus, with the stops along each dimension."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def stops(self) -> int:
+        """Stops of the whole torus, with a node or without."""
+        return prod(self.sizes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart the numbers of neighbours in each dimension are."""
+        return tuple(prod(self.sizes[dimension + 1 :]) for dimension in range(len(self.sizes)))
+
+    @property
+    def occupied(self) -> tuple[int, ...]:
+        """Coordinates 0, 1, ... along each dimension at which there are nodes."""
+        last = self.nodes - 1
+        sides = []
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            whole = last // (stride * size) > 0
+            sides.append(size if whole else last // stride % size + 1)
+        return tuple(sides)
+
+
+def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
+    """Return sides that differ by at most one, larger ones first, with the smallest product that holds ``nodes``."""
+    longest = max(1, int(nodes ** (1 / dimensions)) - 1)
+    while longest**dimensions < nodes:
+        longest += 1
+    sides = [longest] * dimensions
+    for dimension in reversed(range(1, dimensions)):
+        shorter = [*sides[:dimension], longest - 1, *sides[dimension + 1 :]]
+        if prod(shorter) >= nodes:
+            sides = shorter
+    return tuple(sides)
+
+
+@dataclass(frozen=True, slots=True)
+class TorusLayout(Layout):
+    """Stops and the links between neighbours.
+
+    A dimension of two stops has one link each way between them, a dimension of one stop none.
+    """
+
+    dims: TorusDimensions
+
+    usual_dimensions: ClassVar[int] = 3
+    """Dimensions where neither they nor a size are given."""
+    least_both_ways: ClassVar[int] = 3
+    """Stops of a dimension from which on it has links in the negative direction too."""
+    link_class: ClassVar[str] = "torus"
+
+    @classmethod
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
+        """Return the stops of a torus whose size is given."""
+        return None if shape.size is None else (prod(shape.size), "fabric.size")
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the torus of the size that is given, or of the most nearly equal sides that hold the nodes."""
+        sizes = shape.size or _equal_sides(shape.dimensions or cls.usual_dimensions, nodes.count)
+        return cls(shape, TorusDimensions(nodes, nodes.count, 1, sizes))
+
+    @property
+    def switches(self) -> int:
+        """Stops."""
+        return self.dims.stops
+
+    def steps(self, dimension: int) -> tuple[int, ...]:
+        """Return the directions in which links lead along a dimension: 1, or 1 and -1."""
+        size = self.dims.sizes[dimension]
+        return (1, -1) if size >= max(2, self.least_both_ways) else (1,) if size > 1 else ()
+
+    def way_name(self, dimension: int, step: int) -> str:
+        """Return what the links of one direction are called."""
+        return f"dim{dimension}.{'plus' if step > 0 else 'minus'}"
+
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the stop of each interface."""
+        return self.dims.node_set.node_of_port[port]
+
+    def parts(self) -> list[LinkPart]:
+        """Return a link from every stop in every direction."""
+        return [
+            LinkPart(
+                f"{self.link_class}.{self.way_name(dimension, step)}",
+                self.link_class,
+                self.shape.link.rate_Bps,
+                self.shape.link.latency_ps,
+                f"node{{}}.{self.way_name(dimension, step)}",
+                index_splitter(),
+                self.dims.stops,
+                partial(self._ends, dimension, step),
+            )
+            for dimension in range(len(self.dims.sizes))
+            for step in self.steps(dimension)
+        ]
+
+    def _ends(self, dimension: int, step: int, index: Ints) -> tuple[Ints, Ints]:
+        return self.first_switch + index, self.first_switch + self._moved(dimension, index, step)
+
+    def _moved(self, dimension: int, stop: Ints, steps: int | Ints) -> Ints:
+        """Return the stops that lie some steps away in one dimension."""
+        size, stride = self.dims.sizes[dimension], self.dims.strides[dimension]
+        coordinate = stop // stride % size
+        return stop + ((coordinate + steps) % size - coordinate) * stride
+
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
+        """Return the shorter way along each dimension in turn; ties go in the positive direction."""
+        at, target = self.switch_of_port(source), self.switch_of_port(target)
+        stages = []
+        for dimension, (size, stride) in enumerate(zip(self.dims.sizes, self.dims.strides, strict=True)):
+            forward = (target // stride - at // stride) % size
+            positive = forward <= size - forward
+            for step in self.steps(dimension):
+                distance = forward if step > 0 else size - forward
+                hops = np.where(outside & (positive == (step > 0)), distance, 0)
+                stages.append(self._arc(fabric, dimension, step, at, hops))
+            at = self._moved(dimension, at, forward)
+        return stages
+
+    def _arc(self, fabric: Fabric, dimension: int, step: int, source: Ints, hops: Ints) -> RouteStage:
+        """Return consecutive links along one dimension from each source stop."""
+        block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
+        before = np.cumsum(hops) - hops
+        along = np.arange(hops.sum()) - np.repeat(before, hops)
+        stop = self._moved(dimension, np.repeat(source, hops), step * along)
+        return series_stage(fabric, block.start + stop, hops)
+
+    def hops(self) -> tuple[int, int]:
+        """Return 1, and the sum of what is farthest along each dimension.
+
+        In the first dimension along which there is more than one node, any two planes are joined by a full one and
+        one with a node, so that along all later dimensions the farthest way is half way round.
+        """
+        sizes, occupied = self.dims.sizes, self.dims.occupied
+        first = next(dimension for dimension, side in enumerate(occupied) if side > 1)
+        return 1, min(occupied[first] - 1, sizes[first] // 2) + sum(size // 2 for size in sizes[first + 1 :])
+
+    def partitions(self) -> list[Partition]:
+        """Return the planes across each dimension, and the two slabs that halve it; stops without a node are beyond."""
+        dims = self.dims
+        stop = np.arange(dims.stops, dtype=np.int64)
+        found = []
+        for dimension, (size, stride) in enumerate(zip(dims.sizes, dims.strides, strict=True)):
+            side = dims.occupied[dimension]
+            plane = np.where(stop // stride % size < side, stop // stride % size, -1)
+            groups = [("plane", plane)] if dims.stops > size else []
+            if side > 3:
+                groups.append(("slab", np.where(plane < 0, -1, plane * 2 // side)))
+            found += [Partition(f"dimension-{dimension} {name}", group[: dims.nodes], group) for name, group in groups]
+        return found
+
+    def halves(self) -> list[Mask]:
+        """Return the planes on one side of the middle of each dimension along which there are several nodes.
+
+        With N stops and a side of k > 2, 2 N / k links lead out of them each way (Dally and Towles, "Principles and
+        Practices of Interconnection Networks", 2004, section 5.2.1); an odd side is cut beside its middle.
+        """
+        dims = self.dims
+        stop = np.arange(dims.stops)
+        return [
+            stop // stride % size < side // 2
+            for size, stride, side in zip(dims.sizes, dims.strides, dims.occupied, strict=True)
+            if side > 1
+        ]
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return sides and rate."""
+        sides = " x ".join(map(str, self.dims.sizes))
+        return [f"torus of {sides}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return the sides."""
+        return {"size": list(self.dims.sizes)}
+
+
+TORUS = FabricKind(
+    TorusLayout, fields={"fabric.size": 0, "fabric.dimensions": 0}, routings=("dimension-order",), host_cable=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RingLayout(TorusLayout):
+    """A stop a node; two nodes have two cables."""
+
+    usual_dimensions: ClassVar[int] = 1
+    least_both_ways: ClassVar[int] = 2
+    link_class: ClassVar[str] = "ring"
+
+    def way_name(self, dimension: int, step: int) -> str:
+        """Return what the links of one direction are called."""
+        return "clockwise" if step > 0 else "counterclockwise"
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return the rate."""
+        return [f"ring links of {format_rate(self.shape.link.rate_Bps)}"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return nothing: a ring is described by its nodes."""
+        return {}
+
+
+RING = FabricKind(RingLayout, host_cable=False)

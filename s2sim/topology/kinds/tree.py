@@ -1,0 +1,417 @@
+"""Trees of switches: fat trees of two and three levels, leaf-spine, and a single switch.
+
+Trees are extended generalised fat trees (Öhring, Ibel, Das and Kumar, "On generalized fat trees", IPPS 1995): a host
+has one way up, a leaf ``uplinks_per_leaf``, an aggregation switch ``uplinks_per_aggregation``. A tree of two levels is
+one pod, whose aggregation switches are called spines.
+
+d-mod-k is their deterministic routing, under which shift patterns between the hosts of a non-blocking tree share no
+link (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT
+report 776, 2010). ECMP hashes the pair of hosts at each level, so collisions happen as they do on Ethernet. Spraying
+splits every transfer evenly over all ways.
+
+Rail-optimised fabrics: interface i of every node of a group goes to the group's leaf switch i, its rail.
+
+GPUs with the same number in their nodes, and so on the same rail, are two links apart within a group. Traffic between
+different rails, of one group or of two, crosses the spines: it does not first move over NVLink to a GPU on the
+target's rail, as NCCL does with PXN (PCI x NVLink), so all-to-all traffic between rails is slower here than with it.
+
+The shape is that of the compute fabric of NVIDIA's DGX SuperPOD reference architectures: a scalable unit is a group
+with as many leaf switches as a node has interfaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from s2sim.arrays import Ints, Mask
+from s2sim.topology.capacity import Capacity, Partition, sum_by_group
+from s2sim.topology.graph import (
+    Fabric,
+    LinkPart,
+    RouteStage,
+    hash_choice,
+    index_splitter,
+    parallel_links_stage,
+    single_link_stage,
+)
+from s2sim.topology.layout import Dimensions, FabricKind, Layout, ceil_div, half_Bps
+from s2sim.topology.nodes import Nodes
+from s2sim.topology.shape import ClusterShape
+from s2sim.units import format_number_of
+
+Counter = Callable[[int], list[int]]
+Ends = Callable[[Ints], tuple[Ints, Ints]]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDimensions(Dimensions):
+    """Counts of a tree; the last pod may be partial, and there are no uplinks where there is nothing above."""
+
+    leaves_per_pod: int
+    pods: int
+    uplinks_per_leaf: int
+    uplinks_per_aggregation: int
+
+    @property
+    def leaf_switches(self) -> int:
+        """Switches of the first level."""
+        return self.leaves
+
+    @property
+    def aggregations(self) -> int:
+        """Switches of the second level: the spines of a tree of two levels."""
+        return self.pods * self.uplinks_per_leaf
+
+    @property
+    def cores(self) -> int:
+        """Switches of the third level."""
+        return self.uplinks_per_leaf * self.uplinks_per_aggregation
+
+
+def _smallest_leaf(shape: ClusterShape, nodes: Nodes) -> int:
+    """Return the nodes a leaf of the smallest k-ary fat tree that holds ``nodes``, with as many interfaces as any has.
+
+    A switch of k ports has half of them down and half up, so two levels reach k leaves and three levels k pods of
+    k / 2 leaves (Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture",
+    SIGCOMM 2008, section 3.1).
+    """
+    hosts = 1
+    while True:
+        half = hosts * nodes.most_nics
+        leaves = 2 * half if shape.levels == 2 else (shape.leaves_per_pod or half) * 2 * half
+        if hosts * leaves >= nodes.count:
+            return hosts
+        hosts += 1
+
+
+def describe_blocking(oversubscription: float | None) -> str:
+    """Return an oversubscription in words."""
+    ratio = oversubscription or 1.0
+    return "non-blocking" if ratio <= 1 else f"{ratio:.3g}:1 oversubscribed"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLayout(Layout):
+    """Hosts below leaves, leaves below spines or pods, pods below cores."""
+
+    dims: TreeDimensions
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the tree with as many leaves and pods as needed."""
+        if shape.levels < 2:
+            return cls(shape, TreeDimensions(nodes, nodes.count, 1, 1, 1, 0, 0))
+        nics = nodes.most_nics
+        hosts = shape.hosts_per_leaf or _smallest_leaf(shape, nodes)
+        leaves = ceil_div(nodes.count, hosts)
+        leaves_per_pod = (shape.leaves_per_pod or hosts * nics) if shape.levels == 3 else leaves
+        pods = ceil_div(leaves, leaves_per_pod)
+        uplinks = (shape.uplinks_per_leaf or hosts * nics) if leaves > 1 else 0
+        core_uplinks = (shape.uplinks_per_aggregation or leaves_per_pod) if pods > 1 else 0
+        return cls(shape, TreeDimensions(nodes, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks))
+
+    @property
+    def switches(self) -> int:
+        """Leaf, aggregation and core switches."""
+        return self.dims.leaf_switches + self.dims.aggregations + self.dims.cores
+
+    @property
+    def draws(self) -> bool:
+        """Whether ECMP has more than one up-port to choose from."""
+        dims = self.dims
+        return self.shape.routing == "ecmp" and max(dims.uplinks_per_leaf, dims.uplinks_per_aggregation) > 1
+
+    def host_of_port(self, port: Ints) -> Ints:
+        """Return the host number of each interface: hosts of one leaf switch follow each other."""
+        return port
+
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the leaf switch of each interface."""
+        return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
+
+    def parts(self) -> list[LinkPart]:
+        """Return the links from leaves to aggregation switches and from those to cores, each up and down."""
+        dims, link = self.dims, self.shape.link
+        leaf, pod = (
+            index_splitter(dims.uplinks_per_leaf),
+            index_splitter(dims.uplinks_per_leaf, dims.uplinks_per_aggregation),
+        )
+        leaf_links, pod_links = dims.leaf_switches * dims.uplinks_per_leaf, dims.pods * dims.cores
+
+        def both(name: str, template: str, indices: Counter, count: int, ends: Ends) -> list[LinkPart]:
+            up, down = (
+                LinkPart(
+                    f"{name}.{way}",
+                    f"{name}-{way}",
+                    link.rate_Bps,
+                    link.latency_ps,
+                    f"{template}.{way}{{}}",
+                    indices,
+                    count,
+                    ends,
+                )
+                for way in ("up", "down")
+            )
+            return [up, down.turned()]
+
+        return [
+            *both("leaf", "leaf{}", leaf, leaf_links, self._above_leaf),
+            *both("aggregation", "pod{}.aggregation{}", pod, pod_links, self._above_aggregation),
+        ]
+
+    def _above_leaf(self, index: Ints) -> tuple[Ints, Ints]:
+        dims = self.dims
+        leaf, port = np.divmod(index, dims.uplinks_per_leaf)
+        first_aggregation = self.first_switch + dims.leaf_switches
+        return self.first_switch + leaf, first_aggregation + leaf // dims.leaves_per_pod * dims.uplinks_per_leaf + port
+
+    def _above_aggregation(self, index: Ints) -> tuple[Ints, Ints]:
+        dims = self.dims
+        first_aggregation = self.first_switch + dims.leaf_switches
+        first_core = first_aggregation + dims.aggregations
+        return first_aggregation + index // dims.uplinks_per_aggregation, first_core + index % dims.cores
+
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
+        """Return the links up to the lowest level that both ends share, and down again."""
+        dims = self.dims
+        uplinks, core_uplinks, cores = dims.uplinks_per_leaf, dims.uplinks_per_aggregation, dims.cores
+        if not uplinks:
+            return []
+        source_leaf, target_leaf = self.switch_of_port(source), self.switch_of_port(target)
+        source, target = self.host_of_port(source), self.host_of_port(target)
+        source_pod, target_pod = source_leaf // dims.leaves_per_pod, target_leaf // dims.leaves_per_pod
+        between_leaves = outside & (source_leaf != target_leaf)
+        between_pods = source_pod != target_pod
+        if self.shape.routing == "spray":
+            up = [parallel_links_stage(fabric, "leaf.up", source_leaf * uplinks, uplinks, between_leaves)]
+            down = [parallel_links_stage(fabric, "leaf.down", target_leaf * uplinks, uplinks, between_leaves)]
+            if core_uplinks:
+                up.append(parallel_links_stage(fabric, "aggregation.up", source_pod * cores, cores, between_pods))
+                down.append(parallel_links_stage(fabric, "aggregation.down", target_pod * cores, cores, between_pods))
+            return [*up, *reversed(down)]
+        port = self._port(source, target, seed, level=1, width=uplinks)
+        up = [single_link_stage(fabric, "leaf.up", source_leaf * uplinks + port, between_leaves)]
+        down = [single_link_stage(fabric, "leaf.down", target_leaf * uplinks + port, between_leaves)]
+        if core_uplinks:
+            core = port * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks)
+            up.append(single_link_stage(fabric, "aggregation.up", source_pod * cores + core, between_pods))
+            down.append(single_link_stage(fabric, "aggregation.down", target_pod * cores + core, between_pods))
+        return [*up, *reversed(down)]
+
+    def _port(self, source: Ints, target: Ints, seed: int, *, level: int, width: int) -> Ints:
+        """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
+        if self.shape.routing == "ecmp":
+            return hash_choice(source, target, seed, level, width)
+        below = self.dims.uplinks_per_leaf if level == 2 else 1
+        return target // below % width
+
+    def hops(self) -> tuple[int, int]:
+        """Return the links from leaf to leaf: 0, 2 or 4."""
+        dims = self.dims
+        most = 4 if dims.pods > 1 else 2 if dims.leaf_switches > 1 else 0
+        if dims.hosts_per_leaf > 1:
+            return 0, most
+        return (2 if dims.leaves_per_pod > 1 else most), most
+
+    def partitions(self) -> list[Partition]:
+        """Return the leaves and the pods."""
+        dims = self.dims
+        leaf = np.arange(dims.leaves, dtype=np.int64)
+        leaf_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
+        above = np.full(dims.aggregations + dims.cores, -1, np.int64)
+        pod = leaf // dims.leaves_per_pod
+        pod_of_above = above.copy()
+        if dims.pods > 1:
+            pod_of_above[: dims.aggregations] = np.repeat(np.arange(dims.pods), dims.uplinks_per_leaf)
+        return [
+            Partition("leaf", leaf_of_node, np.concatenate([leaf, above])),
+            Partition("pod", pod[leaf_of_node], np.concatenate([pod, pod_of_above]), nested=True),
+        ]
+
+    def bisection_Bps(self, capacity: Capacity) -> float:
+        """Return what leaves the weaker half of the leaves in order; nodes are halved where there is one leaf.
+
+        Whole pods stay together where there are several; with an odd number the smaller half counts.
+        """
+        dims = self.dims
+        if dims.leaves == 1:
+            return half_Bps(capacity.node_Bps)
+        half = dims.leaves // 2
+        # A partial leaf or pod is the last, so the weaker half may lie at either end.
+        return min(
+            self._leaves_Bps(np.arange(half), capacity),
+            self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), capacity),
+        )
+
+    def _leaves_Bps(self, chosen: Ints, capacity: Capacity) -> float:
+        """Return what leaves a set of leaves: whole pods through their cores, the others through their uplinks."""
+        dims = self.dims
+        leaf_Bps = capacity.families[0]
+        pod = chosen // dims.leaves_per_pod
+        total_Bps = 0.0
+        for number in np.unique(pod):
+            of_pod = chosen[pod == number]
+            size = min(dims.leaves_per_pod, dims.leaves - number * dims.leaves_per_pod)
+            whole = len(of_pod) == size and dims.pods > 1
+            total_Bps += float(capacity.families[1][number] if whole else leaf_Bps[of_pod].sum())
+        return total_Bps
+
+    def oversubscription(self, capacity: Capacity) -> float:
+        """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks.
+
+        A leaf counts as full of nodes like those that it has.
+        """
+        dims = self.dims
+        if not dims.uplinks_per_leaf:
+            return 1.0
+        switch = self.switch_of_port(np.arange(len(capacity.port_Bps)))
+        node = dims.node_set.node_of_port
+        hosts = np.bincount(np.unique(np.stack([switch, node]), axis=1)[0], minlength=dims.leaf_switches)
+        used = hosts > 0
+        sent_Bps = sum_by_group(capacity.port_Bps, switch, dims.leaf_switches)[used] / hosts[used] * dims.hosts_per_leaf
+        single = np.full(self.switches, -1, np.int64)
+        single[: dims.leaf_switches] = np.arange(dims.leaf_switches)
+        up_Bps = capacity.between.leaving(single, dims.leaf_switches)[used]
+        worst = float((sent_Bps / up_Bps).max())
+        if not dims.uplinks_per_aggregation:
+            return worst
+        pods = self.partitions()[1]
+        pod = pods.group_of_switch[: dims.leaf_switches]
+        pod_Bps = np.bincount(pod, sent_Bps, dims.pods) / np.bincount(pod) * dims.leaves_per_pod
+        return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, dims.pods)).max()))
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return levels, leaves, pods, oversubscription and routing."""
+        dims, shape = self.dims, self.shape
+        if shape.levels < 2:
+            return ["1 switch"]
+        if dims.leaves == 1:
+            return [f"all on 1 leaf of {format_number_of(dims.hosts_per_leaf, 'node')}"]
+        parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {format_number_of(dims.hosts_per_leaf, 'node')}"]
+        if shape.levels == 3:
+            parts.append(f"{format_number_of(dims.pods, 'pod')} x {format_number_of(dims.leaves_per_pod, 'leaf')}")
+        return [*parts, describe_blocking(oversubscription), f"{shape.routing} routing"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return leaves, pods, spines and cores."""
+        dims = self.dims
+        return {
+            "leaves": dims.leaf_switches,
+            "nodes_per_leaf": min(dims.hosts_per_leaf, dims.nodes),
+            "pods": dims.pods if self.shape.levels == 3 else 0,
+            "spines": dims.aggregations,
+            "cores": dims.cores,
+        }
+
+    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
+        """Return the links up to the first switch of the lowest level that is above all ports."""
+        dims = self.dims
+        leaf = np.unique(self.switch_of_port(port))
+        if len(leaf) == 1:
+            return []
+        levels = [("leaf.up", "leaf.down", leaf * dims.uplinks_per_leaf)]
+        pod = np.unique(leaf // dims.leaves_per_pod)
+        if len(pod) > 1:
+            levels.append(("aggregation.up", "aggregation.down", pod * dims.cores))
+        return levels
+
+
+_FIELDS = {
+    "fabric.hosts_per_leaf": 2,
+    "fabric.uplinks_per_leaf": 2,
+    "fabric.leaves_per_pod": 3,
+    "fabric.uplinks_per_aggregation": 3,
+}
+TREE_ROUTINGS = ("d-mod-k", "ecmp", "spray")
+
+FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=TREE_ROUTINGS)
+LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=TREE_ROUTINGS)
+SINGLE_SWITCH = FabricKind(TreeLayout, levels=(1,), fields=_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class RailDimensions(TreeDimensions):
+    """Counts of a rail-optimised fabric; ``leaves`` are groups of nodes, with a leaf switch a rail each."""
+
+    @property
+    def rails(self) -> int:
+        """Leaf switches of a group: as many as any node has interfaces."""
+        return self.node_set.most_nics
+
+    @property
+    def leaf_switches(self) -> int:
+        """Switches of the first level: the rails of all groups."""
+        return self.leaves * self.rails
+
+
+@dataclass(frozen=True, slots=True)
+class RailOptimisedLayout(TreeLayout):
+    """A tree of two levels in which each interface of a node has a leaf switch of its own."""
+
+    dims: RailDimensions
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the fabric with as many groups as needed.
+
+        Without ``hosts_per_leaf`` it is the smallest in which switches of k ports, half of them up, reach all: k leaf
+        switches, so k over the number of rails groups of k / 2 nodes.
+        """
+        nics = nodes.most_nics
+        hosts = shape.hosts_per_leaf or 1
+        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes.count:
+            hosts += 1
+        groups = ceil_div(nodes.count, hosts)
+        switches = groups * nics
+        uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
+        return cls(shape, RailDimensions(nodes, hosts, groups, switches, 1, uplinks, 0))
+
+    def host_of_port(self, port: Ints) -> Ints:
+        """Return the host number of each interface: rail after rail, inside a rail node after node."""
+        dims = self.dims
+        place = dims.node_set.node_of_port[port] % dims.hosts_per_leaf
+        return self.switch_of_port(port) * dims.hosts_per_leaf + place
+
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the rail of each interface: the leaf switch of its number in its group."""
+        dims = self.dims
+        group = dims.node_set.node_of_port[port] // dims.hosts_per_leaf
+        return group * dims.rails + dims.node_set.local_port(port)
+
+    def hops(self) -> tuple[int, int]:
+        """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
+        dims = self.dims
+        return (0 if dims.hosts_per_leaf > 1 else 2), (2 if dims.leaf_switches > 1 else 0)
+
+    def partitions(self) -> list[Partition]:
+        """Return the groups of nodes, each with all of its rails."""
+        dims = self.dims
+        group_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
+        group_of_switch = np.full(self.switches, -1, np.int64)
+        group_of_switch[: dims.leaf_switches] = np.arange(dims.leaf_switches) // dims.rails
+        return [Partition("rail group", group_of_node, group_of_switch)]
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return groups, rails, oversubscription and routing."""
+        dims = self.dims
+        groups = f"{format_number_of(dims.leaves, 'group')} of {format_number_of(dims.hosts_per_leaf, 'node')}"
+        rails = f"{format_number_of(dims.rails, 'rail')} each"
+        if not dims.uplinks_per_leaf:
+            return [groups, rails]
+        return [groups, rails, describe_blocking(oversubscription), f"{self.shape.routing} routing"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return leaf switches, spines, groups and rails."""
+        return {**TreeLayout.counts(self), "groups": self.dims.leaves, "rails": self.dims.rails}
+
+
+RAIL_OPTIMISED = FabricKind(
+    RailOptimisedLayout,
+    levels=(2,),
+    fields={"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2},
+    routings=TREE_ROUTINGS,
+)

@@ -1,0 +1,202 @@
+"""The one interface between a kind of fabric and everything else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.errors import TopologyError
+from s2sim.topology.graph import Fabric, LinkPart, RouteStage
+from s2sim.topology.nodes import Nodes
+from s2sim.topology.shape import ClusterShape
+
+if TYPE_CHECKING:
+    from s2sim.topology.capacity import Capacity, Partition
+
+
+def ceil_div(dividend: int, divisor: int) -> int:
+    """Return the quotient of whole numbers, rounded up."""
+    return -(-dividend // divisor)
+
+
+def half_Bps(node_Bps: Floats) -> float:
+    """Return what the slower half of the nodes sends together, the smaller half of an odd number."""
+    return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Dimensions:
+    """Counts of one cluster; the last node and the last leaf may be partial.
+
+    ``hosts_per_leaf`` are the nodes that share their first switch (of a rail-optimised fabric: their first switches),
+    and ``leaves`` counts such sets; a ring or torus, which has no switches, counts as one.
+    """
+
+    node_set: Nodes
+    hosts_per_leaf: int
+    leaves: int
+
+    @property
+    def workers(self) -> int:
+        """GPUs that work."""
+        return self.node_set.gpus
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that hold them."""
+        return self.node_set.count
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a full node, of the largest kind where nodes differ."""
+        return self.node_set.most_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(ABC):
+    """One kind of fabric at one size: what joins the network interfaces of the nodes.
+
+    Interfaces ("ports") are numbered node after node. Switches are numbered from 0; in the graph they follow the GPUs
+    and the nodes, and the PCIe switches inside nodes follow them.
+    """
+
+    shape: ClusterShape
+    dims: Dimensions
+
+    @classmethod
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
+        """Return how many nodes the kind's own fields have places for, and the field to raise; None for any number."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the smallest fabric of this shape that holds ``nodes``, not more than `most_nodes`."""
+
+    @property
+    def first_node(self) -> int:
+        """Vertex of node 0."""
+        return self.dims.workers
+
+    @property
+    def first_switch(self) -> int:
+        """Vertex of switch 0."""
+        return self.dims.workers + self.dims.nodes
+
+    @property
+    @abstractmethod
+    def switches(self) -> int:
+        """How many switches there are, or stops."""
+
+    @property
+    def first_pcie(self) -> int:
+        """Vertex of the first PCIe switch."""
+        return self.first_switch + self.switches
+
+    @property
+    def first_domain(self) -> int:
+        """Vertex of the NVSwitches of the first domain of several nodes, which follow the host bridges."""
+        return self.first_pcie + self.dims.node_set.pcie_switches + len(self.dims.node_set.bridge_nodes)
+
+    def drawn_vertices(self) -> Ints:
+        """Return, for each vertex of the graph, itself, or its node where it is a PCIe switch or host bridge."""
+        nodes = self.dims.node_set
+        inside = np.concatenate([nodes.node_of_switch, nodes.bridge_nodes])
+        domains = self.first_domain + np.arange(nodes.domains)
+        return np.concatenate([np.arange(self.first_pcie), self.first_node + inside, domains])
+
+    def switch_links(self, fabric: Fabric) -> Mask:
+        """Return which links join two switches, bool of shape (links,)."""
+        low, high = np.minimum(fabric.tail, fabric.head), np.maximum(fabric.tail, fabric.head)
+        joins: Mask = (low >= self.first_switch) & (high < self.first_pcie)
+        return joins
+
+    @property
+    def draws(self) -> bool:
+        """Whether any way is drawn by a hash, so that the seed matters."""
+        return False
+
+    @abstractmethod
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the switch that each network interface joins."""
+
+    @abstractmethod
+    def parts(self) -> list[LinkPart]:
+        """Return the links between switches."""
+
+    @abstractmethod
+    def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
+        """Return what lies between the switches of two ports, int64 of shape (m,), in order.
+
+        ``outside``, bool of that shape, says which transfers use the network at all.
+        """
+
+    @abstractmethod
+    def hops(self) -> tuple[int, int]:
+        """Return the fewest and the most links between switches on a way between two nodes, where there are two.
+
+        Where the routing draws, of all ways that it can draw.
+        """
+
+    @abstractmethod
+    def partitions(self) -> list[Partition]:
+        """Return the partitions of the nodes whose cuts may bind, inner ones first."""
+
+    def halves(self) -> list[Mask]:
+        """Return the sets of switches, bool of shape (switches,), on one side of cuts that halve the nodes."""
+        return []
+
+    def bisection_Bps(self, capacity: Capacity) -> float:
+        """Return what crosses, one way, the cut that halves the nodes, of which there are at least two."""
+        crossing = [capacity.between.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
+        return float(min([half_Bps(capacity.node_Bps), *crossing]))
+
+    def oversubscription(self, capacity: Capacity) -> float | None:
+        """Return what full hosts can send over what leads upwards, at its worst level; None where nothing leads up."""
+        return None
+
+    @abstractmethod
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return what a person wants to know of the fabric, a few words each."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, Any]:
+        """Return what there is of everything that only some kinds have, as plain values."""
+
+    def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
+        """Return the links from the switches of some ports up to one switch above all of them, and down again.
+
+        For each level the keys of the blocks up and down, and which links of them, int64.
+        """
+        raise TopologyError(
+            f"an in-network reduction was asked for on {self.shape.name}, a {self.shape.kind}, where no switch is "
+            "above all ranks: use a fat-tree, leaf-spine, single-switch or rail-optimised fabric"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FabricKind:
+    """A kind of fabric as a reader of description files knows it.
+
+    Attributes
+    ----------
+    levels : tuple of int
+        Numbers of switch levels that it can have, the usual one first; empty where there are no levels.
+    fields : mapping of str to int
+        Fields of ``[fabric]`` that it has, and the number of switch levels from which on they mean something.
+    routings : tuple of str
+        Rules that it can follow, the usual one first; empty where there is one way only.
+    host_cable : bool
+        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
+    """
+
+    layout: type[Layout]
+    levels: tuple[int, ...] = ()
+    fields: Mapping[str, int] = field(default_factory=dict)
+    routings: tuple[str, ...] = ()
+    host_cable: bool = True

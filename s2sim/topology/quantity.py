@@ -1,0 +1,150 @@
+"""The values of a description file: where each comes from, and what it has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from s2sim.errors import TopologyError, UnitError, suggest_nearest
+from s2sim.topology.node_spec import LinkSpec
+from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
+
+T = TypeVar("T")
+
+KINDS = ("datasheet", "measured", "estimated", "user")
+_KEYS = ("value", "kind", "source")
+
+MAX_TEXT = 40
+"""Digits and letters of a value that a message shows."""
+
+# No cluster has more of anything; how many links fit is asked where they are counted.
+_MAX_COUNT = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One value as a file states it, ``"100Gbps"`` or ``4``, and where it comes from; no source for a plain value."""
+
+    field: str
+    value: Any
+    kind: str
+    source: str
+
+
+def read_quantity(raw: Any, field: str, where: str) -> Quantity:
+    """Return a plain value, or an inline table ``{ value, kind, source }``, as a quantity; ``origin`` names the file."""
+    if not isinstance(raw, dict):
+        return Quantity(field, raw, "user", "")
+    for key in raw:
+        if key not in _KEYS:
+            raise TopologyError(f"{where}: {field} has an unknown key {key!r}{suggest_nearest(key, _KEYS)}")
+    if "value" not in raw:
+        raise TopologyError(f"{where}: {field} is a table without a value: write {{ value = ..., kind, source }}")
+    kind, source = raw.get("kind", "user"), raw.get("source", "")
+    if kind not in KINDS:
+        raise TopologyError(f"{where}: {field} has the kind {kind!r}{suggest_nearest(str(kind), KINDS)}")
+    if not isinstance(source, str) or (kind != "user" and not source.strip()):
+        raise TopologyError(f"{where}: {field} is {kind} and names no source: add source = '...'")
+    return Quantity(field, raw["value"], kind, source)
+
+
+class FieldReader:
+    """Values of a file by dotted name, read with errors that name the file and the field as it stands there."""
+
+    def __init__(self, given: dict[str, Quantity], where: str) -> None:
+        self.quantities, self.origin = given, where
+
+    def required(self, field: str) -> Quantity:
+        """Return a field, which has to be given."""
+        if field not in self.quantities:
+            raise TopologyError(f"{self.origin}: {field} is missing")
+        return self.quantities[field]
+
+    def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
+        """Return a text, one of ``choices`` where there are any; without a default it has to be given."""
+        if field not in self.quantities and default is not None:
+            return default
+        value = self.required(field).value
+        if not isinstance(value, str):
+            raise self._refused(field, f"= {value!r} is not a text")
+        if choices and value not in choices:
+            raise self._refused(field, f"= {value!r} is unknown{suggest_nearest(value, choices)}")
+        return value
+
+    def count(self, field: str) -> int | None:
+        """Return a whole number of at least 1, or None where none is given."""
+        return self.required_count(field) if field in self.quantities else None
+
+    def required_count(self, field: str) -> int:
+        """Return a whole number of at least 1, which has to be given."""
+        value = self.required(field).value
+        if len(str(value)) > MAX_TEXT:
+            raise self._refused(field, f"= {str(value)[:MAX_TEXT]}... is out of range: at most {_MAX_COUNT}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._refused(field, f"= {value!r} is not a whole number")
+        if value < 1:
+            raise self._refused(field, f"= {value} must be at least 1")
+        if value > _MAX_COUNT:
+            raise self._refused(field, f"= {value} is out of range: at most {_MAX_COUNT}")
+        return value
+
+    def size(self, field: str) -> tuple[int, ...] | None:
+        """Return a row of whole numbers, a list or a text: ``[4, 4, 2]``, ``"4x4x2"``; None where none is given."""
+        if field not in self.quantities:
+            return None
+        value = self.quantities[field].value
+        if isinstance(value, str):
+            items: list[Any] = [int(part) if part.isdecimal() and len(part) < 20 else part for part in value.split("x")]
+        else:
+            items = value if isinstance(value, list) else [value]
+        if not items or any(type(item) is not int or not 0 < item <= _MAX_COUNT for item in items):
+            raise self._refused(
+                field,
+                f"= {str(value)[:40]} is not a row of whole numbers from 1 to {_MAX_COUNT}: write "
+                "for example [4, 4, 2] or 4x4x2",
+            )
+        return tuple(items)
+
+    def bytes(self, field: str) -> float | None:
+        """Return a size in bytes, or None where none is given."""
+        return float(self._parsed(parse_size_bytes, field)) if field in self.quantities else None
+
+    def number(self, field: str) -> float:
+        """Return a positive number without a unit, which has to be given."""
+        value = self.required(field).value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self._refused(field, f"= {value!r} is not a positive number")
+        return float(value)
+
+    def rate(self, field: str) -> float | None:
+        """Return bytes per second, or None where no rate is given."""
+        return self.required_rate(field) if field in self.quantities else None
+
+    def required_rate(self, field: str) -> float:
+        """Return bytes per second, which have to be given."""
+        return self._parsed(parse_rate_Bps, field)
+
+    def required_work_rate(self, field: str) -> float:
+        """Return operations per second, which have to be given."""
+        return self._parsed(parse_work_rate_per_s, field)
+
+    def latency(self, field: str) -> int:
+        """Return picoseconds, 0 where no time is given."""
+        return self._parsed(parse_time_ps, field) if field in self.quantities else 0
+
+    def optional_link(self, table: str) -> LinkSpec | None:
+        """Return what a table says of a link, or None where nothing of it is given."""
+        if not any(field.startswith(f"{table}.") for field in self.quantities):
+            return None
+        return LinkSpec(self.required_rate(f"{table}.rate"), self.latency(f"{table}.latency"))
+
+    def _parsed(self, parse: Callable[[object], T], field: str) -> T:
+        quantity = self.required(field)
+        try:
+            return parse(quantity.value)
+        except UnitError as error:
+            raise UnitError(f"{self.origin}: {quantity.field}: {error}") from error
+
+    def _refused(self, field: str, why: str) -> TopologyError:
+        return TopologyError(f"{self.origin}: {self.quantities[field].field} {why}")

@@ -1,0 +1,229 @@
+"""Reads a cluster description (TOML), applies overrides and checks that every field means something."""
+
+from __future__ import annotations
+
+import os.path
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from s2sim.errors import S2SimWarning, TopologyError, unknown_name
+from s2sim.files import is_toml_path, user_path
+from s2sim.registry import Registry
+from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_link, shipped_topologies
+from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
+from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
+from s2sim.topology.layout import FabricKind
+from s2sim.topology.links import NamedLinks
+from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.quantity import FieldReader, Quantity
+from s2sim.topology.read_node import read_groups
+from s2sim.topology.shape import ClusterShape
+
+# A hypercube of as many dimensions has more nodes than any cluster.
+_MAX_DIMENSIONS = 32
+
+
+def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
+    """Return how many levels of switches there are, and refuse fields that describe what the kind does not have."""
+    asked = fields.count("fabric.levels")
+    if asked is not None and asked not in kind.levels:
+        allowed = " or ".join(map(str, kind.levels)) or "none"
+        raise TopologyError(f"{fields.origin}: fabric.levels = {asked} does not fit a {name}: it has {allowed}")
+    levels = asked or next(iter(kind.levels), 0)
+    for field in FIELDS_OF_KIND:
+        if field in fields.quantities and levels < kind.fields.get(field, levels + 1):
+            shape = f"{name} of {levels} levels" if levels > 1 else name
+            raise TopologyError(f"{fields.origin}: {field} has no effect on a {shape}: leave it out")
+    return levels
+
+
+def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
+    """Return the rule by which ways are chosen, one of those that the kind has."""
+    if not kind.routings and "routing" in fields.quantities:
+        warnings.warn(
+            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
+        )
+    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
+    if kind.routings and routing not in kind.routings:
+        raise TopologyError(
+            f"{fields.origin}: routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}"
+        )
+    return routing
+
+
+def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None]:
+    """Return the size of a torus, and how many dimensions one without size has."""
+    dimensions = fields.count("fabric.dimensions")
+    size = fields.size("fabric.size")
+    if size is not None and dimensions is not None:
+        raise TopologyError(
+            f"{fields.origin}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
+        )
+    if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
+        raise TopologyError(f"{fields.origin}: a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
+    return size, dimensions
+
+
+def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
+    """Return what is given of links by their names, in order."""
+    found: dict[str, NamedLinks] = {}
+    for field in fields.quantities:
+        if (about := named_link(field)) is None:
+            continue
+        name, part = about
+        before = found.pop(name, NamedLinks(name, None, None))
+        if part == "rate":
+            found[name] = NamedLinks(name, fields.rate(field), before.latency_ps)
+        else:
+            found[name] = NamedLinks(name, before.rate_Bps, fields.latency(field))
+    return tuple(found.values())
+
+
+def _gpu_name(fields: FieldReader, path: Path) -> str | None:
+    """Return the name or the path of the GPU; a path in the file is taken from where the file lies."""
+    text = fields.text("gpu", "")
+    if is_toml_path(text) and fields.quantities["gpu"].source != OVERRIDE:
+        text = str(path.parent / user_path(text, TopologyError))
+    return text or None
+
+
+def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
+    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
+    return parse_shape(load_fields(path, overrides), path)
+
+
+def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
+    """Return the shape of fields by dotted name, as `load_fields` returns them; ``path`` names them in messages."""
+    fields = FieldReader(given, path.name)
+    groups = read_groups(fields)
+    name = fields.text("fabric.kind", None, FABRIC_KINDS)
+    kind = KINDS[name]
+    levels = _levels(fields, name, kind)
+    size, dimensions = _torus_size(fields)
+    # Links between switches are as fast as the fastest interfaces where nothing else is said.
+    link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
+    return ClusterShape(
+        name=fields.text("name", path.stem),
+        description=fields.text("description", ""),
+        source=fields.text("source", ""),
+        file=str(path),
+        gpu=_gpu_name(fields, path),
+        library=fields.text("library", "") or None,
+        groups=groups,
+        kind=name,
+        host_cable=kind.host_cable,
+        levels=levels,
+        hosts_per_leaf=fields.count("fabric.hosts_per_leaf"),
+        uplinks_per_leaf=fields.count("fabric.uplinks_per_leaf"),
+        leaves_per_pod=fields.count("fabric.leaves_per_pod"),
+        uplinks_per_aggregation=fields.count("fabric.uplinks_per_aggregation"),
+        size=size,
+        dimensions=dimensions,
+        hosts_per_router=fields.count("fabric.hosts_per_router"),
+        routers_per_group=fields.count("fabric.routers_per_group"),
+        global_links_per_router=fields.count("fabric.global_links_per_router"),
+        max_nodes=fields.count("fabric.nodes"),
+        processors=fields.count("machine.processors"),
+        packet_bytes=fields.bytes("machine.packet"),
+        link=LinkSpec(
+            link_rate_Bps or max(group.node.nic.rate_Bps for group in groups), fields.latency("fabric.link.latency")
+        ),
+        named_links=_named_links(fields),
+        routing=_routing(fields, name, kind),
+        quantities=tuple(given.values()),
+    )
+
+
+# An installed package adds its own: an entry point of this group names the path of a TOML file.
+_PLUGINS = Registry("topology", "s2sim.topologies", {})
+
+
+def _resolve_path(name_or_path: str) -> Path:
+    if is_toml_path(name_or_path):
+        return user_path(name_or_path, TopologyError)
+    shipped = shipped_topologies()
+    if name_or_path in shipped:
+        return shipped[name_or_path]
+    installed = _PLUGINS.names()
+    if name_or_path not in installed:
+        # A name wins over what happens to lie in the working directory.
+        if os.path.lexists(name_or_path):
+            raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
+        raise unknown_name("topology", name_or_path, [*shipped, *installed])
+    return Path(_PLUGINS.get(name_or_path))
+
+
+def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
+    """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
+
+    ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
+    """
+    path = name_or_path if isinstance(name_or_path, Path) else _resolve_path(name_or_path)
+    return read_shape(path, overrides)
+
+
+def list_topologies() -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary, source) of every topology that a name stands for, shipped ones first."""
+    names = [*shipped_topologies(), *_PLUGINS.names()]
+    shapes = [(name, read_shape(_resolve_path(name))) for name in names]
+    return [(name, shape.description, shape.source) for name, shape in shapes]
+
+
+PARTS = {
+    "gpus": ("gpu", "GPU"),
+    "nics": ("nic", "network interface"),
+    "switches": ("switch", "switch"),
+    "transports": ("transport", "transport"),
+}
+"""Lists of parts: the section of the catalogue, and what one of them is called."""
+
+# What stands in a line of a list, field by field.
+_SHOWN = {
+    "gpu": {
+        "memory": "{}",
+        "memory_bandwidth": "{} of memory bandwidth",
+        "fp32_flops": "fp32 {}",
+        "fp16_flops": "fp16 {}",
+        "links": "{} links",
+        "pcie": "PCIe {}",
+    },
+    "nic": {"rate": "{}", "pcie": "PCIe {}", "latency": "{} of latency"},
+    "switch": {"ports": "{} ports", "rate": "{} each", "latency": "{} from port to port"},
+    "transport": {"header": "{} beside", "payload": "{} of payload", "gpu_memory": "GPU memory reached: {}"},
+}
+_UNIT = re.compile(r"(?<=\d)(?=[A-Za-z])")
+
+
+def value_text(value: object) -> str:
+    """Return a value of the catalogue for reading.
+
+    >>> value_text("1555GB/s"), value_text("gen4"), value_text(["4 mesh", "8 switch"])
+    ('1555 GB/s', 'gen4', '4 mesh, 8 switch')
+    """
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return _UNIT.sub(" ", value, count=1) if isinstance(value, str) and value[:1].isdigit() else str(value)
+
+
+def find_part(kind: str, name: str) -> HardwareEntry:
+    """Return one part of the catalogue; ``kind`` is a key of `PARTS`, and `UnknownNameError` names the nearest."""
+    section, noun = PARTS[kind]
+    return shipped_part(section, name, noun)
+
+
+def list_parts(kind: str) -> list[tuple[str, str, str]]:
+    """Return (name, one-line summary with units, source) of every part of a kind, a key of `PARTS`."""
+    names = shipped_tables().names(PARTS[kind][0])
+    return [(part.name, summarise_part(part), part.source) for part in (find_part(kind, name) for name in names)]
+
+
+def summarise_part(part: HardwareEntry) -> str:
+    """Return what a part is, and what is known of it that matters most."""
+    shown = [
+        text.format(value_text(part.value(field)))
+        for field, text in _SHOWN[part.section].items()
+        if part.value(field) is not None
+    ]
+    return f"{part.description}: {', '.join(shown)}"

@@ -1,0 +1,203 @@
+"""Reads what nodes hold, and checks that every field about it means something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from s2sim.errors import TopologyError
+from s2sim.topology.fields import NODE_FIELDS
+from s2sim.topology.node_spec import MAX_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.nvlink_mesh import mesh_routes
+from s2sim.topology.quantity import FieldReader
+
+
+def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
+    """Return the kinds of nodes: one, or those of ``[[nodes]]``."""
+    numbers = sorted({int(field.split(".")[1]) for field in fields.quantities if field.startswith("nodes.")})
+    if not numbers:
+        return (NodeGroup(_read_node(fields), None),)
+    for field in NODE_FIELDS:
+        own = [f"nodes.{number}.{field.removeprefix('node.')}" in fields.quantities for number in numbers]
+        # The rate of the links between switches follows the interfaces.
+        if field in fields.quantities and all(own) and (field != "nic.rate" or "fabric.link.rate" in fields.quantities):
+            raise TopologyError(
+                f"{fields.origin}: {field} has no effect: all [[nodes]] give their own; leave it out, or set "
+                f"nodes.0.{field.removeprefix('node.')}"
+            )
+    groups = []
+    for number in numbers:
+        field = f"nodes.{number}.count"
+        if field not in fields.quantities and number < numbers[-1]:
+            raise TopologyError(f"{fields.origin}: {field} is missing: only the last of [[nodes]] may go without")
+        groups.append(NodeGroup(_read_node(_group_fields(fields, number)), fields.count(field)))
+    if len({group.node.nics_per_gpu for group in groups}) > 1:
+        raise TopologyError(
+            f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all"
+        )
+    if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
+        raise TopologyError(f"{fields.origin}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
+    return tuple(groups)
+
+
+def _group_fields(fields: FieldReader, number: int) -> FieldReader:
+    """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
+    own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
+    held = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
+    return FieldReader(fields.quantities | held, fields.origin)
+
+
+def _read_node(fields: FieldReader) -> NodeSpec:
+    where = fields.origin
+    gpus = fields.required_count("node.gpus")
+    nics = fields.count("nic.count") or 1
+    nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
+    if gpus > 1 and nvlink is None and pcie is None:
+        raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
+    if nics > gpus and nics % gpus:
+        raise TopologyError(
+            f"{where}: nic.count = {nics} for node.gpus = {gpus}: all GPUs use as many interfaces, so write at most "
+            f"{gpus} or a multiple of it"
+        )
+    mesh = _read_mesh(fields, gpus)
+    if "pcie.peer_to_peer" in fields.quantities and nvlink is not None and mesh is None:
+        raise TopologyError(
+            f"{where}: pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out"
+        )
+    domain_nodes = fields.count("nvlink.domain_nodes") or 1
+    if domain_nodes > 1 and (nvlink is None or mesh is not None):
+        raise TopologyError(
+            f"{where}: nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out"
+        )
+    per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
+    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=_passes_host_memory(fields))
+    nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
+    if nic_Bps is None:
+        raise TopologyError(f"{where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
+    node = NodeSpec(
+        gpus=gpus,
+        nvlink=nvlink,
+        mesh=mesh,
+        pcie=pcie,
+        gpus_per_switch=per_switch,
+        uplink=uplink,
+        bridge=bridge,
+        nics=nics,
+        nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
+        nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
+        transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
+        path=fields.text("nic.path", "switch", PATHS),
+        peer_to_peer=fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes",
+        sockets=sockets,
+        socket=socket,
+        memory=memory,
+        domain_nodes=domain_nodes,
+    )
+    if mesh is not None:
+        try:
+            mesh_routes(node, gpus)
+        except TopologyError as error:
+            raise TopologyError(f"{where}: {error}") from error
+    return node
+
+
+def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ...] | None:
+    """Return which GPUs have NVLinks of their own and how many, or None for an NVSwitch."""
+    if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
+        for field in ("nvlink.pairs", "nvlink.links_per_pair"):
+            if field in fields.quantities:
+                raise TopologyError(
+                    f"{fields.origin}: {field} has no effect on an NVSwitch: leave it out or set nvlink.kind = 'mesh'"
+                )
+        return None
+    if gpus > MAX_MESHED:
+        raise TopologyError(
+            f"{fields.origin}: nvlink.kind = 'mesh' for node.gpus = {gpus}: NVLinks without a switch join at most "
+            f"{MAX_MESHED}"
+        )
+    if "nvlink.pairs" not in fields.quantities:
+        links = fields.count("nvlink.links_per_pair") or 1
+        return tuple((one, other, links) for one in range(gpus) for other in range(one + 1, gpus))
+    if "nvlink.links_per_pair" in fields.quantities:
+        raise TopologyError(
+            f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as often "
+            "as it has links: leave one out"
+        )
+    lines: dict[tuple[int, int], int] = {}
+    for one, other in _read_mesh_pairs(fields, gpus):
+        pair = (min(one, other), max(one, other))
+        lines[pair] = lines.get(pair, 0) + 1
+    return tuple((*pair, number) for pair, number in sorted(lines.items()))
+
+
+def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]]:
+    quantity = fields.required("nvlink.pairs")
+    value = quantity.value
+    wrong = TopologyError(
+        f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to {gpus - 1}: "
+        "write for example [[0, 1], [1, 2]] in the file"
+    )
+    if not isinstance(value, list) or not value:
+        raise wrong
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or any(type(gpu) is not int for gpu in pair):
+            raise wrong
+        if not all(0 <= gpu < gpus for gpu in pair) or pair[0] == pair[1]:
+            raise wrong
+    return [(pair[0], pair[1]) for pair in value]
+
+
+def _read_pcie_tree(
+    fields: FieldReader, gpus: int, pcie: LinkSpec | None
+) -> tuple[int | None, LinkSpec | None, LinkSpec | None]:
+    """Return GPUs below a PCIe switch, what leads from it to the host bridge, and what that forwards."""
+    if "pcie.gpus_per_switch" not in fields.quantities:
+        for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
+            if field in fields.quantities:
+                raise TopologyError(
+                    f"{fields.origin}: {field} has no effect without PCIe switches: set pcie.gpus_per_switch too, or "
+                    "leave it out"
+                )
+        return None, None, None
+    assert pcie is not None  # The field above is one of [pcie].
+    quantity = fields.required("pcie.gpus_per_switch")
+    if (per_switch := fields.required_count("pcie.gpus_per_switch")) > gpus:
+        raise TopologyError(
+            f"{fields.origin}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
+        )
+    uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
+    return per_switch, uplink, fields.optional_link("pcie.host")
+
+
+def _passes_host_memory(fields: FieldReader) -> bool:
+    """Return whether anything passes host memory."""
+    no_peers = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "no"
+    return no_peers or fields.text("nic.path", "switch", PATHS) == "staged"
+
+
+def _read_host(
+    fields: FieldReader, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
+) -> tuple[int, LinkSpec | None, LinkSpec | None]:
+    """Return the sockets of the host, what joins them, and the memory of each."""
+    where = fields.origin
+    sockets = fields.count("pcie.sockets") or 1
+    socket, memory = fields.optional_link("pcie.socket"), fields.optional_link("pcie.memory")
+    if memory is not None and not staged:
+        raise TopologyError(
+            f"{where}: pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "
+            "nic.path = 'staged' too, or leave it out"
+        )
+    if socket is not None and sockets == 1:
+        raise TopologyError(f"{where}: pcie.socket has no effect on one socket: set pcie.sockets = 2, or leave it out")
+    if "pcie.sockets" not in fields.quantities:
+        return 1, None, memory
+    if pcie is None or (socket is None and memory is None):
+        raise TopologyError(
+            f"{where}: pcie.sockets = {sockets} has no effect without pcie.socket.rate or pcie.memory.rate: add one"
+        )
+    if sockets > gpus:
+        raise TopologyError(f"{where}: pcie.sockets = {sockets} for node.gpus = {gpus}: write at most {gpus}")
+    if bridge is not None and sockets > 1:
+        raise TopologyError(
+            f"{where}: pcie.host is the bridge of one socket, and pcie.sockets = {sockets}: leave one of them out"
+        )
+    return sockets, socket, memory

@@ -1,0 +1,345 @@
+"""Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
+
+Between nodes it is spread evenly over all interfaces that each of the GPUs has. Inside a node, or a domain of nodes
+that NVSwitches join, it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is
+above both ends, and down again; up to the host where GPUs do not reach each other's memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.errors import TopologyError
+from s2sim.topology.graph import (
+    Fabric,
+    Routes,
+    RouteStage,
+    gather_slices,
+    hash_choice,
+    parallel_stages,
+    series_stage,
+    single_link_stage,
+)
+from s2sim.topology.layout import Layout
+from s2sim.topology.nodes import Nodes, positions_of
+
+# Hashes draw independently on so many levels.
+_LEVELS = 4
+
+
+def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
+    """Return the routes with another way for each that crosses a link in ``dead``, bool of shape (links,).
+
+    The new way is one of those with fewest links among those between switches that are left, drawn by a hash at every
+    switch that has a choice; what was sprayed is split evenly at every such switch. What is inside a node, and its
+    network interfaces, have no stand-in. Latency changes by as much as the new way's is longer or shorter. ``pairs``
+    are the ranks from and to which each route leads, for messages.
+    """
+    if not len(routes.latency_ps):
+        return routes
+    hit = np.flatnonzero(np.logical_or.reduceat(dead[routes.links], routes.offsets[:-1]))
+    if not len(hit):
+        return routes
+    between = router.layout.switch_links(router.fabric)
+    lengths, latency_ps = np.diff(routes.offsets), routes.latency_ps.copy()
+    ways = []
+    for index in hit.tolist():
+        part = slice(routes.offsets[index], routes.offsets[index + 1])
+        way = _find_detour(router, routes.links[part], routes.weights[part], dead, between)
+        if way is None:
+            raise TopologyError(
+                f"rank {pairs[0][index]} cannot reach rank {pairs[1][index]} after {why}: no other way is left; let "
+                "less fail, or give the cluster more links"
+            )
+        ways.append(way)
+        lengths[index] = len(way.links)
+        latency_ps[index] = max(latency_ps[index] + way.longer_ps, 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    links, weights = np.empty(offsets[-1], np.int64), np.empty(offsets[-1])
+    kept = np.setdiff1d(np.arange(len(lengths)), hit)
+    new, old = (gather_slices(starts[kept], lengths[kept]) for starts in (offsets, routes.offsets))
+    links[new], weights[new] = routes.links[old], routes.weights[old]
+    for index, way in zip(hit.tolist(), ways, strict=True):
+        part = slice(offsets[index], offsets[index + 1])
+        links[part], weights[part] = way.links, way.weights
+    return Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Detour:
+    """Links, the share of the transfer on each, and how much longer their latency is than that of other links."""
+
+    links: Ints
+    weights: Floats
+    longer_ps: int
+
+
+def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask) -> _Detour | None:
+    """Return another way between the switches that a route joins, or None where there is none."""
+    fabric = router.fabric
+    ends = ~between[links]
+    if router.layout.dims.node_set.ports_per_gpu > 1 and not _are_consecutive(fabric, links, ends):
+        raise TopologyError(
+            "a link has failed where a GPU spreads messages over several interfaces, of which no other ways are looked "
+            "for: let it carry less instead (slow-link), or write as many nic.count as GPUs, with the rates together"
+        )
+    if not _are_consecutive(fabric, links, ends):
+        raise TopologyError(
+            "a link has failed on the tree over which switches reduce, and that tree has no other way: let another "
+            "link fail, or ask for an algorithm that leaves switches out"
+        )
+    if dead[links[ends]].any():
+        return None
+    first, last = np.flatnonzero(~ends)[[0, -1]]
+    source, target = int(fabric.tail[links[first]]), int(fabric.head[links[last]])
+    ahead, hops = _links_towards(fabric, target, between & ~dead)
+    if not np.isfinite(hops[source]):
+        return None
+    sprayed = bool((weights < 1).any())
+    # Who sends and who receives decides what is drawn, so that pairs of the same switches spread.
+    drawn_by = None if sprayed else (int(links[0]), int(links[-1]))
+    walked, shares, latency_ps = _walk(router, ahead, source, int(hops[source]), drawn_by)
+    # One after another from switch to switch, side by side in between: the shares tell how many links lie in a row.
+    before_ps = round(float((fabric.latency_ps[links[~ends]] * weights[~ends]).sum()))
+    return _Detour(
+        np.concatenate([links[:first], walked, links[last + 1 :]]),
+        np.concatenate([weights[:first], shares, weights[last + 1 :]]),
+        latency_ps - before_ps,
+    )
+
+
+def _are_consecutive(fabric: Fabric, links: Ints, ends: Mask) -> bool:
+    """Return whether the links at both ends of a route, in its nodes, follow each other: not so on a tree."""
+    follows = fabric.head[links[:-1]] == fabric.tail[links[1:]]
+    return bool((follows | ~ends[:-1] | ~ends[1:]).all())
+
+
+def _links_towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Ints, Floats]:
+    """Return the usable links that lead nearer to a vertex, and how many links each vertex is away from it."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import dijkstra
+
+    numbers = np.flatnonzero(usable)
+    tail, head = fabric.tail[numbers], fabric.head[numbers]
+    size = int(max(fabric.tail.max(), fabric.head.max())) + 1
+    graph = csr_matrix((np.ones(len(numbers)), (head, tail)), (size, size))
+    hops: Floats = dijkstra(graph, indices=target, unweighted=True)
+    return numbers[np.isfinite(hops[tail]) & (hops[head] == hops[tail] - 1)], hops
+
+
+def _walk(
+    router: Router, ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
+) -> tuple[Ints, Floats, int]:
+    """Return the links of a way from a vertex on, the share on each, and the latency of the slowest way.
+
+    Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.
+    """
+    fabric = router.fabric
+    links: list[int] = []
+    weights: list[float] = []
+    latency_ps = 0
+    shares = {source: 1.0}
+    for distance in range(hops, 0, -1):
+        following: dict[int, float] = {}
+        slowest_ps = 0
+        for vertex, share in shares.items():
+            out = ahead[fabric.tail[ahead] == vertex]
+            if drawn_by is not None:
+                first, last = (np.array([number]) for number in drawn_by)
+                out = out[hash_choice(first, last, router.seed, distance % _LEVELS, len(out))]
+            for link in out.tolist():
+                links.append(link)
+                weights.append(share / len(out))
+                head = int(fabric.head[link])
+                following[head] = following.get(head, 0.0) + share / len(out)
+            slowest_ps = max(slowest_ps, int(fabric.latency_ps[out].max()))
+        latency_ps += slowest_ps
+        shares = following
+    return np.array(links, np.int64), np.array(weights), latency_ps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _HostStaging:
+    """What transfers do at a host, between the way up to it and the way down: all arrays of shape (m,).
+
+    Attributes
+    ----------
+    start, end : int64 array
+        Socket at which each arrives, and from which it goes on.
+    writes, reads : bool array
+        Whether a GPU writes it to the memory of the one, and whether a GPU reads it from that of the other.
+    crosses : bool array
+        Whether it passes from socket to socket.
+    """
+
+    start: Ints
+    end: Ints
+    writes: Mask
+    reads: Mask
+    crosses: Mask
+
+    def back(self) -> _HostStaging:
+        """Return the same the other way."""
+        return _HostStaging(self.end, self.start, self.reads, self.writes, self.crosses)
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Everything that decides a way; ``seed`` is that of the hash."""
+
+    layout: Layout
+    fabric: Fabric
+    seed: int
+
+    @property
+    def _nodes(self) -> Nodes:
+        return self.layout.dims.node_set
+
+    def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
+        """Return what transfers between GPUs cross, in order; GPUs are int64 of shape (m,), different in each pair."""
+        nodes = self._nodes
+        inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
+        outside = ~inside
+        over_switch = inside & (nodes.nvlink_of_gpu[source] >= 0)
+        meshed, over_mesh = self._mesh(source, target, inside)
+        up = inside & ~over_switch & ~over_mesh
+        staged = up & nodes.staged[nodes.node_of_gpu[source]]
+        apart = up & (nodes.socket_of_gpu[source] != nodes.socket_of_gpu[target])
+        source_port, target_port = nodes.port_of_gpu[source], nodes.port_of_gpu[target]
+        out, into = self._at_interfaces(source, outside), self._at_interfaces(target, outside)
+        return [
+            *self._port("nvlink", "out", nodes.nvlink_of_gpu[source], over_switch),
+            *meshed,
+            *self._port("pcie", "out", nodes.pcie_of_gpu[source], up | (outside & (nodes.pcie_of_gpu[source] >= 0))),
+            *self._tree(
+                nodes.switch_of_gpu[source],
+                np.where(inside, nodes.switch_of_gpu[target], nodes.switch_of_port[source_port]),
+                up | outside,
+                _HostStaging(
+                    nodes.socket_of_gpu[source],
+                    np.where(inside, nodes.socket_of_gpu[target], out.start),
+                    staged | out.writes,
+                    staged,
+                    apart | out.crosses,
+                ),
+            ),
+            *self._between(source_port, target_port, outside),
+            *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside, into.back()),
+            *self._port("pcie", "in", nodes.pcie_of_gpu[target], up | (outside & (nodes.pcie_of_gpu[target] >= 0))),
+            *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
+        ]
+
+    def over_nvlink(self, source: Ints, target: Ints) -> Mask:
+        """Return which ways between GPUs cross NVSwitches or links of a mesh alone, bool of shape (m,)."""
+        nodes = self._nodes
+        inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
+        over: Mask = inside & (nodes.nvlink_of_gpu[source] >= 0)
+        if nodes.meshes.variants and not over.all():
+            over |= self._mesh(source, target, inside)[1]
+        return over
+
+    def to_ports(self, gpu: Ints) -> list[RouteStage]:
+        """Return what lies between GPUs and the fabric, outwards: over PCIe and through their network interfaces."""
+        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        every = np.ones(len(gpu), np.bool_)
+        return [
+            *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
+            *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every, self._at_interfaces(gpu, every)),
+            single_link_stage(self.fabric, "nic.out", port, every),
+        ]
+
+    def from_ports(self, gpu: Ints) -> list[RouteStage]:
+        """Return what lies between the fabric and GPUs, inwards: the way of `to_ports` back."""
+        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        every = np.ones(len(gpu), np.bool_)
+        at_host = self._at_interfaces(gpu, every).back()
+        return [
+            single_link_stage(self.fabric, "nic.in", port, every),
+            *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every, at_host),
+            *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
+        ]
+
+    def _at_interfaces(self, gpu: Ints, outside: Mask) -> _HostStaging:
+        """Return what transfers from GPUs to the interfaces of their nodes do at the host."""
+        nodes = self._nodes
+        node, socket = nodes.node_of_gpu[gpu], nodes.socket_of_gpu[gpu]
+        first, after = nodes.first_socket[node], nodes.first_socket[node + 1]
+        other = np.where(nodes.far[node], first + (socket - first + 1) % (after - first), socket)
+        nothing = np.zeros(len(gpu), np.bool_)
+        return _HostStaging(socket, other, outside & nodes.stored[node], nothing, outside & nodes.far[node])
+
+    def _between(self, source: Ints, target: Ints, outside: Mask) -> list[RouteStage]:
+        """Return what lies between the first interfaces of two GPUs: over all that each has, side by side."""
+        lanes = range(self._nodes.ports_per_gpu)
+        return parallel_stages(
+            [
+                [
+                    single_link_stage(self.fabric, "nic.out", source + lane, outside),
+                    *self.layout.stages(self.fabric, source + lane, target + lane, outside, self.seed),
+                    single_link_stage(self.fabric, "nic.in", target + lane, outside),
+                ]
+                for lane in lanes
+            ]
+        )
+
+    def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[RouteStage]:
+        """Return the port of a GPU, where there are such ports."""
+        key = f"{name}.{way}"
+        return [single_link_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
+
+    def _mesh(self, source: Ints, target: Ints, inside: Mask) -> tuple[list[RouteStage], Mask]:
+        """Return the links between GPUs of one node, and which transfers take them."""
+        if not self._nodes.meshes.variants:
+            return [], np.zeros(len(source), np.bool_)
+        nodes, first = self._nodes, self.fabric.blocks["nvlink.mesh"].start
+        node = nodes.node_of_gpu[source]
+        # GPUs of two nodes have no way here; any numbers stand for theirs.
+        other = np.where(inside, target, source)
+        links = self._nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
+        stages = [series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
+        return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
+
+    def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _HostStaging) -> list[RouteStage]:
+        """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1).
+
+        What passes host memory passes the bridge though both ends are below one switch.
+        """
+        nodes = self._nodes
+        passed = self._memories(at_host)
+        if not nodes.pcie_switches:
+            return passed
+        through = mask & ((source != target) | at_host.writes | at_host.reads)
+        rises, falls = through & (source >= 0), through & (target >= 0)
+        up = [single_link_stage(self.fabric, "uplink.out", source, rises)]
+        down = [single_link_stage(self.fabric, "uplink.in", target, falls)]
+        if "host.out" in self.fabric.blocks:
+            source_bridge, target_bridge = (
+                nodes.bridge_of_node[nodes.node_of_switch[source]],
+                nodes.bridge_of_node[nodes.node_of_switch[target]],
+            )
+            up.append(single_link_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
+            down.insert(0, single_link_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
+        return [*up, *passed, *down]
+
+    def _memories(self, at_host: _HostStaging) -> list[RouteStage]:
+        """Return the host memories and the links between sockets that transfers pass."""
+        nodes, found = self._nodes, []
+        if len(nodes.memory_sockets):
+            number = positions_of(nodes.memory_sockets, len(nodes.node_of_socket))
+            start, end = number[at_host.start], number[at_host.end]
+            writes, reads = at_host.writes & (start >= 0), at_host.reads & (end >= 0)
+            both = writes & reads & (start == end)
+            found += [
+                replace(single_link_stage(self.fabric, "memory", start, both), weight=2.0),
+                single_link_stage(self.fabric, "memory", start, writes & ~both),
+                single_link_stage(self.fabric, "memory", end, reads & ~both),
+            ]
+        if len(nodes.linked_sockets):
+            link = positions_of(nodes.linked_sockets, len(nodes.node_of_socket))[at_host.start]
+            found.insert(
+                2 if found else 0, single_link_stage(self.fabric, "socket", link, at_host.crosses & (link >= 0))
+            )
+        return found

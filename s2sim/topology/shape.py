@@ -1,0 +1,147 @@
+"""A cluster's shape as its file states it: what nodes hold and how they are joined, for any number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from s2sim.topology.node_spec import LinkSpec, NodeGroup, NodeSpec
+from s2sim.topology.quantity import Quantity
+
+if TYPE_CHECKING:
+    from s2sim.topology.links import NamedLinks
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """One description file, checked.
+
+    Attributes
+    ----------
+    source, file : str
+        Where the shape comes from, and which file was read.
+    gpu, library : str or None
+        What its machines have and run: name of a GPU, and option string of a communication library.
+    groups : tuple of NodeGroup
+        What nodes hold, the first nodes first; all groups but the last have a count.
+    host_cable : bool
+        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
+    levels : int
+        Levels of switches of a tree; 1 for a single switch, 0 where there is no tree.
+    hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation : int or None
+        Of a tree or rail-optimised fabric; None where the smallest non-blocking one is to be taken.
+    size : tuple of int, or None
+        Nodes along each dimension of a torus.
+    hosts_per_router, routers_per_group, global_links_per_router : int or None
+        Of a dragonfly; None where the smallest balanced one is to be taken.
+    max_nodes : int or None
+        As many nodes as the fabric has places for; None for any number.
+    processors : int or None
+        Processors that all nodes share, which stand for places of one machine; None where each has its own.
+    packet_bytes : float or None
+        Most that TCP hands to the network of such a machine at once; None where that is not said.
+    named_links : tuple of NamedLinks
+        Links that differ from what is said above; where several name a link, the last one counts.
+    """
+
+    name: str
+    description: str
+    source: str
+    file: str
+    gpu: str | None
+    library: str | None
+    groups: tuple[NodeGroup, ...]
+    kind: str
+    host_cable: bool
+    levels: int
+    hosts_per_leaf: int | None
+    uplinks_per_leaf: int | None
+    leaves_per_pod: int | None
+    uplinks_per_aggregation: int | None
+    size: tuple[int, ...] | None
+    dimensions: int | None
+    hosts_per_router: int | None
+    routers_per_group: int | None
+    global_links_per_router: int | None
+    max_nodes: int | None
+    processors: int | None
+    packet_bytes: float | None
+    link: LinkSpec
+    named_links: tuple[NamedLinks, ...]
+    routing: str
+    quantities: tuple[Quantity, ...]
+
+    @property
+    def nodes(self) -> tuple[NodeSpec, ...]:
+        """Every kind of node, the first nodes' first."""
+        return tuple(group.node for group in self.groups)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of a full node, of the largest where nodes differ."""
+        return max(node.gpus for node in self.nodes)
+
+    @property
+    def lanes_per_node(self) -> int:
+        """Ways out of every node, or domain of nodes, that start at GPUs of their own: the smallest number of any."""
+        return min(min(node.nics, node.gpus) * node.domain_nodes for node in self.nodes)
+
+    @property
+    def nvlink(self) -> LinkSpec | None:
+        """NVLink of the first node that has it."""
+        return next((node.nvlink for node in self.nodes if node.nvlink is not None), None)
+
+    @property
+    def pcie(self) -> LinkSpec | None:
+        """PCIe link of a GPU of the first node that has it."""
+        return next((node.pcie for node in self.nodes if node.pcie is not None), None)
+
+    @property
+    def pcie_joins_gpus(self) -> bool:
+        """Whether some GPUs of one node reach each other over PCIe."""
+        return any(node.pcie is not None and not node.all_joined for node in self.nodes if node.gpus > 1)
+
+    @property
+    def nic(self) -> LinkSpec:
+        """One network interface of the first node."""
+        return self.nodes[0].nic
+
+    @property
+    def host_link(self) -> LinkSpec:
+        """The link between a network interface of the first node and the fabric."""
+        return self.host_link_of(self.nodes[0])
+
+    def host_link_of(self, node: NodeSpec) -> LinkSpec:
+        """Return what joins a network interface of a node to the fabric.
+
+        Where there is a cable one link, through the interface and the cable; on a ring or torus the interface alone,
+        because the links between neighbours stand for themselves.
+        """
+        if not self.host_cable:
+            return node.nic
+        return LinkSpec(min(node.nic.rate_Bps, self.link.rate_Bps), node.nic.latency_ps + self.link.latency_ps)
+
+
+def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
+    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate`` in every node that has it.
+
+    Links between switches follow the interfaces, and PCIe uplinks the GPUs' links, where the file gives them no rate of
+    their own. Links that the file names keep their rates.
+    """
+    table = field.partition(".")[0]
+    given = {item.field.rpartition("nodes.")[2].lstrip("0123456789.") for item in shape.quantities}
+
+    def changed(node: NodeSpec) -> NodeSpec:
+        spec = getattr(node, table)
+        if spec is None:
+            return node
+        rates = {table: replace(spec, rate_Bps=rate_Bps)}
+        if table == "pcie" and node.uplink is not None and "pcie.uplink.rate" not in given:
+            rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
+        return replace(node, **rates)
+
+    groups = tuple(replace(group, node=changed(group.node)) for group in shape.groups)
+    link = shape.link
+    if table == "nic" and "fabric.link.rate" not in given:
+        link = replace(link, rate_Bps=rate_Bps)
+    return replace(shape, groups=groups, link=link)

@@ -1,0 +1,140 @@
+"""What a simulated collective gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from s2sim.collectives.timing.terms import Term, schedule_terms
+from s2sim.errors import OptionError
+from s2sim.experiment.json_form import FaultedForm, left_out, load_effects
+from s2sim.simulation.faults.fault import Effect
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.link_loads import LinkLoad
+from s2sim.traffic.networks import CollectiveCheck
+from s2sim.uncertainty.interval import Band
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.traffic.collective_run import BesideRow, PlannedCollective
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectiveResult(FaultedForm):
+    """What `s2sim.run_collective` returns.
+
+    Attributes
+    ----------
+    kind, algorithm, why, cluster : str
+        What ran, why that algorithm, and where.
+    workers, size_bytes : int
+        Ranks, with groups beside each other those of one, and the size as nccl-tests counts it.
+    network : str
+        ``"fluid"`` or ``"packet"``.
+    time_s : float
+        Of the last rank.
+    lower_bound_s, lower_bound_why : float, str
+        No schedule is faster, and the cut or partition that forces it.
+    closed_form_s : float or None
+        What the algorithm's closed form gives; None where messages share links, so that none holds.
+    algbw_Bps, busbw_Bps : float or None
+        Size over time, and that times the factor by which links see it; None where no time passes.
+    bytes_per_rank : int
+        Most bytes sent by a rank.
+    bottlenecks : tuple of LinkLoad
+        The busiest links.
+    rank_finish_s : tuple of float
+        When the last message from or to each rank has been delivered.
+    clocked_s : float or None
+        The time where rounds are clocked for all ranks, where it was asked for without that.
+    cross_check : CollectiveCheck or None
+        What the other network makes of it, where that was asked for.
+    effects : tuple of Effect
+        What each fault did.
+    terms : tuple of TermRow
+        What the time is the sum of, where that was asked for.
+    band : Band or None
+        Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it.
+    notes : tuple of str
+        Where constants are used outside of what they were fitted to.
+    groups : BesideRow or None
+        The groups that did the same at once; None for one group of all ranks.
+    """
+
+    answers: ClassVar[str] = "collective"
+    more_json: ClassVar[tuple[str, ...]] = (
+        "faults?",
+        "fault_effects?",
+        "clocked_s?",
+        "cross_check?",
+        "terms?",
+        "band?",
+        "notes?",
+        "groups?",
+    )
+
+    spec: CollectiveSpec
+    spec_sha256: str
+    kind: str
+    algorithm: str
+    why: str
+    cluster: str
+    workers: int
+    size_bytes: int
+    network: str
+    time_s: float
+    lower_bound_s: float
+    lower_bound_why: str
+    closed_form_s: float | None
+    algbw_Bps: float | None
+    busbw_Bps: float | None
+    bytes_per_rank: int
+    bottlenecks: tuple[LinkLoad, ...]
+    rank_finish_s: tuple[float, ...]
+    clocked_s: float | None = None
+    cross_check: CollectiveCheck | None = None
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
+    terms: tuple[TermRow, ...] = ()
+    band: Band | None = None
+    notes: tuple[str, ...] = ()
+    groups: BesideRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TermRow:
+    """A part of a time: all rows of a collective add up to it.
+
+    Attributes
+    ----------
+    kind, of : str
+        ``"launch"``, ``"hop"``, ``"fill"``, ``"wire latency"``, ``"bytes"``, ``"limit"`` ..., and of which constant or
+        class of link.
+    count : float
+        How often; of bytes and limits how many bytes.
+    time_s : float
+        In seconds.
+    constants : dict
+        Constants of the library that it is proportional to, with their powers.
+    """
+
+    kind: str
+    of: str
+    count: float
+    time_s: float
+    constants: dict[str, int]
+
+
+def term_rows(terms: Iterable[Term]) -> tuple[TermRow, ...]:
+    """Return terms as rows of a result."""
+    return tuple(TermRow(term.kind, term.of, term.count, term.ps / PS_PER_S, dict(term.constants)) for term in terms)
+
+
+def planned_terms(planned: PlannedCollective) -> tuple[TermRow, ...]:
+    """Return the terms of a planned collective; `OptionError` where other things decide its time."""
+    if planned.spec.network != "fluid" or planned.by_message:
+        raise OptionError(
+            "--terms is of clocked rounds on the fluid network with nothing else in flight: leave --network packet, "
+            "--execution by-message, and faults that begin later, out"
+        )
+    return term_rows(schedule_terms(planned.timed, planned.cluster))

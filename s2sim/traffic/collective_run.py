@@ -1,0 +1,319 @@
+"""From the spec of a collective to the schedule that runs, and its time alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
+from s2sim.collectives.schedules.demand import Demand, bus_factor, make_demand, nccl_tests_bytes
+from s2sim.collectives.timing.bounds import LowerBound, lower_bound, rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.collective_run import CompletedRound
+from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.timer import TimedSchedule, Wanted, bytes_by_pattern, closed_form_s
+from s2sim.errors import ContendedError, OptionError, S2SimWarning
+from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.scenario.cluster import Scenario, extrapolated_constants_notes
+from s2sim.experiment.scenario.content_hash import profile_content
+from s2sim.experiment.scenario.faults import (
+    any_random,
+    effects_in_order,
+    healthy_and_damaged_routes,
+    resolve_traffic,
+    traffic_sha256,
+)
+from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
+from s2sim.experiment.timeline import Timeline, check_messages
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering_tables import IDEAL, choose_library
+from s2sim.network.fluid import OnLoads
+from s2sim.simulation.faults.fault import Effect, permanent_effects
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.describe import summary_line
+from s2sim.topology.shape import ClusterShape
+from s2sim.traffic.collective_result import CollectiveResult
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.link_loads import RoutedBytes, busiest_links
+from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
+from s2sim.uncertainty.interval import interval_at
+from s2sim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class BesideRow:
+    """Groups that did the same at once.
+
+    Attributes
+    ----------
+    tp, pp, dp : int
+        Ranks that share a layer, stages, and ranks that hold the same: those of one group.
+    groups : int
+        How many there are.
+    alone_s : float
+        What one group takes with no other, the first.
+    contention : float or None
+        How many times as long it takes beside the others; None where no time passes.
+    """
+
+    tp: int
+    pp: int
+    dp: int
+    groups: int
+    alone_s: float
+    contention: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConcurrentGroups:
+    """Groups of ranks beside each other, and what times them."""
+
+    groups: ParallelGroups
+    timer: ConcurrentGroupsTimer
+
+    @property
+    def workers(self) -> Ints:
+        """The worker that each rank of the timer's cluster is, int64 of shape (workers,)."""
+        return self.groups.dp_groups.reshape(-1)
+
+    def bound(self, demand: Demand, *, assisted: bool) -> LowerBound:
+        """Return the lower bound of what all groups do."""
+        return self.timer.bound([demand], assisted=assisted)
+
+    def row(self, demand: Demand, time_s: float) -> BesideRow:
+        """Return what stands in results of groups that took some time."""
+        alone_s = self.timer.alone.time(demand).duration_ps / PS_PER_S
+        groups = self.groups
+        contention = time_s / alone_s if alone_s else None
+        return BesideRow(groups.tp, groups.pp, groups.dp, groups.count, alone_s, contention)
+
+
+def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: LibraryProfile) -> ConcurrentGroups | None:
+    """Return the groups that were asked for on a cluster; None, with a warning, where one has all ranks."""
+    groups = parse_groups(text, workers)
+    if scenario.disturbed:
+        raise OptionError(
+            f"--groups {text}: groups beside each other are timed with nothing else going on, and faults that begin "
+            "later are: leave either out"
+        )
+    timer = concurrent_groups_timer(scenario.cluster(workers), groups, scenario.algorithm, profile=profile)
+    if isinstance(timer, ConcurrentGroupsTimer):
+        return ConcurrentGroups(groups, timer)
+    warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedCollective:
+    """How a collective went; ``sent`` returns what links carried, all of which may not fit in memory."""
+
+    duration_ps: int
+    ends_ps: Ints
+    sent: Callable[[Wanted | None], Iterable[RoutedBytes]]
+    check: CollectiveCheck | None
+    effects: tuple[Effect, ...]
+
+
+def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = SILENT) -> SimulatedCollective:
+    """Run a collective in the network that was asked for, and in the other one for a cross-check."""
+    spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
+    schedule, check = timed.schedule, None
+    effects = permanent_effects(
+        scenario.faults, planned.healthy, healthy_and_damaged_routes(schedule, planned.healthy, cluster)
+    )
+
+    workers = np.arange(cluster.workers) if planned.concurrent is None else planned.concurrent.workers
+
+    def sent(wanted: Wanted | None) -> Iterable[RoutedBytes]:
+        chosen = None if wanted is None else lambda src, dst: wanted(workers[src], workers[dst])
+        for pattern, sizes_bytes in bytes_by_pattern(schedule, chosen):
+            yield RoutedBytes(timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes)
+
+    if spec.as_packets:
+        packets_ps, packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
+        if spec.cross_check:
+            check = compare_networks_on(schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps)
+    if spec.network == "packet":
+        return SimulatedCollective(packets_ps, packet_ends_ps, sent, check, effects_in_order(effects, scenario.faults))
+    if planned.by_message:
+        disturbed = simulate_with_faults(schedule, cluster, scenario.faults)
+        both = effects_in_order([*effects, *disturbed.effects], scenario.faults)
+        return SimulatedCollective(disturbed.duration_ps, disturbed.ends_ps, lambda _: [disturbed.sent], check, both)
+    ends_ps = rank_ends_ps(schedule, cluster, timed.times)
+    return SimulatedCollective(timed.duration_ps, ends_ps, sent, check, effects_in_order(effects, scenario.faults))
+
+
+def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SILENT) -> CollectiveResult:
+    """Return what a planned collective takes, its bandwidths, bound and busiest links."""
+    spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
+    carried = simulate_collective(planned, progress)
+    time_s = carried.duration_ps / PS_PER_S
+    try:
+        closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster, timed.times)
+    except ContendedError:
+        closed = None
+    assisted, beside = timed.schedule.assisted, planned.concurrent
+    if beside is None:
+        bound = lower_bound([demand], cluster.cuts(), assisted=assisted)
+    else:
+        bound = beside.bound(demand, assisted=assisted)
+    size_bytes = nccl_tests_bytes(demand)
+    algbw = size_bytes / time_s if time_s else None
+    return CollectiveResult(
+        spec=spec,
+        spec_sha256=planned.spec_sha256(),
+        kind=demand.kind,
+        algorithm=timed.schedule.algorithm,
+        why=timed.why,
+        cluster=summary_line(cluster),
+        workers=demand.ranks,
+        size_bytes=size_bytes,
+        network=spec.network,
+        time_s=time_s,
+        clocked_s=None
+        if spec.execution != "by-message" or planned.scenario.disturbed
+        else timed.duration_ps / PS_PER_S,
+        lower_bound_s=bound.seconds,
+        lower_bound_why=bound.derivation,
+        closed_form_s=closed,
+        algbw_Bps=algbw,
+        busbw_Bps=None if algbw is None else algbw * bus_factor(demand.kind, demand.ranks),
+        bytes_per_rank=int(timed.schedule.traffic()[0][: demand.ranks].max()),
+        bottlenecks=busiest_links(cluster.fabric, carried.sent, time_s),
+        rank_finish_s=tuple((carried.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
+        cross_check=carried.check,
+        effects=carried.effects,
+        band=None
+        if planned.by_message or beside is not None
+        else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
+        groups=None if beside is None else beside.row(demand, time_s),
+        notes=tuple(
+            extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedCollective:
+    """A collective on a cluster, ready to be looked at from any side.
+
+    ``library`` is what runs it, None for the wire alone, and ``profile`` what that adds. ``timed`` is by the fluid
+    network, with nothing else in flight; ``cluster`` has those faults that last. With groups ``concurrent`` each other
+    both clusters have their ranks group after group.
+    """
+
+    spec: CollectiveSpec
+    scenario: Scenario
+    demand: Demand
+    profile: LibraryProfile
+    timed: TimedSchedule
+    healthy: Cluster
+    cluster: Cluster
+    library: Library | None
+    concurrent: ConcurrentGroups | None = None
+
+    @property
+    def by_message(self) -> bool:
+        """Whether every rank waits for its own messages alone."""
+        return self.scenario.disturbed or self.spec.execution == "by-message"
+
+    def spec_sha256(self) -> str:
+        """Return the hash of what is computed."""
+        demand = self.demand
+        asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
+        groups = [] if self.concurrent is None else [self.concurrent.groups.text]
+        how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
+        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups, *how)
+
+
+def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
+    """Return the schedule of one collective on a cluster, and its time."""
+    scenario = resolve_traffic(spec, spec.algorithm)
+    if spec.execution == "clocked" and scenario.disturbed:
+        fault = next(fault.text for fault in scenario.faults if not fault.permanent)
+        raise OptionError(
+            f"execution clocked: under {fault} ranks wait for their own messages alone, and rounds have no clock: "
+            "leave it out"
+        )
+    library = None if spec.library is None else _load_library(spec.library, scenario.shape)
+    profile = NO_OVERHEADS if library is None else library.profile
+    beside = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario, profile)
+    ranks = spec.workers if beside is None else beside.groups.dp
+    demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
+    places = spec.workers
+    if not isinstance(scenario.algorithm, str):
+        places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
+    healthy = scenario.healthy(places)
+    if spec.seed and not (healthy.routing_draws or spec.placement == "random" or any_random(scenario.faults)):
+        text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
+        warnings.warn(text, S2SimWarning, stacklevel=2)
+    scenario.warn_of_idle_overrides(places)
+    timer = scenario.timer(places).with_profile(profile)
+    if beside is not None:
+        timer, healthy = beside.timer, healthy.within(beside.workers.tolist())
+    timed = timer.time(demand)
+    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, timer.cluster, library, beside)
+
+
+def _load_library(library: str, shape: ClusterShape) -> Library:
+    """Return the library that runs a collective; warn where it adds nothing, or nothing that is known."""
+    chosen = choose_library(library).on(shape)
+    if chosen.profile == NO_OVERHEADS:
+        why = None if chosen.name == IDEAL.name else chosen.unmodelled_reason(shape)
+        text = f"--library {library} changes nothing here: {why or 'a collective runs as asked, on the wire alone'}"
+        warnings.warn(text, S2SimWarning, stacklevel=2)
+    return chosen
+
+
+@accept_fields_of(CollectiveSpec)
+def run_collective(
+    kind: str, topology: str, *, workers: int, size_bytes: int | Sequence[int], **options: Any
+) -> CollectiveResult:
+    """Simulate one collective from a common start, with nothing else on the cluster.
+
+    Parameters
+    ----------
+    kind : str
+        What it does, one of `KINDS`.
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    size_bytes : int or sequence of int
+        As nccl-tests counts it, or what each rank contributes.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
+    """
+    spec = CollectiveSpec.of(topology, kind=kind, workers=workers, size_bytes=size_bytes, **options)
+    return collective_result(plan_collective(spec))
+
+
+def collective_timeline(planned: PlannedCollective) -> Timeline:
+    """Return what ranks and links do while it runs, message by message, in the fluid network."""
+    schedule = planned.timed.schedule
+    check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
+    timeline = Timeline(planned.cluster)
+
+    def note(ran: CompletedRound) -> None:
+        timeline.add_round(ran, schedule.demand.kind)
+
+    watch_rounds(planned, note, timeline.add_loads)
+    return timeline
+
+
+def watch_rounds(
+    planned: PlannedCollective, on_round: Callable[[CompletedRound], None], on_loads: OnLoads | None = None
+) -> None:
+    """Tell of every round when all of it has been delivered, and of the loads of all links whenever they change."""
+    schedule = planned.timed.schedule
+    if planned.by_message:
+        simulate_with_faults(schedule, planned.cluster, planned.scenario.faults, on_round, on_loads)
+    else:
+        simulate_ps(schedule, planned.cluster, on_round, on_loads)

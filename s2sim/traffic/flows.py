@@ -1,0 +1,285 @@
+"""The transfers of a traffic file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.cluster_spec import NetworkSpec, accept_fields_of, check_integer, option, parse_workers
+from s2sim.experiment.json_form import FaultedForm, json_value, left_out, load_effects
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.scenario.cluster import Scenario
+from s2sim.experiment.scenario.faults import effects_in_order, resolve_traffic, traffic_sha256
+from s2sim.files import read_text
+from s2sim.network.network import uncontended_ps
+from s2sim.network.packet_queues import pipeline_fill_ps
+from s2sim.simulation.faults.fault import Effect, permanent_effects
+from s2sim.topology.describe import summary_line
+from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
+from s2sim.traffic.networks import CrossCheck, cross_check, deliver_fluid, deliver_packets, simulate_flows_with_faults
+from s2sim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulatedFlows:
+    """How transfers went: when each was delivered, by network, and how long each would take alone.
+
+    ``fills_ps`` is what store and forward adds to each; 0 without packets.
+    """
+
+    finish_ps: dict[str, Ints]
+    fills_ps: Ints
+    alone_ps: Ints
+    sent: RoutedBytes
+    effects: tuple[Effect, ...]
+
+
+def simulate_flows(
+    spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: ProgressWatcher = SILENT
+) -> SimulatedFlows:
+    """Send transfers through the network that was asked for, and through the other one for a cross-check."""
+    healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
+    src, dst, sizes_bytes = transfers.src, transfers.dst, transfers.sizes_bytes
+    routes, alone = cluster.routes(src, dst), healthy.routes(src, dst)
+    finish_ps, fills_ps = {}, np.zeros(len(src), np.int64)
+    if spec.as_packets:
+        finish_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
+        fills_ps = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
+    sent = RoutedBytes(routes, src, dst, sizes_bytes)
+    effects = permanent_effects(faults, healthy, [(alone, routes, 1)])
+    if scenario.disturbed:
+        disturbed = simulate_flows_with_faults(cluster, faults, transfers, progress)
+        finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
+        effects += disturbed.effects
+    elif spec.cross_check or spec.network == "fluid":
+        finish_ps["fluid"] = deliver_fluid(cluster, routes, transfers, progress)
+    alone_ps = uncontended_ps(healthy.fabric, alone, sizes_bytes) + (fills_ps if spec.network == "packet" else 0)
+    return SimulatedFlows(finish_ps, fills_ps, alone_ps, sent, effects_in_order(effects, faults))
+
+
+COLUMNS = ("start_s", "src", "dst", "bytes")
+# A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
+_LATEST_START_S = 1e6
+_MAX_RANKS = 10**9
+# About two million transfers.
+_MAX_BYTES = 2**26
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """What a traffic file asks for, one entry a line, in arrays of shape (n,).
+
+    Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
+    """
+
+    start_ps: Ints
+    src: Ints
+    dst: Ints
+    sizes_bytes: Floats
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks it takes to have all that are named."""
+        return int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
+
+
+def load_transfers(spec: FlowsSpec) -> Transfers:
+    """Return the transfers of the file that a spec names."""
+    if spec.file is None:
+        raise OptionError("there is nothing to send: the spec names no file of transfers")
+    return read_transfers(Path(spec.file))
+
+
+def read_transfers(path: Path) -> Transfers:
+    """Return the transfers of a CSV file with the columns ``start_s``, ``src``, ``dst`` and ``bytes``.
+
+    `S2SimError` names the line that is wrong.
+    """
+    text = read_text(path, most_bytes=_MAX_BYTES)
+    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    try:
+        if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
+            raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")
+        rows = [_read_row(row, f"{path}, line {reader.line_num}") for row in reader]
+    except csv.Error as error:
+        raise S2SimError(f"{path}, line {reader.line_num}: {error}") from None
+    start_s, src, dst, sizes = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 4
+    return Transfers(
+        start_ps=np.rint(start_s * PS_PER_S).astype(np.int64),
+        src=src.astype(np.int64),
+        dst=dst.astype(np.int64),
+        sizes_bytes=sizes.astype(np.float64),
+    )
+
+
+def _read_row(row: dict[str, str], where: str) -> tuple[float, int, int, float]:
+    try:
+        start_s, size_bytes = float(row["start_s"]), float(row["bytes"])
+        src, dst = int(row["src"]), int(row["dst"])
+    except (TypeError, ValueError):
+        raise S2SimError(f"{where}: {','.join(COLUMNS)} must be numbers, ranks whole ones") from None
+    if not 0 <= start_s <= _LATEST_START_S:
+        raise S2SimError(f"{where}: start_s {start_s} must lie between 0 and {_LATEST_START_S:g} seconds")
+    for name, rank in (("src", src), ("dst", dst)):
+        if not 0 <= rank < _MAX_RANKS:
+            raise S2SimError(f"{where}: {name} {str(rank)[:40]} is no rank: they count from 0")
+    if src == dst:
+        raise S2SimError(f"{where}: rank {src} sends to itself, which needs no network: leave the line out")
+    if not 0 <= size_bytes < float("inf"):
+        raise S2SimError(f"{where}: {size_bytes} bytes cannot be sent")
+    return start_s, src, dst, size_bytes
+
+
+class Flow(NamedTuple):
+    """A transfer, when it was delivered, and its time over what it takes with nothing else in flight."""
+
+    start_s: float
+    src: int
+    dst: int
+    bytes: float
+    finish_s: float
+    slowdown: float
+
+
+def _column(result: Mapping[str, Any], name: str) -> Floats:
+    return np.array([flow[name] for flow in result["flows"]], np.float64)
+
+
+def _load_transfers(result: Mapping[str, Any]) -> Transfers:
+    start_ps = np.rint(_column(result, "start_s") * PS_PER_S).astype(np.int64)
+    src, dst = (_column(result, name).astype(np.int64) for name in ("src", "dst"))
+    return Transfers(start_ps, src, dst, _column(result, "bytes"))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FlowsResult(FaultedForm):
+    """What became of the transfers, in the order of the file.
+
+    Attributes
+    ----------
+    spec_sha256 : str
+        The hash of the spec's content, transfers included.
+    cluster : str
+        The cluster in one line.
+    finish_s, slowdown : float64 array, shape (n,)
+        When each was delivered, in seconds from time 0, and its time over what it would take with nothing else in
+        flight.
+    bottlenecks : tuple of LinkLoad
+        The busiest links, over the time from the first start to the last delivery.
+    cross_check : CrossCheck, optional
+        What the other network says, where it was asked.
+    effects : tuple of Effect
+        What each fault did.
+    """
+
+    answers: ClassVar[str] = "flows"
+    more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?")
+
+    spec: FlowsSpec
+    spec_sha256: str
+    transfers: Transfers = field(metadata=left_out(_load_transfers))
+    cluster: str
+    finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
+    slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
+    bottlenecks: tuple[LinkLoad, ...]
+    network: str
+    cross_check: CrossCheck | None = None
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
+
+    @property
+    def flows(self) -> list[Flow]:
+        """The transfers one by one."""
+        sent = self.transfers
+        columns = (sent.start_ps / PS_PER_S, sent.src, sent.dst, sent.sizes_bytes, self.finish_s, self.slowdown)
+        return list(map(Flow, *(column.tolist() for column in columns)))
+
+    def to_csv(self) -> str:
+        """Return the transfers as they were read, with two columns more."""
+        lines = [",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsSpec(NetworkSpec):
+    """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.
+
+    ``file`` is None for transfers that a caller has at hand.
+    """
+
+    what: ClassVar[str] = "flows"
+
+    file: str | None = option(
+        None,
+        "FILE.csv",
+        "Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
+        argument=True,
+    )
+    workers: int | None = option(
+        None, "N", "Number of workers (ranks, GPUs).", none="as many as the file names", parse=parse_workers
+    )
+
+    def __post_init__(self) -> None:
+        NetworkSpec.__post_init__(self)
+        if self.workers is not None:
+            check_integer(self.workers)
+
+
+@accept_fields_of(FlowsSpec)
+def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **options: Any) -> FlowsResult:
+    """Send the transfers of a file over a cluster and say when each arrives.
+
+    Parameters
+    ----------
+    file : str or Path
+        Transfers, one a line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
+    topology : str
+        Name of a shipped topology or path of a TOML file.
+    workers : int, optional
+        Number of ranks; as many as the file names without it.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
+    """
+    return simulate_transfers(FlowsSpec.of(topology, file=file, workers=workers, **options))
+
+
+def simulate_transfers(
+    spec: FlowsSpec, transfers: Transfers | None = None, progress: ProgressWatcher = SILENT
+) -> FlowsResult:
+    """Send transfers over a cluster and say when each arrives; a slowdown is against the network without faults.
+
+    ``transfers`` are what is sent where the spec names no file.
+    """
+    transfers = transfers or load_transfers(spec)
+    scenario = resolve_traffic(spec)
+    workers = spec.workers or transfers.ranks
+    scenario.warn_of_idle_overrides(workers)
+    carried = simulate_flows(spec, scenario, workers, transfers, progress)
+    cluster, start_ps, finish_ps = scenario.cluster(workers), transfers.start_ps, carried.finish_ps[spec.network]
+    alone_ps = carried.alone_ps
+    span_s = float(finish_ps.max(initial=0) - start_ps.min(initial=0)) / PS_PER_S
+    check = None
+    if spec.cross_check:
+        check = cross_check(spec.other_network, spec.packet_size_bytes, start_ps, carried.finish_ps, carried.fills_ps)
+    return FlowsResult(
+        spec=spec,
+        spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),
+        transfers=transfers,
+        cluster=summary_line(cluster),
+        finish_s=finish_ps / PS_PER_S,
+        slowdown=np.where(alone_ps > 0, (finish_ps - start_ps) / np.maximum(alone_ps, 1), 1.0),
+        bottlenecks=busiest_links(cluster.fabric, lambda _: (carried.sent,), span_s),
+        network=spec.network,
+        cross_check=check,
+        effects=carried.effects,
+    )

@@ -1,0 +1,82 @@
+"""A table of measured times, as a log has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """One message size; None for what the log does not say.
+
+    ``line`` counts from 1, ``size_bytes`` is as nccl-tests counts it, bandwidths are rounded as printed.
+    ``algorithm``, ``protocol`` (as ``ring``, ``LL128``) and ``channels`` are what the library says that it took.
+    """
+
+    line: int
+    size_bytes: int
+    dtype: str
+    time_s: float
+    algbw_Bps: float | None
+    busbw_Bps: float | None
+    wrong: float | None
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankDevice:
+    """Where a rank ran."""
+
+    rank: int
+    host: str
+    gpu: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTable:
+    """One table of a log, and what the lines around it say of it; None or nothing where they do not.
+
+    Attributes
+    ----------
+    line : int
+        Where its header stands in the log, from 1 on.
+    collective : str or None
+        By the name that s2sim has for it, else by that of the log.
+    gpus_per_thread : int or None
+        GPUs that one thread launches on, one after the other.
+    channels : int or None
+        Channels that the library has for collectives.
+    rows : tuple of MeasuredRow
+        In the order of the log, in which sizes may come again.
+    unfinished : tuple of int
+        Lines of rows that were begun and have no figures.
+    rings, trees : tuple of tuple of int
+        Of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1 of the
+        root.
+    """
+
+    line: int
+    collective: str | None
+    ranks: int | None
+    devices: tuple[RankDevice, ...]
+    gpus_per_thread: int | None
+    library: str | None
+    channels: int | None
+    rows: tuple[MeasuredRow, ...]
+    average_busbw_Bps: float | None
+    unfinished: tuple[int, ...]
+    rings: tuple[tuple[int, ...], ...] = ()
+    trees: tuple[tuple[int, ...], ...] = ()
+    transports: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> int:
+        """Hosts that are listed."""
+        return len({device.host for device in self.devices})
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Names of the GPUs that are listed, each once."""
+        return tuple(dict.fromkeys(device.gpu for device in self.devices if device.gpu))

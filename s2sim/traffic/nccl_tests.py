@@ -1,0 +1,356 @@
+"""Reads what nccl-tests and rccl-tests print, as people keep it: among the lines of launchers and of the library."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from s2sim.errors import S2SimError
+from s2sim.files import read_text
+from s2sim.traffic.debug_log import NcclDebugInfo
+from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
+
+_TIMES = ("time", "cputime")
+_ERROR_TITLES = "#wrong"
+_NONE = ("n/a", "nan", "-nan")
+# An asterisk marks errors that old versions find too large.
+_FIGURE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\*?")
+_GIGA = 1e9
+_MICRO = 1e-6
+# A day: beyond is damage.
+_MAX_S = 86_400.0
+
+
+class RowFigures(NamedTuple):
+    """One group of columns of a row: out-of-place or in-place. None where there is no number."""
+
+    time_s: float | None
+    algbw_Bps: float | None
+    busbw_Bps: float | None
+    wrong: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The titles of each group of figures of a table, which begins with its time; the first is out-of-place."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+    @property
+    def count(self) -> int:
+        """Figures in a whole row."""
+        return sum(map(len, self.groups))
+
+    def figures(self, cells: Sequence[str]) -> list[RowFigures] | None:
+        """Return the groups of a row, the root before them left out; None where their number does not fit.
+
+        A program that was stopped may have printed the first group alone. `S2SimError` for what is no figure.
+        """
+        for count in (len(self.groups), 1):
+            groups = self.groups[:count]
+            needed = sum(map(len, groups))
+            if len(cells) - needed in (0, 1):
+                left = iter(cells[len(cells) - needed :])
+                return [_figures({title: next(left) for title in group}) for group in groups]
+        return None
+
+
+def read_columns(words: Sequence[str]) -> TableColumns | None:
+    """Return the columns of a header's words; None for a line that is no header, or has a title twice in a group."""
+    if "size" not in words or "type" not in words:
+        return None
+    groups: list[list[str]] = []
+    for word in words[words.index("type") + 1 :]:
+        if word in _TIMES:
+            groups.append([])
+        if groups and word != "timestamp":
+            groups[-1].append("time" if word in _TIMES else word)
+    whole = bool(groups) and all(
+        {"time", "algbw", "busbw"} <= set(group) and len(set(group)) == len(group) for group in groups
+    )
+    return TableColumns(tuple(map(tuple, groups))) if whole else None
+
+
+def is_figure(text: str) -> bool:
+    """Return whether a cell holds a number, or says that there is none."""
+    return text.lower() in _NONE or _FIGURE.fullmatch(text) is not None
+
+
+def number(text: str) -> float | None:
+    """Return the number of a cell, None where it says that there is none; `S2SimError` for everything else."""
+    if text.lower() in _NONE:
+        return None
+    value = float(text.rstrip("*")) if _FIGURE.fullmatch(text) else math.inf
+    if not 0 <= value < math.inf:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise S2SimError(f"{shown!r} is no figure of a measured row: mend the line or take it out")
+    return value
+
+
+def _figures(cells: dict[str, str]) -> RowFigures:
+    time_us, algbw, busbw = (number(cells[title]) for title in ("time", "algbw", "busbw"))
+    if time_us is not None and time_us * _MICRO > _MAX_S:
+        raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
+    return RowFigures(
+        None if time_us is None else time_us * _MICRO,
+        None if algbw is None else algbw * _GIGA,
+        None if busbw is None else busbw * _GIGA,
+        number(cells[_ERROR_TITLES]) if _ERROR_TITLES in cells else None,
+    )
+
+
+MAX_BYTES = 2**26
+"""Of a log: with NCCL_DEBUG=INFO many ranks fill megabytes."""
+
+COLLECTIVES = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+"""What s2sim calls otherwise than nccl-tests."""
+
+_TYPES = (
+    "int8|char|uint8|int32|int|uint32|uint|int64|uint64|half|float16|fp16|float32|float|float64|double|bfloat16|bf16|"
+    "f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|float8e4m3|float8e5m2"
+)
+_KNOWN_TYPE = re.compile(_TYPES)
+# Launchers write a rank, a time or the name of a pod before a line.
+_ROW = re.compile(r"(?:^|[\s:>|\]])(\d+)\s+(\d+)\s+([a-z]\w*)(?=\s|$)(.*)")
+_MAX_PREFIX_WORDS = 3
+_LIBRARY_SAYS = re.compile(r"\bNCCL (?:INFO|WARN|TRACE|CALL)\b")
+_DEVICE = re.compile(
+    r"\bRank\s+(\d{1,8})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?(.*)"
+)
+_TABLE_START = re.compile(r"\bnThread \d{1,8} nGpus (\d{1,8})\b")
+# Some packages have programs of two names, one of them for MPI.
+_PROGRAM_NAME = re.compile(r"Collective test (starting|concluded):\s*(\w+)_perf(?:_mpi)?\b")
+_COMMAND = re.compile(r"\b(\w+)_perf(?:_mpi)?\s+-")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
+_LIBRARY = re.compile(r"\b([NR]CCL) version\s*:?\s*(\d\S*)")
+_LIBRARY_CODE = re.compile(r"\bnccl-library=(\d{5,6})\b")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
+_MAX_SIZE_BYTES = 2**60
+_MAX_LINE = 10_000
+
+
+def read_nccl_tests(path: Path, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
+    """Return the tables of a log of nccl-tests or rccl-tests, in its order.
+
+    Parameters
+    ----------
+    path : Path
+        A text file of at most 64 MiB. Lines that belong to no table may stand anywhere.
+    in_place : bool
+        Whether to take the times in place; else those out of place.
+
+    Returns
+    -------
+    tuple of MeasuredTable
+        At least one, each with at least one row.
+
+    Raises
+    ------
+    S2SimError
+        Where there is no table, or a row that cannot be read; the text has its line.
+    """
+    text = read_text(path, noun="the log", most_bytes=MAX_BYTES)
+    return parse_nccl_tests(text, str(path), in_place=in_place)
+
+
+def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
+    """Return the tables of a log's text, see `read_nccl_tests`; ``origin`` names it in messages."""
+    reading = _LogReader(in_place)
+    for line_number, line in enumerate(text.split("\n"), start=1):
+        try:
+            reading.take(line_number, line[:_MAX_LINE])
+        except S2SimError as error:
+            raise S2SimError(f"{origin}, line {line_number}: {error}") from None
+    tables = reading.finished()
+    if tables:
+        return tables
+    if reading.header is not None:
+        way = "in-place" if in_place else "out-of-place"
+        raise S2SimError(f"{origin}, line {reading.header}: no row with an {way} time follows this header")
+    raise S2SimError(f"{origin} holds no table of nccl-tests: its header has size, count, type, time, algbw and busbw")
+
+
+@dataclass(slots=True)
+class _TablePreamble:
+    """What lines before a table say of it."""
+
+    named: str | None = None
+    command: str | None = None
+    said: NcclDebugInfo = field(default_factory=NcclDebugInfo)
+    gpus_per_thread: int | None = None
+    library: str | None = None
+    devices: dict[int, RankDevice] = field(default_factory=dict)
+
+    @property
+    def collective(self) -> str | None:
+        name = self.named or self.command
+        return None if name is None else COLLECTIVES.get(name, name)
+
+    @property
+    def ranks(self) -> int | None:
+        # A list may be cut short in the middle, and its last rank still be there.
+        return max(self.devices) + 1 if self.devices else self.said.nranks
+
+    def ran(self, row: MeasuredRow) -> MeasuredRow:
+        """Return a row with how it ran, where the library says so."""
+        return replace(row, **self.said.choice(row.size_bytes)._asdict())
+
+    def note(self, line: str) -> None:
+        """Take what a line says that is none of the table."""
+        if found := _TABLE_START.search(line):
+            self.devices.clear()
+            self.gpus_per_thread = int(found[1])
+        elif found := _DEVICE.search(line):
+            rank = int(found[1])
+            self.devices[rank] = RankDevice(rank, found[2], found[3].strip())
+        elif found := _PROGRAM_NAME.search(line):
+            self.named = found[2]
+        elif found := _COMMAND.search(line):
+            self.command = found[1]
+        if found := _LIBRARY.search(line):
+            self.library = f"{found[1]} {found[2]}"
+        elif found := _LIBRARY_CODE.search(line):
+            code = int(found[1])
+            self.library = f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
+
+
+@dataclass(slots=True)
+class _PartialRow:
+    """A row of which the library's own lines cut off the figures."""
+
+    line: int
+    size_bytes: int
+    dtype: str
+
+
+class _LogReader:
+    """The tables so far, and the one that lines go to."""
+
+    def __init__(self, in_place: bool) -> None:
+        self.header: int | None = None
+        self._group = int(in_place)
+        self._tables: list[MeasuredTable] = []
+        self._run = _TablePreamble()
+        self._columns: TableColumns | None = None
+        self._rows: list[MeasuredRow] = []
+        self._begun: _PartialRow | None = None
+        self._unfinished: list[int] = []
+
+    def finished(self) -> tuple[MeasuredTable, ...]:
+        """Return all tables once the last line was taken."""
+        self._close()
+        return tuple(self._tables)
+
+    def take(self, line_number: int, line: str) -> None:
+        """Take the next line; `S2SimError` for a row that cannot be read."""
+        said = _LIBRARY_SAYS.search(line)
+        if said is not None:
+            self._run.said.note(line[said.end() :])
+            # Its line may come after the first half of a row, without a break.
+            if self._columns is not None and (row := _ROW.search(line[: said.start()])):
+                self._begin(line_number, row)
+            return
+        columns = read_columns(line.replace("#wrong", " #wrong ").split())
+        if columns is not None:
+            self._close()
+            self.header, self._columns = line_number, columns
+        elif self._columns is None or not self._take_row(line_number, line, self._columns):
+            self._take_other(line)
+
+    def _take_other(self, line: str) -> None:
+        if (found := _AVERAGE.search(line)) and self._columns is not None:
+            self._close(number(found[1]))
+            return
+        found = _PROGRAM_NAME.search(line)
+        if found and found[1] == "concluded":
+            self._close()
+            if self._tables and self._tables[-1].collective is None:
+                self._tables[-1] = replace(self._tables[-1], collective=COLLECTIVES.get(found[2], found[2]))
+            return
+        if self._rows and (found or _TABLE_START.search(line)):
+            self._close()
+        self._run.note(line)
+
+    def _take_row(self, line_number: int, line: str, columns: TableColumns) -> bool:
+        """Return whether a line is a row, or the second half of one, and keep it."""
+        row = _ROW.search(line)
+        if row is None:
+            words = line.split()
+            cells = words[-columns.count :]
+            before = len(words) - columns.count
+            if self._begun is None or not 0 <= before <= _MAX_PREFIX_WORDS or not all(map(is_figure, cells)):
+                return False
+            self._keep(self._begun, columns.figures(cells))
+            self._begun = None
+            return True
+        cells = row[4].split()
+        if cells and cells[0].isalpha() and not is_figure(cells[0]):
+            del cells[0]
+        while cells and _STAMP.fullmatch(cells[-1]):
+            del cells[-1]
+        known = _KNOWN_TYPE.fullmatch(row[3]) is not None
+        if len(cells) <= 1 and known:
+            self._begin(line_number, row)
+            return True
+        if not known and not all(map(is_figure, cells)):
+            return False
+        figures = columns.figures(cells)
+        if figures is None and known:
+            raise S2SimError(
+                f"a row of {len(cells)} figures under a header of {columns.count}: mend the line or take it out"
+            )
+        if figures is not None:
+            self._drop_begun()
+            self._keep(_PartialRow(line_number, _size(row[1]), row[3]), figures)
+        return figures is not None
+
+    def _begin(self, line_number: int, row: re.Match[str]) -> None:
+        self._drop_begun()
+        self._begun = _PartialRow(line_number, _size(row[1]), row[3])
+
+    def _drop_begun(self) -> None:
+        if self._begun is not None:
+            self._unfinished.append(self._begun.line)
+            self._begun = None
+
+    def _keep(self, row: _PartialRow, figures: list[RowFigures] | None) -> None:
+        if figures is None or len(figures) <= self._group:
+            self._unfinished.append(row.line)
+            return
+        found = figures[self._group]
+        if found.time_s is not None:
+            self._rows.append(MeasuredRow(row.line, row.size_bytes, row.dtype, found.time_s, *found[1:]))
+
+    def _close(self, average_GBps: float | None = None) -> None:
+        """End the table that is open; what was said of it holds for no other, unless it has no rows."""
+        self._drop_begun()
+        if self._rows and self.header is not None:
+            run, ranks = self._run, self._run.ranks or 0
+            table = MeasuredTable(
+                line=self.header,
+                collective=run.collective,
+                ranks=run.ranks,
+                devices=tuple(run.devices[rank] for rank in sorted(run.devices)),
+                gpus_per_thread=run.gpus_per_thread,
+                library=run.library,
+                channels=run.said.channels,
+                rows=tuple(map(run.ran, self._rows)),
+                average_busbw_Bps=None if average_GBps is None else average_GBps * 1e9,
+                unfinished=tuple(self._unfinished),
+                rings=run.said.rings(ranks),
+                trees=run.said.trees(ranks),
+                transports=run.said.transports,
+            )
+            self._tables.append(table)
+            self._run = _TablePreamble()
+        self._rows, self._unfinished, self._columns = [], [], None
+
+
+def _size(digits: str) -> int:
+    if len(digits) > 19 or int(digits) > _MAX_SIZE_BYTES:
+        raise S2SimError("its size is above 2^60 bytes: mend the line or take it out")
+    return int(digits)

@@ -1,0 +1,316 @@
+"""One schedule through either network, and how far apart these are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
+from s2sim.collectives.timing.routes import find_routes
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.cluster_spec import NetworkSpec
+from s2sim.experiment.json_form import JsonForm
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.network.fluid import OnLoads
+from s2sim.network.network import deliver_ps, make_network
+from s2sim.network.packet_queues import HOPS_PER_REPORT, count_packet_hops, pipeline_fill_ps
+from s2sim.network.time_varying import TimeVaryingNetwork
+from s2sim.simulation.faults.disturbance import FaultyNetwork
+from s2sim.simulation.faults.fault import Effect, Fault
+from s2sim.simulation.faults.rank_faults import arrivals_ps
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.graph import Fabric, Routes
+from s2sim.traffic.link_loads import RoutedBytes
+from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    import simpy
+
+    from s2sim.traffic.flows import Transfers
+
+
+# Half a minute or so.
+MAX_PACKET_HOPS = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCheck:
+    """What the network that was not asked for makes of a collective.
+
+    Attributes
+    ----------
+    packet_bytes : int
+        Bytes of a packet in the one that has packets.
+    time_s : float
+        Of the last rank, in the other network.
+    fill_s : float or None
+        What store and forward adds to the rounds, if nothing is shared: every round fills the pipeline again. None
+        where steps overlap, so that fills do not add.
+    difference : float
+        Time as packets, less the fill, over the time as a fluid, less 1.
+    """
+
+    other: str
+    packet_bytes: int
+    time_s: float
+    fill_s: float | None
+    difference: float
+
+
+def check_packet_hops(hops: int, packet_bytes: int) -> None:
+    """Raise the error for what would take too long as packets."""
+    if hops > MAX_PACKET_HOPS:
+        raise S2SimError(
+            f"packets of {packet_bytes} bytes would cross links {hops:,} times, more than {MAX_PACKET_HOPS:,}: ask "
+            "for larger packets (--packet-bytes), send less, or use the fluid network"
+        )
+
+
+def run_as_packets(
+    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT
+) -> tuple[int, Ints]:
+    """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
+
+    `S2SimError` where it would take too long, or where a switch reduces.
+    """
+    import simpy
+
+    hops = 0
+    for step in schedule.steps:
+        pattern = step.round.pattern
+        if pattern.through_switch:
+            raise OptionError(f"{schedule.algorithm} reduces in switches, which packets do not model: leave them out")
+        if pattern.messages:
+            per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, spec.packet_size_bytes)
+            hops += step.times * per_round
+    check_packet_hops(hops, spec.packet_size_bytes)
+    progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
+    env = simpy.Environment(initial_time=0)
+    network = make_network(
+        "packet",
+        env,
+        cluster.fabric,
+        packet_bytes=spec.packet_bytes,
+        buffer_bytes=spec.buffer_bytes,
+        on_hops=progress.advance,
+    )
+    ends_ps = np.zeros(schedule.places, np.int64)
+
+    def note(ran: CompletedRound) -> None:
+        for side in (ran.round.pattern.src, ran.round.pattern.dst):
+            np.maximum.at(ends_ps, side, ran.end_ps)
+
+    CollectiveRun(network, schedule, cluster, lambda: None, on_round=note).start()
+    env.run()
+    progress.stop()
+    return int(ends_ps.max()), ends_ps
+
+
+def compare_networks_on(
+    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, *, fluid_ps: int, packets_ps: int
+) -> CollectiveCheck:
+    """Return how far apart the two networks are."""
+    fill = _total_fill_ps(schedule, cluster, spec.packet_size_bytes) if schedule.stage.chain else None
+    return CollectiveCheck(
+        other=spec.other_network,
+        packet_bytes=spec.packet_size_bytes,
+        time_s=(packets_ps if spec.other_network == "packet" else fluid_ps) / PS_PER_S,
+        fill_s=None if fill is None else fill / PS_PER_S,
+        difference=(packets_ps - (fill or 0) - fluid_ps) / max(fluid_ps, 1),
+    )
+
+
+def _total_fill_ps(schedule: Schedule, cluster: Cluster, packet_bytes: int) -> int:
+    """Return the sum over rounds of the longest fill of a message."""
+    total = 0
+    for step in schedule.steps:
+        if step.round.pattern.messages:
+            routes = find_routes(cluster, step.round.pattern)
+            total += step.times * int(pipeline_fill_ps(cluster.fabric, routes, step.round.bytes, packet_bytes).max())
+    return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FaultySimulation:
+    """What a simulation with faults gave."""
+
+    ends_ps: Ints
+    effects: list[Effect]
+    sent: RoutedBytes
+
+    @property
+    def duration_ps(self) -> int:
+        """When all was over."""
+        return int(self.ends_ps.max(initial=0))
+
+
+def simulate_with_faults(
+    schedule: Schedule,
+    cluster: Cluster,
+    faults: Sequence[Fault],
+    on_round: Callable[[CompletedRound], None] | None = None,
+    on_loads: OnLoads | None = None,
+) -> FaultySimulation:
+    """Run a collective in the fluid network, message by message, while faults happen.
+
+    Each rank takes part from when it has come, on a cluster with those faults that last from the start on. What one
+    does that holds a rank back is told by what the others come to without it. ``on_round`` is told of every round when
+    all of it has been delivered, ``on_loads`` of the loads of all links whenever they change.
+    """
+    ends_ps, disturbance = _run_with_faults(schedule, cluster, faults, on_round, on_loads)
+    effects = disturbance.effects()
+    for fault in faults:
+        if not fault.on_network:
+            without_ps, _ = _run_with_faults(schedule, cluster, [other for other in faults if other is not fault])
+            effect = fault.effect_on_collective(ends_ps, without_ps)
+            effects += [] if effect is None else [effect]
+    return FaultySimulation(ends_ps, effects, RoutedBytes(*disturbance.network.sent()))
+
+
+def _run_with_faults(
+    schedule: Schedule,
+    cluster: Cluster,
+    faults: Sequence[Fault],
+    on_round: Callable[[CompletedRound], None] | None = None,
+    on_loads: OnLoads | None = None,
+) -> tuple[Ints, FaultyNetwork]:
+    """Return when each rank's part is done, int64 picoseconds of shape (places,), and what it ran on."""
+    import simpy
+
+    env = simpy.Environment(initial_time=0)
+    late_ps = arrivals_ps(faults, cluster.workers, "a collective")[: schedule.places]
+    disturbance = FaultyNetwork(env, cluster, faults, cluster.seed, on_loads)
+    ends_ps = np.zeros(schedule.places, np.int64)
+    over = env.event()
+
+    def end(rank: int) -> None:
+        ends_ps[rank] = env.now
+
+    def finish() -> None:
+        over.succeed()
+
+    running = disturbance.running(schedule, finish, on_round, on_rank_done=end, alone=partial(find_routes, cluster))
+
+    def arrive() -> Generator[simpy.Event, None, None]:
+        for moment_ps in np.unique(late_ps).tolist():
+            yield env.timeout(moment_ps - int(env.now))
+            running.post(np.flatnonzero(late_ps == moment_ps).tolist())
+
+    env.process(arrive())
+    env.run(until=over)
+    return ends_ps, disturbance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CrossCheck(JsonForm):
+    """What the network that was not asked for makes of the transfers, in float64 arrays of shape (n,).
+
+    Attributes
+    ----------
+    packet_bytes : int
+        Bytes of a packet in the one that has packets.
+    finish_s : array
+        When each transfer is delivered in it, in seconds from time 0.
+    fill_s : array
+        What store and forward adds to each transfer alone, in seconds.
+    difference : array
+        The time of each as packets, less its fill, over its time as a fluid, less 1.
+    """
+
+    more_json: ClassVar[tuple[str, ...]] = ("largest_difference", "median_difference", "note")
+
+    other: str
+    packet_bytes: int
+    finish_s: Floats
+    fill_s: Floats
+    difference: Floats
+
+    @property
+    def largest_difference(self) -> float:
+        """Largest difference, without its sign."""
+        return float(np.abs(self.difference).max(initial=0.0))
+
+    @property
+    def median_difference(self) -> float:
+        """Median of the differences, without their signs."""
+        return float(np.median(np.abs(self.difference))) if len(self.difference) else 0.0
+
+    @property
+    def note(self) -> str:
+        """What the differences are."""
+        return (
+            "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
+            "other network is packet"
+        )
+
+
+def cross_check(other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[str, Ints], fill_ps: Ints) -> CrossCheck:
+    """Return how far apart the finish times of the two networks are, given by network, int64 arrays of shape (n,).
+
+    ``fill_ps`` is what store and forward adds to each transfer alone.
+    """
+    fluid_ps = finish_ps["fluid"] - start_ps
+    packets_ps = finish_ps["packet"] - fill_ps - start_ps
+    return CrossCheck(
+        other=other,
+        packet_bytes=packet_bytes,
+        finish_s=finish_ps[other] / PS_PER_S,
+        fill_s=fill_ps / PS_PER_S,
+        difference=(packets_ps - fluid_ps) / np.maximum(fluid_ps, 1),
+    )
+
+
+def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: ProgressWatcher = SILENT) -> Ints:
+    """Return when each transfer is delivered in the fluid network, int64 picoseconds; see `deliver_ps`."""
+    progress.start(len(transfers.start_ps), "delivering")
+    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, progress.advance)
+    progress.stop()
+    return finish_ps
+
+
+def deliver_packets(
+    cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: ProgressWatcher = SILENT
+) -> Ints:
+    """Return when each transfer is delivered in the packet network, int64 picoseconds; see `deliver_ps`."""
+    hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)
+    check_packet_hops(hops, spec.packet_size_bytes)
+    progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
+    network = partial(
+        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=progress.advance
+    )
+    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, network=network)
+    progress.stop()
+    return finish_ps
+
+
+def simulate_flows_with_faults(
+    cluster: Cluster, faults: Sequence[Fault], transfers: Transfers, progress: ProgressWatcher = SILENT
+) -> FaultySimulation:
+    """Send transfers through the fluid network while faults happen; those of a rank that comes late start later.
+
+    The cluster has those faults that last from the start on.
+    """
+    pairs, start_ps = (transfers.src, transfers.dst), transfers.start_ps
+    late_ps = arrivals_ps(faults, cluster.workers, "a transfer")[transfers.src]
+    made: list[FaultyNetwork] = []
+    progress.start(len(start_ps), "delivering")
+
+    def network(env: simpy.Environment, _: Fabric) -> TimeVaryingNetwork:
+        made.append(FaultyNetwork(env, cluster, faults, cluster.seed))
+        # The transfers' routes are the first that the network is given.
+        made[0].network.join(np.arange(len(start_ps)), *pairs)
+        return made[0].network
+
+    routes = cluster.routes(*pairs)
+    ends_ps = deliver_ps(cluster.fabric, routes, start_ps + late_ps, transfers.sizes_bytes, progress.advance, network)
+    progress.stop()
+    ends_ps = ends_ps + made[0].late_ps(0, 0, 0, len(ends_ps))
+    slow = [fault.effect_on_transfers(transfers.src) for fault in faults]
+    effects = [*made[0].effects(), *(effect for effect in slow if effect is not None)]
+    return FaultySimulation(ends_ps, effects, RoutedBytes(*made[0].network.sent()))

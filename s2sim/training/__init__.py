@@ -1,0 +1,1 @@
+"""Training with reducers in the loop, against simulated time."""

@@ -1,0 +1,256 @@
+"""One training as curves: loss, accuracy, bytes and time against iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import exp, isfinite, log, sqrt
+from statistics import fmean, stdev
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.collectives.timing.timer import Timer
+from s2sim.experiment.execute import ring_traffic, schedule_traffic
+from s2sim.experiment.scenario.cluster import Machines, Scenario
+from s2sim.profiles.read import read_profile
+from s2sim.pytorch.task import Evaluation
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.script import Recording
+from s2sim.simulation.plan import make_plan
+from s2sim.simulation.run import replay
+from s2sim.topology.hardware import Gpu
+from s2sim.training.spec import TrainSpec
+from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step on the cluster: all of its time in seconds, and the bytes that the busiest rank sends."""
+
+    time_s: float
+    sent_bytes: int
+
+
+class StepClock:
+    """Times steps of one reducer; those with the scripts of an earlier one are not replayed again."""
+
+    def __init__(self, where: Scenario, machines: Machines, reducer: Reducer, workers: int, compute_ps: int) -> None:
+        self._where = where.running(reducer.runs_by)
+        self._timer: Timer = self._where.timer(workers)
+        self._machines = machines
+        self._compute_ps = compute_ps
+        self._known: dict[Recording, StepTime] = {}
+
+    def tick(self, recording: Recording) -> StepTime:
+        """Return what a step takes."""
+        if recording not in self._known:
+            self._known[recording] = self._replayed(recording)
+        return self._known[recording]
+
+    def _replayed(self, recording: Recording) -> StepTime:
+        plan = make_plan(recording, self._machines.library)
+        found = replay(
+            recording,
+            self._timer,
+            self._machines.gpu,
+            plan,
+            compute_ps=self._compute_ps,
+            faults=self._where.faults,
+        )
+        ranks = recording.workers
+        by_ring = self._where.uses_ring_bytes
+        sent = ring_traffic(plan.lowered, ranks)[0] if by_ring else schedule_traffic(found, ranks)[0]
+        return StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
+
+
+_LAUNCHES = 3
+"""Kernels that a parameter takes at least: forward, backward, optimizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepComputeTime:
+    """What a rank computes in a step, and where that is from."""
+
+    ps: int
+    why: str
+
+
+def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> StepComputeTime:
+    """Return what a rank computes in a step: as given, as a profile has it, or of so many operations on a GPU."""
+    if spec.compute is not None:
+        return StepComputeTime(parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for")
+    if spec.profile is not None:
+        profile = read_profile(spec.profile).on(gpu)
+        spent_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
+        said = f"{format_seconds(spent_ps / PS_PER_S)}, forward, backward and optimizer of the profile {profile.name}"
+        return StepComputeTime(spent_ps, said)
+    spent_ps = round(gpu.flops_s(operations) * PS_PER_S) + _LAUNCHES * tensors * gpu.kernel_launch_ps
+    why = (
+        f"{format_seconds(spent_ps / PS_PER_S)}, estimated: {operations / 1e6:.0f} million operations of a mini-batch "
+        f"at the rate of {gpu.name}, and {_LAUNCHES} kernels started for each of {tensors} parameters; --compute sets "
+        "it"
+    )
+    return StepComputeTime(spent_ps, why)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """One reducer with one seed."""
+
+    reducer: str  # By its option string
+    seed: int  # Of initial weights, shards and draws
+    iterations: Ints  # int64 array, shape (n,): after how many steps the model was evaluated; the first is 0
+    # train_loss, eval_loss, accuracy: float64 array, shape (n,): mean loss of the mini-batches since the evaluation
+    # before (at 0 that of the first step's), and loss and share of right answers on held-out data.
+    train_loss: Floats
+    eval_loss: Floats
+    accuracy: Floats
+    sent_bytes: Ints  # int64 array, shape (n,): by the busiest rank until then
+    time_s: Floats  # float64 array, shape (n,): simulated time until then
+    # step_loss, step_s: float64 array, shape (steps,): of every step: mean loss of all ranks' mini-batches before it,
+    # and what it takes in simulated time.
+    step_loss: Floats
+    step_s: Floats
+    step_bytes: Ints  # int64 array, shape (steps,): of every step: what the busiest rank sends
+    stopped: str | None = None  # Why it ended before its last step
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is to be reached on held-out data: a loss at most, or an accuracy at least."""
+
+    what: Literal["loss", "accuracy"]
+    value: float
+
+
+class TargetCrossing(NamedTuple):
+    """When a curve first crosses a target, between two evaluations on the line through both."""
+
+    iterations: float
+    time_s: float
+    sent_bytes: float
+
+
+@dataclass(slots=True)
+class CurveHistory:
+    """A curve while it grows."""
+
+    step_loss: list[float] = field(default_factory=list)
+    step_s: list[float] = field(default_factory=list)
+    step_bytes: list[int] = field(default_factory=list)
+    iterations: list[int] = field(default_factory=list)
+    eval_loss: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)
+    stopped: str | None = None
+
+    def add_step(self, loss: float, tick: StepTime) -> None:
+        """Add a step."""
+        self.step_loss.append(loss)
+        self.step_s.append(tick.time_s)
+        self.step_bytes.append(tick.sent_bytes)
+
+    def add_evaluation(self, found: Evaluation) -> None:
+        """Add what the model does after the steps so far."""
+        self.iterations.append(len(self.step_loss))
+        self.eval_loss.append(found.loss)
+        self.accuracy.append(found.accuracy)
+
+    def curve(self, reducer: str, seed: int) -> Curve:
+        """Return what there is so far."""
+        at = np.array(self.iterations, np.int64)
+        loss = np.array(self.step_loss)
+        step_s, step_bytes = np.array(self.step_s), np.array(self.step_bytes, np.int64)
+        spans = zip([0, *self.iterations[:-1]], self.iterations, strict=True)
+        train = [loss[start:end].mean() if end > start else (loss[0] if len(loss) else np.nan) for start, end in spans]
+        return Curve(
+            reducer=reducer,
+            seed=seed,
+            iterations=at,
+            train_loss=np.array(train),
+            eval_loss=np.array(self.eval_loss),
+            accuracy=np.array(self.accuracy),
+            sent_bytes=np.concatenate([[0], np.cumsum(step_bytes)])[at],
+            time_s=np.concatenate([[0.0], np.cumsum(step_s)])[at],
+            step_loss=loss,
+            step_s=step_s,
+            step_bytes=step_bytes,
+            stopped=self.stopped,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> CurveHistory:
+        """Return what `state` was of."""
+        return cls(**state)
+
+
+def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:
+    """Return when a curve first crosses a target; None if it does not."""
+    values = curve.eval_loss if target.what == "loss" else -curve.accuracy
+    wanted = target.value if target.what == "loss" else -target.value
+    below = np.flatnonzero(values <= wanted)
+    if not len(below):
+        return None
+    after = int(below[0])
+    if after == 0:
+        return TargetCrossing(0.0, 0.0, 0.0)
+    before = after - 1
+    share = (values[before] - wanted) / (values[before] - values[after]) if isfinite(values[before]) else 1.0
+    steps = curve.iterations[before] + share * (curve.iterations[after] - curve.iterations[before])
+    at = np.arange(len(curve.step_s) + 1)
+    return TargetCrossing(
+        float(steps),
+        float(np.interp(steps, at, np.concatenate([[0.0], np.cumsum(curve.step_s)]))),
+        float(np.interp(steps, at, np.concatenate([[0], np.cumsum(curve.step_bytes)]))),
+    )
+
+
+LEVEL = 0.95
+"""How often an interval holds what it is of, if values over seeds are normally distributed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over some seeds, and between which values that of all seeds lies; both None where there is one seed."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+
+def t_interval(values: Sequence[float]) -> Interval | None:
+    """Return Student's interval of the mean; None of no values.
+
+    >>> t_interval([1.0, 2.0, 3.0])
+    Interval(mean=2.0, low=-0.48413771175033027, high=4.48413771175033, seeds=3)
+    """
+    if not values:
+        return None
+    mean, count = fmean(values), len(values)
+    if count == 1:
+        return Interval(mean, None, None, 1)
+    from scipy.stats import t
+
+    half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * stdev(values) / sqrt(count)
+    return Interval(mean, mean - half, mean + half, count)
+
+
+def ratio_interval(own: Sequence[float], base: Sequence[float]) -> Interval | None:
+    """Return the mean ratio of pairs, one a seed, by Student's interval of its logarithm; None without pairs above 0.
+
+    >>> ratio_interval([2.0, 2.0], [4.0, 4.0])
+    Interval(mean=0.5, low=0.5, high=0.5, seeds=2)
+    """
+    pairs = list(zip(own, base, strict=True))
+    if not pairs or min(map(min, pairs)) <= 0:
+        return None
+    found = t_interval([log(one / other) for one, other in pairs])
+    assert found is not None
+    low, high = (None if end is None else exp(end) for end in (found.low, found.high))
+    return Interval(exp(found.mean), low, high, found.seeds)

@@ -1,0 +1,141 @@
+"""What a training is made of, looked up once: nothing below reads an option again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
+from s2sim.pytorch.data import check_texts
+from s2sim.pytorch.record_trace import check_needs_text, model_settings
+from s2sim.pytorch.task import ModelSettings, Task, reproducible_torch
+from s2sim.pytorch.trainer import operations, tensors_of
+from s2sim.pytorch.training_mode import TrainingSetup, make_training_setup
+from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.reducers.systems.presets import PRESETS
+from s2sim.topology.hardware import Gpu
+from s2sim.training.curve import StepComputeTime, compute_time
+from s2sim.training.spec import TrainSpec
+
+_PER_TRAINING = (
+    *("topology", "overrides", "placement", "faults", "model", "workers", "text", "evaluate_every"),
+    *("collective", "library", "gpu", "compute", "profile"),
+)
+"""Fields of a spec on which the training of one reducer with one seed depends."""
+
+
+@dataclass(slots=True)
+class ResolvedTraining:
+    """A training with everything that its spec names resolved.
+
+    ``facts`` is what only the data tell, once the first seed has been prepared.
+    """
+
+    spec: TrainSpec
+    settings: ModelSettings
+    fittings: tuple[TrainingSetup, ...]
+    cluster_scenario: Scenario
+    machines: Machines
+    out: Path | None
+    facts: TaskFacts | None = None
+
+    def key(self, fitting: TrainingSetup, seed: int) -> dict[str, Any]:
+        """Return what has to be the same for a training to be gone on with."""
+        spec = self.spec
+        same = {name: getattr(spec, name) for name in _PER_TRAINING}
+        return same | {
+            "reducer": fitting.option_string,
+            "learning_rate": fitting.learning_rate,
+            "seed": seed,
+            "root": spec.seed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What the data tell of a model: what it is, what accuracy is the share of, whose data, and what it computes."""
+
+    model: str
+    score: str
+    data: str
+    parameters: int
+    compute: StepComputeTime
+
+
+def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
+    """Return what a task tells."""
+    with reproducible_torch():
+        counted = operations(task)
+    return TaskFacts(
+        task.model,
+        task.score,
+        task.origin.data,
+        sum(each.numel() for each in task.module.parameters()),
+        compute_time(spec, gpu, counted, tensors_of(task)),
+    )
+
+
+HELD_OUT = 0.1
+"""Share of the data that a model is evaluated by, unless its option held_out says another."""
+
+
+def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
+    """Return all that a training needs; refuses what cannot be before anything long is computed."""
+    settings = model_of(spec)
+    asked = _with_dense(spec.reducers)
+    spec.check_learning_rates(tuple(asked))
+    where = resolve_cluster(spec, spec.collective)
+    machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
+    nodes = tuple(where.healthy(spec.workers).node_of_rank.tolist())
+    where.cluster(spec.workers)
+    where.warn_of_idle_overrides(spec.workers)
+    fittings: list[TrainingSetup] = []
+    for text in asked:
+        found = make_training_setup(text, settings, spec.learning_rate(text))
+        where.running(found.reducer.runs_by)
+        for other in fittings:
+            if _training_identity(found) == _training_identity(other):
+                raise OptionError(f"the same reducer was asked for twice: {other.option_string} and {text}")
+        fittings.append(replace(found, reducer=found.reducer.placed(nodes)))
+    # Dense is what all are compared with.
+    fittings.sort(key=lambda each: not each.reducer.traits.baseline)
+    _check_out(out, resume=resume)
+    return ResolvedTraining(spec, settings, tuple(fittings), where, machines, out)
+
+
+def _with_dense(texts: Sequence[str]) -> list[str]:
+    """Return option strings, dense among them."""
+    there = any(make_reducer(text).traits.baseline for text in texts)
+    return list(texts) if there else ["dense", *texts]
+
+
+def _training_identity(fitting: TrainingSetup) -> object:
+    """Return what two that train alike have in common; a preset stands beside what it is another name for."""
+    name = fitting.option_string.partition(":")[0]
+    return name if name in PRESETS else "", option_string(fitting.reducer), fitting.learning_rate
+
+
+def model_of(spec: TrainSpec) -> ModelSettings:
+    """Return the settings of the model, with a share of its data held out."""
+    settings = model_settings(spec.model)
+    paths = [Path(path) for path in spec.text]
+    check_needs_text(spec.model, settings, paths)
+    check_texts(paths)
+    return settings if settings.held_out else replace(settings, held_out=HELD_OUT)
+
+
+def _check_out(out: Path | None, *, resume: bool) -> None:
+    if out is None:
+        if resume:
+            raise OptionError("--resume goes on from checkpoints: add --out FOLDER, in which they are")
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        there = next(out.glob("*.npz"), None)
+    except OSError as error:
+        raise S2SimError(f"--out {out}: {error.strerror or error}") from error
+    if there is not None and not resume:
+        raise OptionError(f"--out {out} holds checkpoints of a training: go on with --resume, or name another folder")

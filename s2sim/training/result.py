@@ -1,0 +1,304 @@
+"""What a training tells: curves, what each reducer needs to reach the target, and an answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf, isinf, log10
+from typing import Any, ClassVar
+
+from s2sim.experiment.json_form import ResultForm
+from s2sim.experiment.progress import INTERRUPTED_NOTE
+from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
+from s2sim.provenance import run_record
+from s2sim.pytorch.training_mode import TrainingSetup
+from s2sim.training.curve import Curve, Interval, Target, TargetCrossing, find_crossing, ratio_interval, t_interval
+from s2sim.training.resolve import ResolvedTraining, TaskFacts
+from s2sim.training.spec import TrainSpec
+from s2sim.units import format_count, format_number_of
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRow:
+    """One reducer over all seeds."""
+
+    reducer: str  # By its option string
+    # What is fed back of what was not sent: ``ef`` and its like, ``own`` of the reducer itself, or ``none``.
+    feedback: str
+    # trained, seeds: Seeds with which it was trained, and those of them that took all steps.
+    trained: int
+    seeds: int
+    stopped: tuple[str, ...]  # Why others did not
+    # loss, accuracy: On held-out data after the last step; None where a seed did not get there.
+    loss: Interval | None
+    accuracy: Interval | None
+    # step_s, step_bytes: Mean over the steps: simulated time, and bytes that the busiest rank sends.
+    step_s: Interval
+    step_bytes: Interval
+    reached: int  # Seeds with which the target was reached
+    # iterations, time_s, sent_bytes: Until it was, where it was with every seed.
+    iterations: Interval | None
+    time_s: Interval | None
+    sent_bytes: Interval | None
+    # time_ratio, bytes_ratio: The same over dense's, seed by seed.
+    time_ratio: Interval | None
+    bytes_ratio: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult(ResultForm):
+    """The answer of `s2sim.training.run.train`.
+
+    Attributes
+    ----------
+    spec : TrainSpec
+        What was asked.
+    headline : str
+        Model, cluster and machines in a line.
+    score : str
+        What accuracy is the share of.
+    target : Target or None
+        What was to be reached; None where dense reached nothing.
+    target_why : str
+        Who chose it.
+    rows : tuple of TrainRow
+        One a reducer, dense first.
+    curves : tuple of Curve
+        One a reducer and seed.
+    verdict : tuple of str
+        The answer, a line a reducer.
+    compute_why : str
+        What a rank computes in a step, and where that is from.
+    notes : tuple of str
+        What is to be known.
+    provenance : dict
+        The run record.
+    """
+
+    answers: ClassVar[str] = "train"
+
+    spec: TrainSpec
+    headline: str
+    score: str
+    target: Target | None
+    target_why: str
+    rows: tuple[TrainRow, ...]
+    curves: tuple[Curve, ...]
+    verdict: tuple[str, ...]
+    compute_why: str
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nobody interrupted it."""
+        return INTERRUPTED_NOTE not in self.notes
+
+
+def make_train_row(
+    reducer: str,
+    feedback: str,
+    curves: dict[int, Curve],
+    reaches: dict[int, TargetCrossing | None],
+    base: dict[int, TargetCrossing | None],
+    steps: int,
+) -> TrainRow:
+    """Return the row of a reducer: its curves and when they reach the target by seed, beside dense's."""
+    whole = [each for each in curves.values() if len(each.step_loss) >= steps and not each.stopped]
+    finished = whole if len(whole) == len(curves) else []
+    there = {seed: found for seed, found in reaches.items() if found is not None}
+    every = list(there.values()) if len(there) == len(curves) else []
+    pairs = [(found, base[seed]) for seed, found in there.items() if base.get(seed) is not None] if every else []
+    own, other = [one for one, _ in pairs], [beside for _, beside in pairs if beside is not None]
+    step_s = t_interval([float(each.step_s.mean()) for each in curves.values() if len(each.step_s)])
+    step_bytes = t_interval([float(each.step_bytes.mean()) for each in curves.values() if len(each.step_s)])
+    assert step_s is not None
+    assert step_bytes is not None
+    return TrainRow(
+        reducer=reducer,
+        feedback=feedback,
+        trained=len(curves),
+        seeds=len(whole),
+        stopped=tuple(f"seed {seed}: {each.stopped}" for seed, each in curves.items() if each.stopped),
+        loss=t_interval([float(each.eval_loss[-1]) for each in finished]),
+        accuracy=t_interval([float(each.accuracy[-1]) for each in finished]),
+        step_s=step_s,
+        step_bytes=step_bytes,
+        reached=len(there),
+        iterations=t_interval([each.iterations for each in every]),
+        time_s=t_interval([each.time_s for each in every]),
+        sent_bytes=t_interval([each.sent_bytes for each in every]),
+        time_ratio=ratio_interval([each.time_s for each in own], [each.time_s for each in other]),
+        bytes_ratio=ratio_interval([each.sent_bytes for each in own], [each.sent_bytes for each in other]),
+    )
+
+
+def target_text(target: Target) -> str:
+    """Return a target for people.
+
+    >>> from s2sim.training.curve import Target
+    >>> target_text(Target("loss", 5.1)), target_text(Target("accuracy", 0.9))
+    ('loss 5.1', 'accuracy 90 %')
+    """
+    return f"loss {target.value:.4g}" if target.what == "loss" else f"accuracy {100 * target.value:.3g} %"
+
+
+def interval_text(interval: Interval) -> str:
+    """Return a ratio with its interval.
+
+    >>> from s2sim.training.curve import Interval
+    >>> interval_text(Interval(0.61, 0.55, 0.68, 3))
+    '0.61x [0.55, 0.68]'
+    """
+    mean = f"{interval.mean:.3g}x"
+    return mean if interval.low is None else f"{mean} [{interval.low:.3g}, {interval.high:.3g}]"
+
+
+def train_verdict_lines(
+    rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, base: str
+) -> tuple[str, ...]:
+    """Return a line for each reducer but dense: whether it reaches the target, in which share of dense's time."""
+    if target is None:
+        return ()
+    lines = []
+    for row in rows:
+        if row.reached < row.trained:
+            lines.append(_unreached(row, curves, target))
+        elif row.reducer == base:
+            continue
+        elif row.time_ratio is None:
+            lines.append(f"{row.reducer} reaches {target_text(target)}, where {base} has no time to compare with")
+        else:
+            lines.append(
+                f"{row.reducer} reaches {target_text(target)} in {interval_text(row.time_ratio)} the simulated time of "
+                f"{base}{_bytes(row)}, over {format_number_of(row.trained, 'seed')}{_inconclusive_text(row.time_ratio)}"
+            )
+    return tuple(lines)
+
+
+def _bytes(row: TrainRow) -> str:
+    return "" if row.bytes_ratio is None else f" and {interval_text(row.bytes_ratio)} its bytes"
+
+
+def _inconclusive_text(ratio: Interval) -> str:
+    """Say where an interval leaves open who is faster."""
+    open_ended = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
+    return ": no difference that is sure" if open_ended and ratio.low != ratio.high else ""
+
+
+def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:
+    own = [each for each in curves if each.reducer == row.reducer]
+    values = [each.eval_loss if target.what == "loss" else each.accuracy for each in own]
+    best = min(float(each.min()) for each in values) if target.what == "loss" else max(float(e.max()) for e in values)
+    how = f"lowest loss {best:.4g}" if target.what == "loss" else f"highest accuracy {100 * best:.3g} %"
+    times = "with no seed" if not row.reached else f"with {row.reached} of {format_number_of(row.trained, 'seed')}"
+    stopped = f"; {row.stopped[0]}" if row.stopped else ""
+    return f"{row.reducer} reaches {target_text(target)} {times} ({how}{stopped})"
+
+
+_DIGITS = 4
+
+
+def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, interrupted: bool) -> TrainResult:
+    """Return the answer of what was trained."""
+    spec, facts = wanted.spec, wanted.facts
+    assert facts is not None
+    base = wanted.fittings[0].option_string
+    by_reducer = {
+        each.option_string: {c.seed: c for c in curves if c.reducer == each.option_string} for each in wanted.fittings
+    }
+    target, why = _choose_target(wanted, list(by_reducer[base].values()))
+    reaches = {
+        name: {seed: None if target is None else find_crossing(each, target) for seed, each in own.items()}
+        for name, own in by_reducer.items()
+    }
+    rows = tuple(
+        make_train_row(name, _feedback_text(each), by_reducer[name], reaches[name], reaches[base], spec.steps)
+        for each in wanted.fittings
+        if by_reducer[name := each.option_string]
+    )
+    notes = [note for each in wanted.fittings for note in each.notes]
+    return TrainResult(
+        spec=spec,
+        headline=_headline(wanted, facts),
+        score=facts.score,
+        target=target,
+        target_why=why,
+        rows=rows,
+        curves=tuple(curves),
+        verdict=train_verdict_lines(rows, curves, target, base),
+        compute_why=facts.compute.why,
+        notes=(*notes, *([INTERRUPTED_NOTE] if interrupted else [])),
+        provenance=_provenance(wanted, facts),
+    )
+
+
+def _choose_target(wanted: ResolvedTraining, dense: Sequence[Curve]) -> tuple[Target | None, str]:
+    spec = wanted.spec
+    if spec.target_loss is not None:
+        return Target("loss", spec.target_loss), "as asked for"
+    if spec.target_accuracy is not None:
+        return Target("accuracy", spec.target_accuracy), "as asked for"
+    name = wanted.fittings[0].option_string
+    lowest = [float(each.eval_loss.min()) for each in dense]
+    target = _rounded_up(max(lowest, default=inf))
+    if target >= min((float(each.eval_loss[0]) for each in dense), default=0.0):
+        return None, f"{name} does not get below where all seeds begin: train longer, or give --target-loss"
+    return Target("loss", target), f"the lowest that {name} reaches with every seed"
+
+
+def _rounded_up(value: float) -> float:
+    """Return a number above 0 with four digits, no less than it.
+
+    >>> _rounded_up(5.09312), _rounded_up(0.0412345)
+    (5.094, 0.04124)
+    """
+    if isinf(value):
+        return value
+    digits = _DIGITS - 1 - floor(log10(value))
+    return float(round(ceil(value * 10**digits) / 10**digits, digits))
+
+
+def _feedback_text(fitting: TrainingSetup) -> str:
+    reducer = fitting.reducer
+    options = reducer.options()
+    kinds = [key for key in ("ef", "momentum", "gmc") if options.get(key) not in (None, False, 0.0)]
+    if options.get("ef") not in (None, False, True):
+        return str(options["ef"])
+    if kinds:
+        return kinds[0]
+    return "own" if reducer.traits.feedback == "own" else "none"
+
+
+def _headline(wanted: ResolvedTraining, facts: TaskFacts) -> str:
+    spec, where = wanted.spec, wanted.cluster_scenario
+    nodes = int(where.cluster(spec.workers).node_of_rank.max()) + 1
+    settings = wanted.settings
+    momentum = f", momentum {settings.momentum:g}" if settings.momentum else ""
+    return (
+        f"{facts.model}, {format_count(facts.parameters)} parameters, {settings.optimizer} (learning rate "
+        f"{settings.learning_rate:g}{momentum}) on {facts.data}; {format_number_of(spec.workers, 'worker')} in "
+        f"{format_number_of(nodes, 'node')} of {where.shape.name}; {wanted.machines.text}"
+    )
+
+
+def _provenance(wanted: ResolvedTraining, facts: TaskFacts) -> dict[str, object]:
+    spec = wanted.spec
+    return run_record(
+        spec={
+            "cluster": cluster_content(wanted.cluster_scenario, [spec.workers]),
+            "library": library_content(wanted.machines.library),
+            "gpu": hashable_content(wanted.machines.gpu),
+            "model": hashable_content(wanted.settings),
+            "reducers": [each.option_string for each in wanted.fittings],
+            "steps": spec.steps,
+            "seeds": [spec.seed + number for number in range(spec.seeds)],
+            "compute_ps": facts.compute.ps,
+        },
+        inputs={"data": facts.data, "texts": list(spec.text), "seed": spec.seed},
+        measured=["loss", "accuracy", "bytes"],
+        assumed=[
+            "time: every step's scripts simulated on the topology above, and compute beside them without overlap",
+            "encode and decode: bytes over memory bandwidth and launches",
+        ],
+    )

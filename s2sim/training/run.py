@@ -1,0 +1,256 @@
+"""Trains a model with several reducers and seeds, the simulated cluster's clock beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.pytorch.model_updates import set_weights, use_sparse_embeddings, weights_of
+from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
+from s2sim.pytorch.trainer import DIVERGED, Trainer
+from s2sim.pytorch.training_mode import TrainingSetup
+from s2sim.training.curve import Curve, CurveHistory, StepClock
+from s2sim.training.resolve import ResolvedTraining, TaskFacts, resolve_training_run, task_facts
+from s2sim.training.result import TrainResult, make_train_result
+from s2sim.training.spec import TrainSpec
+
+_STRUCTURE, _ARRAY, _SCALAR = "structure", "array", "scalar"
+_VERSION = 1
+
+
+def checkpoint_path(folder: Path, reducer: str, seed: int) -> Path:
+    """Return the file of one reducer with one seed."""
+    name = "".join(letter if letter.isalnum() or letter in "-_=." else "-" for letter in reducer)[:60]
+    digest = hashlib.sha256(reducer.encode()).hexdigest()[:8]
+    return folder / f"{name}-{digest}-seed{seed}.npz"
+
+
+def save(path: Path, content: dict[str, Any], key: Any) -> None:
+    """Write arrays and numbers in dicts and lists; ``key`` says of what training they are."""
+    arrays: list[Any] = []
+    structure = json.dumps({"version": _VERSION, "key": key, "content": _without_arrays(content, arrays)})
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        try:
+            with partial.open("wb") as file:
+                named = {f"{_ARRAY}{number}": array for number, array in enumerate(arrays)}
+                np.savez(file, **{_STRUCTURE: np.array(structure), **named})
+            partial.replace(path)
+        finally:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise S2SimError(
+            f"the checkpoint {path} cannot be written: {error.strerror or error}; free space or give another --out, "
+            "and go on with --resume"
+        ) from error
+
+
+def load(path: Path, key: Any) -> dict[str, Any] | None:
+    """Return what was saved; None where there is no file. `S2SimError` for what is of another training, or damaged."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            structure = json.loads(str(file[_STRUCTURE]))
+            version, of = structure["version"], dict(structure["key"])
+            content: dict[str, Any] = _with_arrays(structure["content"], file) if version == _VERSION else {}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, AttributeError) as error:
+        raise S2SimError(
+            f"the checkpoint {path} cannot be read ({type(error).__name__}): delete it, and --resume trains this one "
+            "anew"
+        ) from error
+    if version != _VERSION:
+        raise S2SimError(f"the checkpoint {path} is of another version of s2sim: train anew in another --out")
+    wanted = json.loads(json.dumps(key))
+    if of != wanted:
+        other = sorted(name for name in {*of, *wanted} if of.get(name) != wanted.get(name))
+        raise S2SimError(
+            f"the checkpoint {path} is of a training with another {', '.join(other)}: resume with the options that it "
+            "was started with, or train in another --out"
+        )
+    return content
+
+
+def _without_arrays(value: Any, arrays: list[Any]) -> Any:
+    """Return a value as JSON has it, its arrays by their numbers."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {_ARRAY: len(arrays) - 1}
+    if isinstance(value, np.generic):
+        # Its type says in which precision the next step computes.
+        arrays.append(np.asarray(value))
+        return {_SCALAR: len(arrays) - 1}
+    if isinstance(value, dict):
+        # Keys may be numbers.
+        return {"items": [[key, _without_arrays(item, arrays)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_without_arrays(item, arrays) for item in value]
+    return value
+
+
+def _with_arrays(value: Any, file: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_arrays(item, file) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        return file[f"{_ARRAY}{value[_ARRAY]}"]
+    if _SCALAR in value:
+        return file[f"{_ARRAY}{value[_SCALAR]}"][()]
+    return {key: _with_arrays(item, file) for key, item in value["items"]}
+
+
+_SAVE_SHARE = 10
+"""How many times as long as a checkpoint takes to write is trained before the next."""
+
+
+class SeedTrainings:
+    """The trainings of one seed; data are read when the first of them needs them."""
+
+    def __init__(self, wanted: ResolvedTraining, seed: int) -> None:
+        self._wanted = wanted
+        self._seed = seed
+        self._task: Task | None = None
+        self._start: dict[str, Any] = {}
+        self._growing: tuple[str, CurveHistory] | None = None
+
+    def train(self, fitting: TrainingSetup, progress: ProgressWatcher) -> Curve:
+        """Return the curve of one reducer, from where its checkpoint ends."""
+        wanted, spec = self._wanted, self._wanted.spec
+        path, key = None, wanted.key(fitting, self._seed)
+        kept = None
+        if wanted.out is not None:
+            path = checkpoint_path(wanted.out, fitting.option_string, self._seed)
+            kept = load(path, key)
+        facts = self._prepared()
+        assert self._task is not None
+        set_weights(dict(self._task.module.named_parameters()), self._start)
+        trainer = Trainer(self._task, wanted.settings, fitting, workers=spec.workers, seed=self._seed)
+        history = CurveHistory()
+        if kept is not None:
+            history = CurveHistory.of(kept["history"])
+            trainer.restore(kept["trainer"])
+            progress.advance(trainer.steps)
+        self._growing = (fitting.option_string, history)
+        clock = StepClock(wanted.cluster_scenario, wanted.machines, fitting.reducer, spec.workers, facts.compute.ps)
+        saved_s, took_s = monotonic(), 0.0
+        if not history.iterations:
+            _evaluate(trainer, history)
+        while trainer.steps < spec.steps and history.stopped is None:
+            _take_step(trainer, history, clock, fitting)
+            progress.advance()
+            if trainer.steps % spec.evaluate_every and trainer.steps != spec.steps and history.stopped is None:
+                continue
+            if history.stopped is None:
+                _evaluate(trainer, history)
+            if path is not None and (monotonic() - saved_s >= _SAVE_SHARE * took_s or _finish(trainer, history, spec)):
+                saved_s = monotonic()
+                save(path, {"history": history.state(), "trainer": trainer.state()}, key)
+                took_s = monotonic() - saved_s
+        self._growing = None
+        return history.curve(fitting.option_string, self._seed)
+
+    def unfinished(self) -> Curve | None:
+        """Return the curve of the training that was interrupted; None where it had hardly begun."""
+        if self._growing is None:
+            return None
+        name, history = self._growing
+        # A step may have been half counted.
+        steps = min(len(history.step_loss), len(history.step_s), len(history.step_bytes))
+        del history.step_loss[steps:], history.step_s[steps:], history.step_bytes[steps:]
+        points = min(len(history.iterations), len(history.eval_loss), len(history.accuracy))
+        del history.iterations[points:], history.eval_loss[points:], history.accuracy[points:]
+        return history.curve(name, self._seed) if steps and points else None
+
+    def _prepared(self) -> TaskFacts:
+        wanted, spec = self._wanted, self._wanted.spec
+        if self._task is None:
+            text = [Path(path) for path in spec.text]
+            with reproducible_torch():
+                self._task = wanted.settings.prepare(workers=spec.workers, seed=self._seed, text=text)
+            if self._task.evaluate is None:
+                raise S2SimError(f"model {spec.model} holds no data out to evaluate it by: it cannot be trained here")
+            use_sparse_embeddings(self._task)
+            self._start = weights_of(dict(self._task.module.named_parameters()))
+        if wanted.facts is None:
+            wanted.facts = task_facts(self._task, spec, wanted.machines.gpu)
+        return wanted.facts
+
+
+def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
+    """Take a step, or note why there is none; a first one that fails is a mistake."""
+    try:
+        # What grows beyond all bounds is told by its loss.
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = trainer.step()
+    except S2SimError as error:
+        if trainer.steps == 0:
+            raise S2SimError(f"{fitting.option_string} cannot train this model: {error}") from error
+        history.stopped = f"after {trainer.steps} steps: {error}"
+        return
+    history.add_step(found.loss, clock.tick(found.recording))
+
+
+def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
+    """Add how the model does now, or note that nobody can tell any more."""
+    found = trainer.evaluate()
+    if isfinite(found.loss):
+        history.add_evaluation(found)
+    else:
+        history.stopped = f"after {trainer.steps} steps: {DIVERGED}"
+
+
+def _finish(trainer: Trainer, history: CurveHistory, spec: TrainSpec) -> bool:
+    return history.stopped is not None or trainer.steps >= spec.steps
+
+
+def train(
+    spec: TrainSpec, progress: ProgressWatcher = SILENT, *, out: Path | None = None, resume: bool = False
+) -> TrainResult:
+    """Train and return the curves; after Ctrl-C those of what was done by then.
+
+    Parameters
+    ----------
+    out : Path, optional
+        Folder for checkpoints, made where it is missing.
+    resume : bool
+        Whether to go on from those that are there. What comes out is bit for bit what it would have been without an
+        interruption.
+
+    Raises
+    ------
+    S2SimError
+        For anything that cannot be done as asked.
+    """
+    wanted = resolve_training_run(spec, out=out, resume=resume)
+    progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")
+    curves: list[Curve] = []
+    seed = SeedTrainings(wanted, spec.seed)
+    interrupted = False
+    try:
+        for number in range(spec.seeds):
+            seed = SeedTrainings(wanted, spec.seed + number)
+            # One by one, so that those before an interruption are there.
+            curves.extend(seed.train(fitting, progress) for fitting in wanted.fittings)
+    except KeyboardInterrupt:
+        # Whoever does not want to wait any longer still gets what is done.
+        unfinished = seed.unfinished()
+        curves += [] if unfinished is None else [unfinished]
+        if not curves:
+            raise
+        interrupted = True
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    progress.stop()
+    return make_train_result(wanted, curves, interrupted=interrupted)

@@ -1,0 +1,356 @@
+"""The constants of a library that measured curves tell, what they are, and what a fit pulls them to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints, Mask
+from s2sim.collectives.schedules.overheads import Powers
+from s2sim.collectives.timing.terms import schedule_terms
+from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.errors import S2SimError
+from s2sim.files import data_directory, read_toml
+from s2sim.libraries.constants import load_constants
+from s2sim.libraries.gloo import load_host_constants
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.quantity import Quantity, read_quantity
+from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
+
+FITS = "fits"
+_SHARE = "share"
+# Libraries between GPUs, the ancestor first; others send between hosts.
+_SENDERS = ("nccl", "rccl")
+# Rings over many kinds of links reach this share of their rate, or so.
+_USUAL_SHARE = 0.92
+# A constant that is e times its prior costs as much as a curve that is off by so much.
+_PULL_OF_LATENCIES, _PULL_OF_SHARES = 0.2, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredConstant:
+    """A constant of a library that was measured.
+
+    Attributes
+    ----------
+    name, library : str
+        As in the file of that library, with dots.
+    value, prior : float
+        What is shipped, and what a fit pulls it to; ``source`` and ``prior_source`` say where they come from.
+    unit : str
+        ``s``, ``B/s`` or ``share``.
+    """
+
+    name: str
+    library: str
+    value: float
+    unit: str
+    kind: str
+    source: str
+    prior: float
+    prior_source: str
+
+    @property
+    def owned(self) -> str:
+        """Both names."""
+        return f"{self.library}:{self.name}"
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a share of a rate, at most 1."""
+        return self.unit == _SHARE
+
+
+def qualified_name(library: str, name: str) -> str:
+    """Return the name of a library's constant with the library that has it: a descendant has those of its ancestor.
+
+    >>> qualified_name("rccl", "network.roce.share"), qualified_name("rccl", "launch.collective")
+    ('nccl:network.roce.share', 'rccl:launch.collective')
+    """
+    if library not in _SENDERS:
+        return f"{library}:{name}"
+    ancestor = _SENDERS[0]
+    inherited = _known(library).get(name) == _known(ancestor).get(name)
+    return f"{ancestor if inherited else library}:{name}"
+
+
+def fittable_library_constants(told: Collection[str]) -> tuple[MeasuredConstant, ...]:
+    """Return the constants among ``told``, as `qualified_name` calls them, of which files say that they were measured."""
+    found = []
+    for text in sorted(told):
+        library, _, name = text.partition(":")
+        quantity = _known(library).get(name)
+        if quantity is None or quantity.kind != "measured":
+            continue
+        value, unit = _number(quantity)
+        prior = _priors(library).get(name)
+        if prior is not None:
+            at, why = _number(prior)[0], prior.source
+        elif unit != _SHARE:
+            at, why = value, "the value itself: nothing else is known of it"
+        else:
+            at, why = _USUAL_SHARE, "what rings over most links reach"
+        found.append(MeasuredConstant(name, library, value, unit, quantity.kind, quantity.source, at, why))
+    return tuple(found)
+
+
+def log_priors(constants: Sequence[MeasuredConstant]) -> Floats:
+    """Return ln(prior/value) of each constant."""
+    return np.log([each.prior / each.value for each in constants])
+
+
+def prior_weights(constants: Sequence[MeasuredConstant]) -> Floats:
+    """Return how strongly each is pulled to its prior."""
+    return np.array([_PULL_OF_SHARES if each.is_share else _PULL_OF_LATENCIES for each in constants])
+
+
+def log_upper_bounds(constants: Sequence[MeasuredConstant]) -> Floats:
+    """Return ln(highest/value) of each constant: shares end at 1."""
+    return np.array([-np.log(each.value) if each.is_share else np.inf for each in constants])
+
+
+def clear_constant_cache() -> None:
+    """Read files anew, as after they were written."""
+    for read in (_known, load_constants, load_host_constants):
+        read.cache_clear()
+
+
+@cache
+def _known(library: str) -> dict[str, Quantity]:
+    constants = load_constants(library) if library in _SENDERS else load_host_constants(library)
+    return {quantity.field: quantity for quantity in constants.quantities}
+
+
+@cache
+def _priors(library: str) -> dict[str, Quantity]:
+    path = data_directory("libraries") / FITS / "priors.toml"
+    table = read_toml(path, S2SimError).get(library, {})
+    return {name: read_quantity(raw, name, path.name) for name, raw in table.items()}
+
+
+def _number(quantity: Quantity) -> tuple[float, str]:
+    """Return a value in its unit."""
+    if not isinstance(quantity.value, str):
+        return float(quantity.value), _SHARE
+    if "B/s" in quantity.value or "bps" in quantity.value:
+        return parse_rate_Bps(quantity.value), "B/s"
+    return parse_time_ps(quantity.value) / PS_PER_S, "s"
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSchedule:
+    """One schedule that may be the fastest.
+
+    ``parts`` are picoseconds that add up to its time, each with the constants that it is proportional to.
+    """
+
+    parts: tuple[tuple[float, Powers], ...]
+
+    @property
+    def duration_ps(self) -> float:
+        """Its time in picoseconds."""
+        return sum(part_ps for part_ps, _ in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPoint:
+    """A measured size, and the schedules of which the fastest is its prediction."""
+
+    curve: str
+    source: str
+    size_bytes: int
+    measured_s: float
+    large: bool
+    candidates: tuple[CandidateSchedule, ...]
+
+
+class TermModel:
+    """Predictions of many points as a function of constants.
+
+    Constants are given as the logarithms of how many times as large they are as where the terms were taken. That is
+    exact as long as in each schedule the same is busiest.
+
+    Parameters
+    ----------
+    points : sequence of CalibrationPoint
+        At least one.
+    names : sequence of str
+        The constants, n of them; others stay as they are.
+    """
+
+    def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str]) -> None:
+        self.points, self.names = tuple(points), tuple(names)
+        column = {name: number for number, name in enumerate(names)}
+        picoseconds: list[float] = []
+        rows: list[dict[int, float]] = []
+        self._contender_starts: list[int] = []
+        self._point_starts: list[int] = []
+        for point in points:
+            self._point_starts.append(len(self._contender_starts))
+            for contender in point.candidates:
+                self._contender_starts.append(len(picoseconds))
+                for powers, part_ps in _group_by_powers(contender, column).items():
+                    picoseconds.append(part_ps)
+                    rows.append(dict(powers))
+        self._seconds = np.array(picoseconds) / PS_PER_S
+        self._powers = np.zeros((len(rows), len(self.names)))
+        for number, row in enumerate(rows):
+            for where, power in row.items():
+                self._powers[number, where] = power
+        self.measured_s = np.array([point.measured_s for point in points])
+
+    @property
+    def sources(self) -> list[str]:
+        """Whose voices the points are, in order of appearance."""
+        return list(dict.fromkeys(point.source for point in self.points))
+
+    def of_source(self, source: str) -> Mask:
+        """Return which points are of a source."""
+        return np.array([point.source == source for point in self.points])
+
+    def predicted_s(self, logs: Floats) -> Floats:
+        """Return the seconds of the fastest schedule of each point."""
+        times_s: Floats = np.minimum.reduceat(self._times(logs)[1], self._point_starts)
+        return times_s
+
+    def errors(self, logs: Floats) -> Floats:
+        """Return ln(predicted/measured) of each point."""
+        errors: Floats = np.log(self.predicted_s(logs) / self.measured_s)
+        return errors
+
+    def slopes(self, logs: Floats) -> Floats:
+        """Return how ln(predicted) of each point grows with each constant, float64 of shape (points, n)."""
+        terms_s, times_s = self._times(logs)
+        by_contender = np.add.reduceat(terms_s[:, None] * self._powers, self._contender_starts, axis=0)
+        fastest = self._fastest(times_s)
+        return np.divide(by_contender[fastest], times_s[fastest][:, None])
+
+    def _times(self, logs: Floats) -> tuple[Floats, Floats]:
+        terms_s = self._seconds * np.exp(self._powers @ logs)
+        return terms_s, np.add.reduceat(terms_s, self._contender_starts)
+
+    def _fastest(self, times_s: Floats) -> Ints:
+        ends = [*self._point_starts[1:], len(times_s)]
+        firsts = [start + int(times_s[start:end].argmin()) for start, end in zip(self._point_starts, ends, strict=True)]
+        return np.array(firsts, np.int64)
+
+
+def _group_by_powers(
+    contender: CandidateSchedule, column: Mapping[str, int]
+) -> dict[tuple[tuple[int, int], ...], float]:
+    """Return the picoseconds of a contender by the powers of the constants that count."""
+    found: dict[tuple[tuple[int, int], ...], float] = {}
+    for part_ps, powers in contender.parts:
+        key = tuple(sorted((column[name], power) for name, power in powers if name in column))
+        found[key] = found.get(key, 0) + part_ps
+    return found
+
+
+def candidate_of(timed: TimedSchedule, cluster: Cluster, library: str = "", in_a_row: int = 1) -> CandidateSchedule:
+    """Return a schedule's time, or that of one of several messages in a row, as terms of constants.
+
+    Of a library they have the names of `s2sim.uncertainty.constant_fit.qualified_name`; else those of its file.
+    """
+    return CandidateSchedule(
+        tuple(
+            (
+                term.ps / in_a_row,
+                tuple((qualified_name(library, name) if library else name, power) for name, power in term.constants),
+            )
+            for term in schedule_terms(timed, cluster)
+        )
+    )
+
+
+# Errors above it count by their size, not by their square: a mechanism that is missing must not bend constants.
+_ROBUST = 0.05
+_MAX_STEPS = 40
+_MAX_LOG_STEP = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class FitRules:
+    """What a fit holds to.
+
+    Attributes
+    ----------
+    prior, highest : float64 arrays, shape (n,)
+        What constants are pulled to, and where they end, as logarithms of how many times as large they are as now.
+    pull : float64 array, shape (n,)
+        How strongly each is pulled.
+    """
+
+    prior: Floats
+    highest: Floats
+    pull: Floats
+
+
+def point_weights(model: TermModel) -> Floats:
+    """Return the weight of each point: a source has one voice, shared by its curves, and they by their sizes.
+
+    Large and small sizes of a curve weigh the same. Several curves of a source have the square root of their number:
+    they tell more than one would, and less than as many sources.
+    """
+    halves: dict[tuple[str, bool], int] = {}
+    curves: dict[str, set[str]] = {}
+    for point in model.points:
+        half = point.curve, point.large
+        halves[half] = halves.get(half, 0) + 1
+        curves.setdefault(point.source, set()).add(point.curve)
+    return np.array(
+        [0.5 / halves[point.curve, point.large] / np.sqrt(len(curves[point.source])) for point in model.points]
+    )
+
+
+def fit(model: TermModel, rules: FitRules, weights: Floats) -> Floats:
+    """Return the logarithms of how many times as large as now the constants are that fit best.
+
+    Least squares of ln(predicted/measured) with a pull to the prior; points of no weight are left out.
+    """
+    from scipy.optimize import least_squares
+
+    chosen = np.flatnonzero(weights)
+    root = np.sqrt(weights[chosen])
+
+    def residuals(logs: Floats) -> Floats:
+        errors = model.errors(logs)[chosen]
+        return np.concatenate([root * errors * _huber_weights(errors)[0], rules.pull * (logs - rules.prior)])
+
+    def slopes(logs: Floats) -> Floats:
+        tamed, bent = _huber_weights(model.errors(logs)[chosen])
+        of_points = (root / (bent * tamed))[:, None] * model.slopes(logs)[chosen]
+        return np.concatenate([of_points, np.diag(rules.pull)])
+
+    lowest = np.full(len(rules.prior), -_MAX_LOG_STEP)
+    highest = np.maximum(np.minimum(rules.highest, _MAX_LOG_STEP), 1e-9)
+    start = np.clip(np.zeros(len(lowest)), lowest, highest - 1e-12)
+    found = least_squares(residuals, start, slopes, bounds=(lowest, highest), max_nfev=_MAX_STEPS, x_scale=1.0)
+    logs: Floats = found.x
+    return logs
+
+
+def _huber_weights(errors: Floats) -> tuple[Floats, Floats]:
+    """Return what errors are multiplied by so that their squares grow as pseudo-Huber, and sqrt(1 + (e/s)^2)."""
+    bent = np.sqrt(1 + (errors / _ROBUST) ** 2)
+    return np.sqrt(2 / (1 + bent)), bent
+
+
+def leave_one_out(model: TermModel, rules: FitRules, weights: Floats, sources: Sequence[str]) -> dict[str, Floats]:
+    """Return for each source the constants that fit best without it."""
+    return {source: fit(model, rules, np.where(model.of_source(source), 0.0, weights)) for source in sources}
+
+
+def bootstrap(model: TermModel, rules: FitRules, weights: Floats, draws: int, seed: int = 0) -> Floats:
+    """Return constants fitted to sources drawn with replacement, float64 of shape (draws, n)."""
+    random = np.random.default_rng(seed)
+    sources = model.sources
+    of: list[Mask] = [model.of_source(source) for source in sources]
+    found = []
+    for _ in range(draws):
+        counts = np.bincount(random.integers(len(sources), size=len(sources)), minlength=len(sources))
+        voices = np.select(of, counts.astype(np.float64).tolist())
+        found.append(fit(model, rules, weights * voices))
+    return np.array(found)

@@ -1,0 +1,204 @@
+"""How far measured times lie around predicted ones, by what is alike: from errors of sources that were left out.
+
+A band reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points that are told, each counted
+by how much it has in common with what is asked: the GPU, the network, the collective, the launch, and the size. A
+source has one voice, however many points it has. So a class that many sources tell has a band of its own, and one that
+few tell leans on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from s2sim.arrays import Floats, Mask
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.errors import S2SimError
+from s2sim.files import data_directory, read_text
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.topology.cluster import Cluster
+from s2sim.units import format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Where nine of ten measured times lie that were predicted as one.
+
+    ``of`` says which errors it is made of.
+    """
+
+    low_s: float
+    high_s: float
+    of: str
+
+
+def format_interval(low_s: float, high_s: float) -> str:
+    """Return the ends of a band for reading.
+
+    >>> format_interval(0.0036123, 0.0049), format_interval(0.00065, 0.0011)
+    ('3.6 to 4.9 ms', '650 us to 1.1 ms')
+    """
+    low, high = (format_seconds(float(f"{end:.2g}")) for end in (low_s, high_s))
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+VERSION = 1
+# What a point counts that has another GPU, network, collective or launch.
+_DISTANCE_PER_FIELD = (0.25, 0.25, 0.5, 0.5)
+# Powers of two between sizes that count e times less for each other.
+_MAX_LOG_SIZE_DISTANCE = 3.0
+# Of so few sources the quantiles of 5 % and 95 % hold 87 % of what one of them measured that they have not seen.
+_LOW, _HIGH = 0.04, 0.96
+
+
+@dataclass(frozen=True, slots=True)
+class CurveErrorSamples:
+    """What one curve was off by, predicted without its source: ln(measured/predicted) of each size.
+
+    ``alike`` is its class: GPU, network, collective and launch.
+    """
+
+    id: str
+    source: str
+    alike: tuple[str, str, str, str]
+    sizes_bytes: tuple[int, ...]
+    errors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PredictionErrors:
+    """What a bands file holds.
+
+    ``curves`` are of sources that were left out one by one. ``draws`` are logarithms of how many times as large as
+    shipped the ``constants`` (``library:name``) are, fitted to sources drawn with replacement.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    version: int
+    made_by: str
+    curves_sha256: str
+    curves: tuple[CurveErrorSamples, ...]
+    constants: tuple[str, ...]
+    draws: tuple[tuple[float, ...], ...]
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Sources that it knows."""
+        return frozenset(curve.source for curve in self.curves)
+
+    def around(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> tuple[float, float]:
+        """Return by what a predicted time is multiplied for the ends of its band of 90 %, at most 1 and at least 1.
+
+        Sources in ``without`` tell nothing.
+        """
+        points = self._points
+        kept = np.flatnonzero(~np.isin(points.source, list(without)))
+        far = np.abs(points.log_size[kept] - np.log2(max(size_bytes, 1)))
+        weights = np.exp(-far / _MAX_LOG_SIZE_DISTANCE)
+        for column, unlike in enumerate(_DISTANCE_PER_FIELD):
+            weights *= np.where(points.alike[kept, column] == run.alike[column], 1.0, unlike)
+        voices, voice = np.unique(points.source[kept], return_inverse=True)
+        most = np.zeros(len(voices))
+        np.maximum.at(most, voice, weights)
+        weights *= (most / np.bincount(voice, weights))[voice]
+        low, high = _weighted_quantiles(points.error[kept], weights)
+        return float(np.exp(min(low, 0.0))), float(np.exp(max(high, 0.0)))
+
+    @cached_property
+    def _points(self) -> _Points:
+        lengths = [len(curve.errors) for curve in self.curves]
+        return _Points(
+            np.repeat([curve.source for curve in self.curves], lengths),
+            np.repeat([curve.alike for curve in self.curves], lengths, axis=0),
+            np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
+            np.concatenate([curve.errors for curve in self.curves]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Points:
+    """Points of all curves: text arrays of shape (p,) and (p, 4), float64 arrays of shape (p,)."""
+
+    source: Mask
+    alike: Mask
+    log_size: Floats
+    error: Floats
+
+
+def _weighted_quantiles(values: Floats, weights: Floats) -> tuple[float, float]:
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order])
+    middle = (passed - weights[order] / 2) / passed[-1]
+    low, high = np.interp((_LOW, _HIGH), middle, values[order])
+    return float(low), float(high)
+
+
+def error_model_path() -> Path:
+    """Return where the shipped bands are."""
+    return data_directory("libraries") / "fits" / "bands.json"
+
+
+@cache
+def shipped_error_model() -> PredictionErrors:
+    """Return the bands that travel with the program."""
+    from pydantic import TypeAdapter, ValidationError
+
+    path = error_model_path()
+    try:
+        found = TypeAdapter(PredictionErrors).validate_json(read_text(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise S2SimError(f"{path.name}, {where}: {first['msg']}; write it with s2sim validate --write") from None
+    if found.version != VERSION:
+        raise S2SimError(f"{path.name} has version {found.version} instead of {VERSION}: run s2sim validate --write")
+    return found
+
+
+_NO_VALUE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RunClass:
+    """The class of a collective: GPU and network by the names of the catalogue (``none`` for hosts, and for one node).
+
+    ``launch`` is ``gpu`` for a process each, ``node`` for one that launches on all GPUs of its node.
+    """
+
+    gpu: str
+    network: str
+    collective: str
+    launch: str
+
+    @property
+    def alike(self) -> tuple[str, str, str, str]:
+        """All of it."""
+        return self.gpu, self.network, self.collective, self.launch
+
+
+def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass | None:
+    """Return the class of a collective that runs by a library's shipped constants; None for all others."""
+    if profile == NO_OVERHEADS or (isinstance(profile, NcclProfile) and profile.own):
+        return None
+    several = len(np.unique(cluster.node_of_rank)) > 1
+    transport = cluster.dims.node_set.specs[0].transport
+    launch = "node" if isinstance(profile, NcclProfile) and profile.one_process else "gpu"
+    return RunClass(cluster.shape.gpu or _NO_VALUE, transport or _NO_VALUE if several else _NO_VALUE, kind, launch)
+
+
+def interval_at(time_s: float, cluster: Cluster, profile: LibraryProfile, kind: str, size_bytes: float) -> Band | None:
+    """Return the band around the time of a collective; None where no library's measured constants made that."""
+    run = run_class(cluster, profile, kind)
+    if run is None:
+        return None
+    bands = shipped_error_model()
+    low, high = bands.around(run, size_bytes)
+    of = f"errors of {len(bands.curves)} measured curves of {len(bands.sources)} sources that were left out of the fit"
+    return Band(time_s * low, time_s * high, of)

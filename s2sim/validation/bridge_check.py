@@ -1,0 +1,383 @@
+"""Runs reducers between real processes and in memory, and lays values and bytes side by side."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.collectives.schedules.blocks import all_to_all_demand
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.json_form import JsonForm
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.gradients.synthetic import AnyTrace, load_trace
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, Messages, barrier_bytes, gloo_messages
+from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
+from s2sim.pytorch.rank import flat
+from s2sim.pytorch.transport import WORD_BYTES
+from s2sim.reducers.process_group import run_group
+from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.registry import make_reducer, option_string, reducer_names
+from s2sim.reducers.run import make_step_instances
+from s2sim.reducers.script import Recording
+from s2sim.simulation.plan import make_plan
+
+
+class PredictedBytes(NamedTuple):
+    """Bytes of each rank, int64 of shape (ranks,) each: the payload, headers, and what receivers are told besides."""
+
+    payload: Ints
+    headers: Ints
+    size_header_bytes: Ints
+
+
+def predict_sent_bytes(
+    recording: Recording, library: Library, told: Sequence[Sequence[Mapping[str, Any]]]
+) -> PredictedBytes:
+    """Return what each rank sends.
+
+    Parameters
+    ----------
+    size_header_bytes : sequence of sequences of mappings
+        Of each rank what it told others beside its program, as `s2sim.pytorch.members.SizeHeader` has it.
+    """
+    workers = recording.workers
+    found = PredictedBytes(*np.zeros((3, workers), np.int64))
+    for call, lowered in zip(recording.calls, make_plan(recording, library).lowered, strict=True):
+        ranks = np.array(lowered.ranks or range(workers))
+        for demand in lowered.demands:
+            data, headers = gloo_messages(demand, pairs_alone=call.op == "peers").sent(len(ranks))
+            found.payload[ranks] += data
+            found.headers[ranks] += headers
+    for own in told:
+        for each in own:
+            _add_size_header(found, each)
+    return found
+
+
+def _add_size_header(found: PredictedBytes, told: Mapping[str, Any]) -> None:
+    """Add what one rank's note says: each tells its own share, but for broadcasts, of which the root does alone."""
+    ranks, own = np.array(told["ranks"]), told["sizes_bytes"]
+    size, here = len(ranks), told["place"]
+    if told["kind"] == "broadcast":
+        if told["within"]:
+            data = _broadcast_tree_bytes(size, told["root"], own[0]).sent(size)[0]
+            found.size_header_bytes[ranks] += data
+        elif here == told["root"]:
+            data, headers = _broadcast_tree_bytes(size, told["root"], own[0]).sent(size)
+            found.size_header_bytes[ranks] += data + headers
+        return
+    if told["within"]:
+        found.size_header_bytes[ranks[here]] += sum(own) - own[here]
+        return
+    words = np.full((size, size), WORD_BYTES, np.int64)
+    demand = (
+        Demand("all_gather", (WORD_BYTES,) * size, 1) if told["kind"] == "all_gather" else all_to_all_demand(words, 1)
+    )
+    data, headers = gloo_messages(demand).sent(size)
+    found.size_header_bytes[ranks[here]] += data[here] + headers[here]
+
+
+def _broadcast_tree_bytes(size: int, root: int, size_bytes: int) -> Messages:
+    return gloo_messages(Demand("broadcast", (size_bytes,) * size, 1, root))
+
+
+TOLERANCE = 1e-6
+"""Largest relative L2 difference of what is summed in another order."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow(JsonForm):
+    """One reducer between processes beside the same one in memory, over all steps.
+
+    Attributes
+    ----------
+    reducer : str
+        Its option string.
+    steps : int
+        How many were run.
+    refused : str
+        Why it does not run on this trace or library; empty where it does.
+    equal : bool
+        Whether every rank ends with the same bits.
+    difference : float
+        The largest relative L2 difference of any rank and step, null where that is undefined.
+    rounded : str
+        Why values may differ by more than by the order of float32 sums; empty where they may not.
+    payload_bytes : int
+        What the lowered scripts say that all ranks send.
+    header_bytes, told_bytes, connection_bytes : int
+        What goes around it: headers of the library's messages; shapes, and who sends, which programs know and processes
+        have to be told; and what begins new connections.
+    counted_bytes : int
+        What the kernel counted on all ranks' connections, less what was sent again and barriers.
+    bytes_equal : bool
+        Whether it is the sum of these on every rank in every step.
+    waited_s, total_s : float
+        Of the last step, of the slowest rank; this machine's time, for nothing but a hint.
+    """
+
+    reducer: str
+    steps: int
+    refused: str = ""
+    equal: bool = False
+    difference: float | None = None
+    rounded: str = ""
+    payload_bytes: int = 0
+    header_bytes: int = 0
+    told_bytes: int = 0
+    connection_bytes: int = 0
+    counted_bytes: int = 0
+    bytes_equal: bool = False
+    waited_s: float = 0.0
+    total_s: float = 0.0
+
+    @property
+    def around_bytes(self) -> int:
+        """What the library adds: headers, and what begins connections."""
+        return self.header_bytes + self.connection_bytes
+
+    @property
+    def values_agree(self) -> bool:
+        """Whether values are the same, as far as they must."""
+        near = self.difference is not None and self.difference <= TOLERANCE
+        return self.equal or near or bool(self.rounded)
+
+    @property
+    def ok(self) -> bool:
+        """Whether values and bytes are as they should be."""
+        return not self.refused and self.values_agree and self.bytes_equal
+
+
+@dataclass(frozen=True, slots=True)
+class Interface(JsonForm):
+    """What went over the interface in all, of which nothing else used any.
+
+    Attributes
+    ----------
+    bytes, packets : int
+        As the kernel counted them.
+    connections_bytes : int
+        What all connections sent, what was sent again included.
+    header_bytes : int
+        Of IP and TCP around that, by the number of packets.
+    again_bytes : int
+        What was sent again.
+    """
+
+    bytes: int
+    packets: int
+    connections_bytes: int
+    header_bytes: int
+    again_bytes: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether data and headers are all there is."""
+        return self.bytes == self.connections_bytes + self.header_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeCheckResult(JsonForm):
+    """All rows of a check.
+
+    Attributes
+    ----------
+    interface : Interface or None
+        None where processes had to share the machine's own loopback interface, or not all was run.
+    """
+
+    trace: str
+    workers: int
+    seed: int
+    library: str
+    rows: tuple[CheckRow, ...]
+    interface: Interface | None = None
+    complete: bool = True
+
+
+ALL_REDUCERS = "all"
+_TIMEOUT_S = 120.0
+# Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
+# tells what came twice (RFC 2883).
+_HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSpec:
+    """What is checked."""
+
+    reducers: tuple[str, ...] = (ALL_REDUCERS,)  # Option strings, ``all`` for every registered one and preset
+    workers: int = 4
+    trace: str = "ncf"
+    steps: int = 2  # Training steps of each, one after the other on what it carries over
+    seed: int = 0
+
+
+def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeCheckResult:
+    """Start the processes, run every reducer, and compare; `S2SimError` if one of them ends before its time."""
+    if find_spec("torch") is None:
+        raise S2SimError("reducers between processes need torch: pip install 's2sim[torch]'")
+    if spec.workers < 1 or spec.steps < 1:
+        raise OptionError(
+            f"{spec.workers} workers and {spec.steps} steps were asked for: there is at least one of each"
+        )
+    texts = [text for asked in spec.reducers for text in (reducer_names() if asked == ALL_REDUCERS else [asked])]
+    reducers = [make_reducer(text) for text in texts]
+    trace = load_trace(spec.trace, workers=spec.workers, seed=spec.seed)
+    nodes = [2 * rank // spec.workers for rank in range(spec.workers)]
+    asked = [{"text": text, "steps": _steps(one, spec.steps, trace)} for text, one in zip(texts, reducers, strict=True)]
+    progress.start(len(texts), f"{len(texts)} reducers between {spec.workers} processes")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="s2sim-")))
+        place = stack.enter_context(private_loopback())
+        arguments = {"trace": spec.trace, "seed": spec.seed, "nodes": nodes, "folder": str(folder), "reducers": asked}
+        watch = _ReducerCheck(spec, [one.placed(nodes) for one in reducers], asked, trace, folder, progress)
+        job = "s2sim.pytorch.rank:run_checks"
+        counted: list[Any] | None = None
+        try:
+            places = [place or ProcessPlace()] * spec.workers
+            counted = run_job(job, arguments, places, timeout_s=_TIMEOUT_S, hear=watch.hear)
+        except KeyboardInterrupt:
+            if not watch.rows:
+                raise
+    interface = None if counted is None or place is None else _interface(counted)
+    complete = len(watch.rows) == len(texts)
+    rows = tuple(watch.rows[number] for number in sorted(watch.rows))
+    return BridgeCheckResult(trace.name, spec.workers, spec.seed, "gloo", rows, interface, complete)
+
+
+def _steps(reducer: Reducer, steps: int, trace: AnyTrace) -> list[tuple[int, int]]:
+    """Return which steps are run, and on which of the trace: of one that skips some, at least until an exchange."""
+    count = steps if steps <= reducer.settles_after else max(steps, reducer.period)
+    return [(step, step % trace.steps) for step in range(count)]
+
+
+class _ReducerCheck:
+    """Compares what processes tell of a reducer with the same in memory, once all have told."""
+
+    def __init__(
+        self,
+        spec: CheckSpec,
+        reducers: Sequence[Reducer],
+        asked: Sequence[Mapping[str, Any]],
+        trace: AnyTrace,
+        folder: Path,
+        progress: ProgressWatcher,
+    ) -> None:
+        self.spec, self.reducers, self.asked, self.folder, self.progress = spec, reducers, asked, folder, progress
+        self.trace = trace
+        self.rows: dict[int, CheckRow] = {}
+        self._told: dict[int, dict[int, Any]] = {}
+
+    def hear(self, rank: int, told: Any) -> None:
+        """Take what one process tells."""
+        number = told["reducer"]
+        heard = self._told.setdefault(number, {})
+        heard[rank] = told
+        if len(heard) == self.spec.workers:
+            self.rows[number] = self._row(number, [heard[each] for each in range(self.spec.workers)])
+            del self._told[number]
+            self.progress.advance()
+
+    def _row(self, number: int, told: Sequence[Any]) -> CheckRow:
+        reducer, steps = self.reducers[number], self.asked[number]["steps"]
+        text = option_string(reducer)
+        refused = next((each["refused"] for each in told if "refused" in each), "")
+        if refused:
+            return CheckRow(text, len(steps), refused)
+        try:
+            instances = make_step_instances(reducer, self._gradients(steps[0][1]), seed=self.spec.seed)
+            total = _StepTotals(self.spec.workers)
+            for place, (step, of_trace) in enumerate(steps):
+                results, recording = run_group(instances, self._gradients(of_trace), seed=self.spec.seed, step=step)
+                total.add(results, recording, [each["steps"][place] for each in told], self.folder)
+        except S2SimError as error:
+            return CheckRow(text, len(steps), f"in memory: {error}")
+        return total.row(text, len(steps), told)
+
+    def _gradients(self, step: int) -> list[Any]:
+        return [self.trace.gradient(step, rank) for rank in range(self.spec.workers)]
+
+
+class _StepTotals:
+    """What all steps of a reducer come to."""
+
+    def __init__(self, workers: int) -> None:
+        self.library = choose_library("gloo")
+        self.workers = workers
+        self.sums = np.zeros(5, np.int64)
+        self.equal = self.bytes_equal = True
+        self.difference = 0.0
+        self.narrow = False
+
+    def add(
+        self, results: Sequence[Reduced], recording: Recording, told: Sequence[Mapping[str, Any]], folder: Path
+    ) -> None:
+        """Compare one step."""
+        for result, each in zip(results, told, strict=True):
+            self._compare(flat(result.mean), folder / each["mean"])
+        for name in {each["mean"] for each in told}:
+            (folder / name).unlink()
+        self.narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
+        sent = predict_sent_bytes(recording, self.library, [each["told"] for each in told])
+        # Of each connection one end tells the other which it is.
+        begun = CONNECTION_BYTES * sum(each["connections"] for each in told) // 2
+        counted = np.array([each["sent_bytes"] for each in told]) - barrier_bytes(self.workers)
+        expected = sent.payload + sent.headers + sent.size_header_bytes
+        extra = counted - expected
+        self.bytes_equal &= bool((extra % CONNECTION_BYTES == 0).all() and (extra >= 0).all() and extra.sum() == begun)
+        self.sums += [*(int(part.sum()) for part in sent), begun, int(counted.sum())]
+
+    def _compare(self, expected: Any, path: Path) -> None:
+        found = np.load(path)
+        if np.array_equal(found, expected, equal_nan=True):
+            return
+        self.equal = False
+        norm = float(np.linalg.norm(expected.astype(np.float64)))
+        off = float(np.linalg.norm(found.astype(np.float64) - expected))
+        self.difference = max(self.difference, off / norm if norm else float("inf"))
+
+    def row(self, text: str, steps: int, told: Sequence[Any]) -> CheckRow:
+        """Return the row."""
+        last = [each["steps"][-1] for each in told]
+        payload, headers, of_shapes, begun, counted = map(int, self.sums)
+        return CheckRow(
+            reducer=text,
+            steps=steps,
+            equal=self.equal,
+            difference=self.difference if np.isfinite(self.difference) else None,
+            rounded="sums of two-byte types are rounded at every hop" if self.narrow and not self.equal else "",
+            payload_bytes=payload,
+            header_bytes=headers,
+            told_bytes=of_shapes,
+            connection_bytes=begun,
+            counted_bytes=counted,
+            bytes_equal=self.bytes_equal,
+            waited_s=max(each["waited_s"] for each in last),
+            total_s=max(each["total_s"] for each in last),
+        )
+
+
+def _interface(counted: Sequence[Mapping[str, int]]) -> Interface:
+    """Return what the one interface counted, beside the connections of all."""
+    own = sum(each["sent_bytes"] + each["again_bytes"] for each in counted)
+    begun = sum(each["connections"] for each in counted) // 2
+    packets, repeats = counted[0]["packets"], sum(each["repeats"] for each in counted)
+    return Interface(
+        bytes=counted[0]["interface_bytes"],
+        packets=packets,
+        connections_bytes=own,
+        header_bytes=_HEADER_BYTES * packets + 2 * _FIRST_BYTES * begun + _REPEAT_BYTES * repeats,
+        again_bytes=sum(each["again_bytes"] for each in counted),
+    )

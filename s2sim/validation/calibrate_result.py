@@ -1,0 +1,280 @@
+"""The constants of a library that measurements of one machine can tell, and how sure the shipped ones are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from math import inf, log
+from typing import Any, ClassVar
+
+from s2sim import __version__
+from s2sim.errors import OptionError, UnitError
+from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, described, option, parse_workers
+from s2sim.experiment.json_form import ResultForm
+from s2sim.libraries.calibration import FittedRange
+from s2sim.libraries.constants import ConstantOverrides, load_constants
+from s2sim.topology.quantity import Quantity
+from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
+
+
+@dataclass(frozen=True, slots=True)
+class FittedConstant:
+    """A constant of the library, as shipped and as fitted; in 90 % of cases it lies between ``low`` and ``high``.
+
+    ``unit`` is ``us``, ``GB/s``, or empty for a share.
+    """
+
+    name: str
+    unit: str
+    shipped: float
+    fitted: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedPoint:
+    """One measured time beside what is predicted of it.
+
+    With the shipped constants, with the fitted ones, and with those fitted without it (None where it is the only one).
+    """
+
+    log: str
+    line: int
+    collective: str
+    workers: int
+    size_bytes: int
+    measured_s: float
+    before_s: float
+    after_s: float
+    held_out_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MedianError:
+    """Median over points of |ln(predicted/measured)|, from 1 MiB on and below; None where there are none."""
+
+    large: float | None
+    small: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What to measure next, and how nccl-tests does.
+
+    ``band_now`` and ``band_after`` are the shares by which 90 % of predicted times differ at most from those that
+    nccl-tests would measure, on the mean over collectives and sizes: as it is, and once that is measured.
+    """
+
+    collective: str
+    workers: int
+    size_bytes: int
+    band_now: float
+    band_after: float
+    command: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CalibrationResult(ResultForm):
+    """What `s2sim.validation.calibrate.run_calibration` returns.
+
+    ``before``, ``after`` and ``held_out`` are errors with the shipped constants, with the fitted ones, and of each
+    point with those fitted without it. ``profile`` is the text of a file for ``--library``; empty where nothing was
+    measured.
+    """
+
+    answers: ClassVar[str] = "calibrate"
+
+    spec: CalibrateSpec
+    cluster: str
+    constants: tuple[FittedConstant, ...]
+    points: tuple[CalibratedPoint, ...]
+    before: MedianError
+    after: MedianError
+    held_out: MedianError
+    library: str
+    versions: tuple[str, ...]
+    suggestion: Suggestion | None
+    profile: str
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
+
+
+# How far constants of one machine lie from the shipped ones, which are those of a class: standard deviations of the
+# logarithm. Rates are written on the box; what software takes, and what a protocol leaves of its ceiling, is not.
+_SPREAD_OF_LINKS, _SPREAD_OF_SOFTWARE = 0.2, 0.5
+WITHIN_90 = 1.645
+"""Standard deviations within which 90 % of a normal distribution lie."""
+
+# What is written into a file.
+_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FittableConstant:
+    """A constant that is fitted.
+
+    Attributes
+    ----------
+    name : str
+        As in the library's file, with dots.
+    value : float
+        What is shipped: a share, or in ``unit``.
+    unit : str
+        ``us``, ``GB/s``, or empty for a share.
+    spread : float
+        Standard deviation of the logarithm of what it may be, before anything is measured.
+    highest : float
+        Logarithm of how many times as large it may be.
+    """
+
+    name: str
+    value: float
+    unit: str
+    spread: float
+    highest: float
+
+    def as_written(self, value: float) -> str | float:
+        """Return a value as a library's file has it.
+
+        >>> FittableConstant("launch.collective", 5.0, "us", 0.5, inf).as_written(4.7654321)
+        '4.7654us'
+        """
+        text = f"{value:.{_DIGITS}g}"
+        return f"{text}{self.unit}" if self.unit else min(1.0, float(text))
+
+    def interval(self, log: float, deviation: float) -> tuple[float, ...]:
+        """Return a fitted logarithm, and between which two it lies in 90 % of cases."""
+        return log, *(min(log + side * WITHIN_90 * deviation, self.highest) for side in (-1, 1))
+
+    def fitted(self, times: Iterable[float]) -> FittedConstant:
+        """Return it as many times as large as shipped: as fitted, at least and at most."""
+        return FittedConstant(self.name, self.unit, self.value, *(float(self.value * each) for each in times))
+
+
+def fittable_constants(library: str, told: Collection[str]) -> tuple[FittableConstant, ...]:
+    """Return the constants of a library among ``told`` that are fitted, by name.
+
+    Those are left as they are that are chosen rather than found, because they would stand for what another one does,
+    shares of all of a rate, and numbers of things. Shares end at 1, those of protocols as shipped.
+    """
+    found = []
+    for quantity in sorted(load_constants(library).quantities, key=lambda each: each.field):
+        number = None if quantity.field not in told or quantity.kind == "user" else number_of(quantity)
+        if number is None or not number[0] > 0 or (not number[1] and number[0] >= 1):
+            continue
+        of_protocol = quantity.field.startswith("protocol.")
+        spread = _SPREAD_OF_SOFTWARE if number[1] or of_protocol else _SPREAD_OF_LINKS
+        highest = inf if number[1] else 0.0 if of_protocol else -log(number[0])
+        found.append(FittableConstant(quantity.field, *number, spread, highest))
+    return tuple(found)
+
+
+def scale_constants(constants: Collection[FittableConstant], times: Collection[float]) -> ConstantOverrides:
+    """Return constants so many times as large as shipped, as a library's file has them."""
+    return tuple(
+        (constant.name, constant.as_written(constant.value * factor))
+        for constant, factor in zip(constants, times, strict=True)
+    )
+
+
+def number_of(quantity: Quantity) -> tuple[float, str] | None:
+    """Return a value and its unit, ``us``, ``GB/s`` or none; None for a text that is neither time nor rate."""
+    value = quantity.value
+    if isinstance(value, float | int):
+        return float(value), ""
+    for parse, scale, unit in ((parse_time_ps, PS_PER_S / 1e6, "us"), (parse_rate_Bps, 1e9, "GB/s")):
+        try:
+            return float(parse(value)) / scale, unit
+        except UnitError:
+            continue
+    return None
+
+
+_HEAD = """\
+# Constants of one machine, fitted by s2sim calibrate; --library {base}:timing=THIS_FILE simulates with them.
+# All others are those of {base}. A use outside of [fitted] is named where it happens.
+"""
+
+
+def profile_text(
+    base: str, constants: Sequence[tuple[FittedConstant, str | float]], fitted: FittedRange, origin: str
+) -> str:
+    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads.
+
+    Parameters
+    ----------
+    base : str
+        The library whose other constants hold.
+    constants : sequence of (FittedConstant, str or float)
+        The constants, each with its value as a file has it.
+    origin : str
+        What the file says of where it comes from.
+    """
+    lines = [_HEAD.format(base=base)]
+    lines += [_pair("name", f"{base} on {fitted.topology}"), _pair("base", base), _pair("source", origin), ""]
+    points = f"fitted to {fitted.points} measured points with s2sim {__version__}"
+    tables: dict[str, list[str]] = {}
+    for constant, written in constants:
+        table, _, name = constant.name.rpartition(".")
+        shipped = f"{constant.shipped:.5g}{constant.unit}"
+        between = f"90 % from {constant.low:.4g} to {constant.high:.4g}{' ' * bool(constant.unit)}{constant.unit}"
+        source = f"{points}, {between}; {shipped} in {base}"
+        tables.setdefault(table, []).append(
+            f'{name} = {{ value = {_text(written)}, kind = "measured", source = {_text(source)} }}'
+        )
+    for table, rows in tables.items():
+        lines += [f"[{table}]", *rows, ""]
+    lines.append("[fitted]")
+    known = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
+    lines += [_pair(name, value) for name, value in known.items() if value is not None]
+    return "\n".join([*lines, ""])
+
+
+def _pair(name: str, value: Any) -> str:
+    return f"{name} = {_text(value)}"
+
+
+def _text(value: Any) -> str:
+    """Return a value as TOML has it, which writes texts and numbers as JSON does, but for DEL."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateSpec(ClusterSpec):
+    """What `s2sim.validation.calibrate.run_calibration` computes, for the machine of a `ClusterSpec`."""
+
+    what: ClassVar[str] = "calibration"
+
+    topology: str = field(
+        metadata=described(
+            "NAME|FILE",
+            "The machine: name of a shipped topology (see s2sim list topologies) or path of a TOML file, which says "
+            "nic.transport.",
+        )
+    )
+    _: KW_ONLY
+    logs: tuple[str, ...] = option(
+        (),
+        "LOG...",
+        "Logs of nccl-tests or rccl-tests, as people keep them; five sizes from the smallest to the largest suffice. "
+        "Required without --suggest.",
+        argument=True,
+    )
+    workers: int | None = option(None, "N", "Ranks that ran.", none="as the logs say", parse=parse_workers)
+    collective: str | None = option(None, "KIND", "What to take of the logs, for example all_reduce.", none="all")
+    library: str | None = option(
+        None, "LIBRARY", "Library whose constants are fitted: nccl or rccl.", none="as the logs say, or nccl"
+    )
+    suggest: bool = option(False, None, "Say which measurement would make predictions surest.")
+
+    def __post_init__(self) -> None:
+        ClusterSpec.__post_init__(self)
+        check_tuples(self, "logs")
+        if not self.logs and not (self.suggest and self.workers):
+            raise OptionError("no log was given: name one or more, or ask for --suggest with --workers")
+        if self.faults:
+            raise OptionError("a calibration is of a machine without faults: leave them out")

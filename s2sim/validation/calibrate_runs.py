@@ -1,0 +1,293 @@
+"""What logs measured, as a calibration takes it: a collective over a number of ranks, launched in one way.
+
+Times of schedules as functions of constants, where what is busiest changes with these.
+
+The terms of a schedule hold as long as the same is busiest. What is busiest elsewhere takes longer there than what was:
+terms that were taken at several values of constants bound a time from below everywhere, each exact where it was taken,
+and the highest of them is taken for the time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import make_demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError
+from s2sim.experiment.scenario.cluster import Scenario, resolve_cluster
+from s2sim.files import read_bytes
+from s2sim.libraries.constants import ConstantOverrides, common_version
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.topology.cluster import Cluster
+from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
+from s2sim.traffic.nccl_tests import MAX_BYTES, read_nccl_tests
+from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, TermModel, candidate_of
+from s2sim.units import PS_PER_S, format_number_of
+from s2sim.validation.calibrate_result import CalibrateSpec
+from s2sim.validation.compare_log import ChosenTables, choose_tables
+
+
+class ScheduleLinearisations:
+    """The schedules that may run at each size, with the terms that each had at several values of constants."""
+
+    def __init__(self) -> None:
+        self._found: dict[Key, dict[str, list[CandidateSchedule]]] = {}
+
+    def add(self, key: Key, told: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
+        """Add schedules by their texts, told where constants are as many times as large as ``logs`` say."""
+        schedules = self._found.setdefault(key, {})
+        for text, contender in told.items():
+            parts = tuple(
+                (part_ps / exp(sum(logs.get(name, 0.0) * power for name, power in powers)), powers)
+                for part_ps, powers in contender.parts
+            )
+            schedules.setdefault(text, []).append(CandidateSchedule(parts))
+
+    def model(self, samples: Sequence[Sample], names: Sequence[str]) -> LinearisedModel:
+        """Return the times of samples as a function of some constants."""
+        points, numbers = [], []
+        schedules = 0
+        for sample in samples:
+            found = self._found[sample.key]
+            numbers += [schedules + place for place, cuts in enumerate(found.values()) for _ in cuts]
+            schedules += len(found)
+            contenders = tuple(cut for cuts in found.values() for cut in cuts)
+            points.append(
+                CalibrationPoint(sample.log, sample.log, sample.size_bytes, sample.measured_s, False, contenders)
+            )
+        return LinearisedModel(points, names, np.array(numbers, np.int64))
+
+
+class LinearisedModel(TermModel):
+    """Predictions of points by the fastest schedule, each as slow as the slowest of its cuts.
+
+    Parameters
+    ----------
+    schedule : int64 array, shape (contenders,)
+        Of which schedule each contender is a cut, in the order of the points.
+    """
+
+    def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str], schedule: Ints) -> None:
+        super().__init__(points, names)
+        self._schedule = schedule
+
+    def predicted_s(self, logs: Floats) -> Floats:
+        """Return the seconds of the fastest schedule of each point."""
+        times_s = self._times(logs)[1]
+        return np.take(times_s, self._fastest(times_s))
+
+    def _fastest(self, times_s: Floats) -> Ints:
+        by_schedule = np.full(int(self._schedule[-1]) + 1, -np.inf)
+        np.maximum.at(by_schedule, self._schedule, times_s)
+        # A cut below another of its schedule is never the time.
+        able_s = np.where(times_s < by_schedule[self._schedule], np.inf, times_s)
+        return super()._fastest(able_s)
+
+
+# A schedule that takes so many times as long as the fastest is not the fastest with constants of one's own either.
+_CANDIDATE_FACTOR = 3.0
+# Where no log tells: GPU clusters run NCCL.
+_DEFAULT_PROFILE = "nccl"
+
+
+def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
+    """Return what predicts the machine of a spec, with the version that texts of its library name.
+
+    `S2SimError` where the library has no constants that are fitted.
+    """
+    text = spec.library or _detect_library(libraries)
+    library = choose_library(text)
+    if not isinstance(library.measured, NcclProfile):
+        raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
+    if library.calibration is not None:
+        raise OptionError(f"--library {text} is fitted already: give {library.name}")
+    return MachinePredictor(resolve_cluster(spec), replace(library.measured, version=common_version(libraries)))
+
+
+def _detect_library(libraries: Collection[str]) -> str:
+    """Return the library that texts such as ``RCCL 2.18.6`` name; NCCL where they name none, or several."""
+    found = {text.split()[0].lower() for text in libraries}
+    return found.pop() if len(found) == 1 else _DEFAULT_PROFILE
+
+
+class MachinePredictor:
+    """Predicts what runs on a machine, with constants of one's own in place of a library's.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The machine.
+    profile : Software
+        The library, with the shipped constants.
+    """
+
+    def __init__(self, scenario: Scenario, profile: NcclProfile) -> None:
+        self._scenario, self._profile = scenario, profile
+        self._timers: dict[int, Timer] = {}
+
+    @property
+    def library(self) -> str:
+        """Whose constants hold."""
+        return self._profile.library
+
+    @property
+    def topology(self) -> str:
+        """Name of the machine."""
+        return self._scenario.shape.name
+
+    def cluster(self, workers: int) -> Cluster:
+        """Return the machine with so many ranks."""
+        return self._scenario.cluster(workers)
+
+    def nodes(self, workers: int) -> int:
+        """Return how many nodes so many ranks are on."""
+        return len(np.unique(self.cluster(workers).node_of_rank[:workers]))
+
+    def time_s(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> float:
+        """Return the predicted time in seconds of a size as nccl-tests counts it."""
+        demand = make_demand(run.kind, size_bytes, run.workers)
+        return self._timer(run, own).time(demand).duration_ps / PS_PER_S
+
+    def candidates(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> dict[str, CandidateSchedule]:
+        """Return what may be the fastest with somewhat other constants, by text, told by these; the first is it now."""
+        timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
+        return {
+            timed.schedule.text: candidate_of(timed, timer.cluster)
+            for timed in timer.candidates(demand, _CANDIDATE_FACTOR)
+        }
+
+    def _timer(self, run: MeasuredRun, own: ConstantOverrides) -> Timer:
+        if run.workers not in self._timers:
+            self._timers[run.workers] = self._scenario.timer(run.workers)
+        profile = replace(self._profile, one_process=run.one_process or self._profile.one_process, own=own)
+        return self._timers[run.workers].with_profile(profile)
+
+
+MAX_RANKS = 2**13
+"""Simulating more takes longer than people wait for."""
+
+_MAX_SIZES = 64
+# What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
+_MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """What ran: equal ones are predicted alike. In one process all GPUs of a node are launched one after the other."""
+
+    kind: Kind
+    workers: int
+    one_process: bool
+
+
+Key: TypeAlias = tuple[MeasuredRun, int]
+"""What is predicted alike: a run and its size in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measured time."""
+
+    log: str
+    line: int
+    run: MeasuredRun
+    size_bytes: int
+    measured_s: float
+
+    @property
+    def key(self) -> Key:
+        """What it is of."""
+        return self.run, self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogMeasurements:
+    """Samples of some logs in their order, the libraries that these name, and what was left out or assumed.
+
+    ``origins`` has of each log its name, the SHA-256 of its bytes, and the lines of its tables.
+    """
+
+    samples: tuple[Sample, ...]
+    origins: tuple[str, ...]
+    versions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_runs(spec: CalibrateSpec) -> LogMeasurements:
+    """Return what the logs of a spec measured.
+
+    Raises
+    ------
+    S2SimError
+        Where a log cannot be read, is of something else than was asked for, or does not say what it is of.
+    """
+    samples: list[Sample] = []
+    origins, notes = [], []
+    versions: dict[str, None] = {}
+    for log in spec.logs:
+        found = read_nccl_tests(Path(log))
+        chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
+        lines = []
+        for each in chosen:
+            for table in each.tables:
+                rows, left_out = _usable_rows(table)
+                run = MeasuredRun(each.kind, each.workers, (table.gpus_per_thread or 1) > 1)
+                samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
+                notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
+                lines.append(table.line)
+                if table.library:
+                    versions[table.library] = None
+        digest = hashlib.sha256(read_bytes(Path(log), MAX_BYTES)).hexdigest()
+        origins.append(f"{Path(log).name}, SHA-256 {digest}, tables at lines {', '.join(map(str, sorted(lines)))}")
+    if spec.logs and not samples:
+        raise OptionError(f"{', '.join(spec.logs)}: no row has both a size and a time")
+    return LogMeasurements(tuple(samples), tuple(origins), tuple(versions), tuple(notes))
+
+
+def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str) -> list[str]:
+    if spec.collective is not None:
+        return [spec.collective.replace("-", "_")]
+    firsts: dict[str | None, MeasuredTable] = {}
+    for table in tables:
+        firsts.setdefault(table.collective, table)
+    if len(firsts) > 1 and None in firsts:
+        raise OptionError(f"{log} has tables that name no collective beside others: give --collective")
+    return [choose_tables(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
+
+
+def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str, kind: str) -> list[ChosenTables]:
+    counts = {table.ranks for table in tables if table.collective in (None, kind) and table.ranks is not None}
+    asked = [spec.workers] if spec.workers is not None or not counts else sorted(counts)
+    found = [choose_tables(tables, log, kind, workers) for workers in asked]
+    for each in found:
+        if not 2 <= each.workers <= MAX_RANKS:
+            raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {MAX_RANKS}")
+    return found
+
+
+def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
+    """Return the rows to take, and in words what is left out of them."""
+    able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
+    notes = []
+    if len(able) < len(table.rows):
+        notes.append(
+            f"{format_number_of(len(table.rows) - len(able), 'row')} left out: no bytes, no time, or beyond reason"
+        )
+    sizes = sorted({row.size_bytes for row in able})
+    if len(sizes) > _MAX_SIZES:
+        taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}
+        able = [row for row in able if row.size_bytes in taken]
+        notes.append(f"{len(taken)} of {len(sizes)} sizes taken, spread evenly")
+    if table.unfinished:
+        notes.append(f"{format_number_of(len(table.unfinished), 'row')} without figures left out")
+    return able, notes

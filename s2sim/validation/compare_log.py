@@ -1,0 +1,220 @@
+"""A collective simulated at the sizes of a log, beside the times that this measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from statistics import median
+from typing import NamedTuple
+
+from s2sim.collectives.kinds import KINDS, Kind
+from s2sim.collectives.schedules.demand import bus_factor, make_demand
+from s2sim.collectives.timing.terms import Term, schedule_terms
+from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
+from s2sim.topology.cluster import Cluster
+from s2sim.topology.describe import summary_line
+from s2sim.traffic.collective_run import plan_collective
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
+from s2sim.traffic.size_sweep import time_sizes
+from s2sim.units import PS_PER_S
+from s2sim.validation.compare_log_result import (
+    LARGE_BYTES,
+    ComparedRow,
+    LogComparisonResult,
+    LogTable,
+    TermDifference,
+    attribute_errors,
+    log_notes,
+    unattributed_s,
+)
+from s2sim.validation.replay_log import LogReplayTimer
+
+
+class LoggedRow(NamedTuple):
+    """A row that is compared, and its table."""
+
+    row: MeasuredRow
+    table: MeasuredTable
+
+
+class SimulatedRow(NamedTuple):
+    """What a row takes in simulation; no terms where something else than the schedule decides how long."""
+
+    size_bytes: int
+    time_s: float
+    algorithm: str
+    protocol: str
+    terms: tuple[Term, ...]
+
+
+def simulate_rows(
+    spec: CollectiveSpec, found: Sequence[LoggedRow], progress: ProgressWatcher
+) -> tuple[list[SimulatedRow], Cluster, list[str]]:
+    """Return what rows take as the log says that they ran, where, and what else to know.
+
+    Over packets, or where links fail meanwhile, they run as asked, and have no terms.
+    """
+    planned = plan_collective(spec)
+    cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
+    if spec.network != "fluid" or planned.by_message:
+        timed, _, notes = time_sizes(spec, sizes, progress)
+        return [SimulatedRow(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
+    notes = extrapolated_constants_notes(
+        planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes]
+    )
+    timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
+    known: dict[object, SimulatedRow] = {}
+    progress.start(len(found), "simulating sizes")
+    simulated = []
+    for row, table in found:
+        key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
+        if key not in known:
+            demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
+            one = timer.time(demand, row, table)
+            schedule, terms = one.schedule, schedule_terms(one, cluster)
+            time_s = one.duration_ps / PS_PER_S
+            known[key] = SimulatedRow(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
+        simulated.append(known[key])
+        progress.advance()
+    progress.stop()
+    return simulated, cluster, notes
+
+
+# More are taken for damage of a log, unless asked for.
+_MAX_RANKS = 1 << 16
+
+
+class ChosenTables(NamedTuple):
+    """Tables of a log that are of one collective over one number of ranks."""
+
+    log: str
+    kind: Kind
+    workers: int
+    tables: tuple[MeasuredTable, ...]
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest size of them."""
+        return max(row.size_bytes for table in self.tables for row in table.rows)
+
+
+def choose_tables(
+    tables: Sequence[MeasuredTable], origin: str, kind: str | None = None, workers: int | None = None
+) -> ChosenTables:
+    """Return those tables of a log that are of one collective over one number of ranks.
+
+    Parameters
+    ----------
+    origin : str
+        Names the log in messages.
+    kind, workers : str and int, optional
+        What to take; without them, what the log says. A table that says neither is what is asked for.
+
+    Raises
+    ------
+    S2SimError
+        Where the log says nothing, several things, or something else than what is asked for.
+    """
+    if kind is not None and kind not in KINDS:
+        raise unknown_name("collective", kind, KINDS)
+    named = sorted({table.collective for table in tables if table.collective is not None})
+    if kind is None:
+        if len(named) != 1:
+            found = f"has tables of {', '.join(named)}" if named else "names no collective"
+            raise OptionError(f"{origin} {found}: say which with KIND, for example all_reduce")
+        kind = named[0]
+    known = next((each for each in KINDS if each == kind), None)
+    if known is None:
+        raise OptionError(f"{origin} is of {kind}, which s2sim does not simulate: it has {', '.join(KINDS)}")
+    of_kind = [table for table in tables if table.collective in (None, kind)]
+    if not of_kind:
+        raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave KIND out or name another")
+    counts = sorted({table.ranks for table in of_kind if table.ranks is not None})
+    if workers is None:
+        if len(counts) != 1:
+            found = (
+                f"has tables of {', '.join(map(str, counts))} ranks" if counts else "does not say how many ranks ran"
+            )
+            raise OptionError(f"{origin} {found}: give --workers")
+        workers = counts[0]
+        if workers > _MAX_RANKS:
+            raise OptionError(f"{origin} says that {workers:,} ranks ran: give --workers if that is no damage")
+    chosen = tuple(table for table in of_kind if table.ranks in (None, workers))
+    if not chosen:
+        ran = ", ".join(map(str, counts))
+        raise OptionError(f"{origin} is of {ran} ranks, not of {workers}: leave --workers out or name another log")
+    return ChosenTables(origin, known, workers, chosen)
+
+
+def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT) -> LogComparisonResult:
+    """Return what a collective takes at the sizes of some tables, beside what these say.
+
+    `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
+    """
+    found = [LoggedRow(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
+    if not found:
+        raise nothing
+    timed, cluster, notes = simulate_rows(spec, found, progress)
+    both = [(each, size) for each, size in zip(found, timed, strict=True) if size.time_s]
+    if not both:
+        raise nothing
+    scales, parts = attribute_errors([size.terms for _, size in both], [each.row.time_s for each, _ in both])
+    bus = bus_factor(spec.kind, spec.workers)
+    rows = tuple(_compare_row(each.row, size, bus, terms) for (each, size), terms in zip(both, parts, strict=True))
+    large = [row.log_error for row in rows if row.size_bytes >= LARGE_BYTES]
+    small = [row.log_error for row in rows if row.size_bytes < LARGE_BYTES]
+    return LogComparisonResult(
+        spec=spec,
+        cluster=summary_line(cluster),
+        kind=spec.kind,
+        workers=spec.workers,
+        log=chosen.log,
+        tables=tuple(map(_log_table, chosen.tables)),
+        rows=rows,
+        median_abs_log_error_large=median(map(abs, large)) if large else None,
+        median_abs_log_error_small=median(map(abs, small)) if small else None,
+        signed_log_error_large=median(large) if large else None,
+        signed_log_error_small=median(small) if small else None,
+        terms=tuple(scales),
+        notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
+    )
+
+
+def _log_table(table: MeasuredTable) -> LogTable:
+    return LogTable(
+        line=table.line,
+        collective=table.collective,
+        ranks=table.ranks,
+        hosts=table.hosts,
+        gpus=table.gpus,
+        library=table.library,
+        channels=table.channels,
+        rings=len(table.rings),
+        trees=len(table.trees),
+        transports=table.transports,
+    )
+
+
+def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
+    difference_s = size.time_s - row.time_s
+    return ComparedRow(
+        line=row.line,
+        size_bytes=row.size_bytes,
+        measured_s=row.time_s,
+        simulated_s=size.time_s,
+        measured_busbw_Bps=bus * row.size_bytes / row.time_s,
+        simulated_busbw_Bps=bus * size.size_bytes / size.time_s,
+        ratio=size.time_s / row.time_s,
+        log_error=log(size.time_s / row.time_s),
+        algorithm=size.algorithm,
+        measured_algorithm=row.algorithm,
+        measured_protocol=row.protocol,
+        protocol=size.protocol,
+        difference_s=difference_s,
+        not_explained_s=unattributed_s(difference_s, terms),
+        terms=terms,
+    )

@@ -1,0 +1,370 @@
+"""What a collective takes in simulation beside what a log measured.
+
+Which terms of simulated times explain how far these are from measured ones.
+
+A term is given one scale for all rows, so that scaled terms come near the measured times. Scales are pulled towards 1:
+what rows do not tell stays as it is simulated. Terms that go up and down together over all rows have one scale.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import ClassVar
+
+import numpy as np
+
+from s2sim.arrays import Floats, Ints
+from s2sim.collectives.timing.terms import WIRE_LATENCY, Term
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.experiment.json_form import ResultForm
+from s2sim.topology.cluster import Cluster
+from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.log_table import MeasuredTable
+from s2sim.traffic.size_sweep import launches_by_node
+from s2sim.units import PS_PER_S, format_number_of, plural
+from s2sim.validation.replay_log import ALGORITHMS
+
+
+def log_notes(
+    spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: Sequence[ComparedRow]
+) -> Iterator[str]:
+    """Yield a note for all that the log does not say, or says otherwise than it is simulated."""
+    if spec.library is None:
+        yield "simulated is the wire alone: --library nccl adds launches, hops and protocols"
+    if not any(row.terms for row in rows):
+        yield "no terms explain the difference: they are of the fluid network with nothing else in flight"
+    yield from _differently_run_notes(spec, rows)
+    compared = {row.line for row in rows}
+    for table in tables:
+        yield from _table_notes(spec, table, cluster)
+        yield from _transport_notes(table, cluster)
+        idle = [row.line for row in table.rows if row.line not in compared]
+        if idle:
+            yield f"{_format_lines(idle)} left out: no bytes, or no time"
+
+
+def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) -> Iterator[str]:
+    """Yield what ran by another algorithm or protocol than it is simulated by."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        ran, simulated = row.measured_algorithm, row.algorithm.partition(":")[0]
+        if ran is not None and ALGORITHMS.get(ran) != simulated:
+            pairs[ran, simulated] += 1
+        if row.measured_protocol is not None and row.protocol not in ("", row.measured_protocol):
+            pairs[row.measured_protocol, row.protocol] += 1
+    why = "as it is not known, or cannot be here" if spec.algorithm == AUTO else "as asked"
+    for (ran, simulated), count in pairs.items():
+        rows_that = f"{format_number_of(count, 'row')} that {'was' if count == 1 else 'were'}"
+        yield f"{rows_that} measured by {ran[:40]} {'is' if count == 1 else 'are'} simulated by {simulated}, {why}"
+
+
+def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    """Yield what a table lacks, and what of it does not fit what is simulated."""
+    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
+    where = f"the table at line {table.line}"
+    if table.collective is None:
+        yield f"{where} names no collective and is taken for {spec.kind}"
+    if table.ranks is None:
+        yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
+    if len(table.devices) == spec.workers and table.hosts != nodes:
+        yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
+    by_node = (table.gpus_per_thread or 1) > 1
+    if by_node and spec.library is not None and not launches_by_node(spec.library):
+        yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
+    wrong = [row.line for row in table.rows if row.wrong]
+    if wrong:
+        yield f"{_format_lines(wrong)} measured sums that came out wrong"
+    if table.unfinished:
+        yield f"{_format_lines(table.unfinished)} left out: no figures"
+
+
+def _transport_notes(table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    """Yield where the log connects ranks by other ways than the topology has."""
+    spec = cluster.dims.node_set.specs[0]
+    sockets = any(name.startswith("NET/Socket") for name in table.transports)
+    verbs = [name for name in table.transports if name.startswith("NET/IB")]
+    if sockets and spec.transport not in (None, "tcp"):
+        yield f"nodes of the log are connected by sockets, those of the topology by {spec.transport} (nic.transport)"
+    if verbs and not any("GDRDMA" in name for name in verbs) and spec.path != "staged":
+        yield "nodes of the log are connected without GPUDirect: --set nic.path=staged charges the way by the host"
+    if any(name.startswith("SHM") for name in table.transports) and spec.peer_to_peer:
+        yield "GPUs of a node of the log are connected over host memory: pcie.peer_to_peer says so of a topology"
+
+
+def _format_lines(numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[:8]]
+    more = len(numbers) - len(shown)
+    return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
+LARGE_BYTES = 2**20
+"""From here on rates decide more than latencies do."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTable:
+    """A table of the log, and what the log says of it; None and nothing where it does not.
+
+    Attributes
+    ----------
+    line : int
+        Where its header stands, from 1 on.
+    hosts : int
+        Hosts that are listed.
+    gpus : tuple of str
+        Names of GPUs that are listed, each once.
+    library : str or None
+        Which one ran, with its version.
+    channels : int or None
+        Channels that it has for collectives.
+    rings, trees : int
+        Channels whose ring or tree is told from end to end.
+    transports : tuple of str
+        What ranks are connected by, in the library's words.
+    """
+
+    line: int
+    collective: str | None
+    ranks: int | None
+    hosts: int
+    gpus: tuple[str, ...]
+    library: str | None
+    channels: int | None
+    rings: int
+    trees: int
+    transports: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TermDifference:
+    """A term of one row.
+
+    Attributes
+    ----------
+    kind, of : str
+        Of which constant or class of link, as in `TermScale`.
+    simulated_s : float
+        What it takes in simulation.
+    difference_s : float
+        What of simulated minus measured time it stands for.
+    """
+
+    kind: str
+    of: str
+    simulated_s: float
+    difference_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermScale:
+    """A term over all rows, and how long it takes as measured.
+
+    Attributes
+    ----------
+    kind, of : str
+        Of which constant or class of link; all latencies of wires are one.
+    scale : float
+        Measured over simulated, with a pull towards 1; 1 where rows do not tell.
+    told_with : int
+        Number of the first term of this list with which it goes up and down over all rows, so that both have one scale;
+        its own where it is told alone.
+    explains : float
+        Sum over rows of what it stands for, over that of all differences, either without sign.
+    """
+
+    kind: str
+    of: str
+    scale: float
+    told_with: int
+    explains: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """One row of the log beside its simulation.
+
+    Attributes
+    ----------
+    line : int
+        Where it stands in the log, from 1 on.
+    size_bytes : int
+        As nccl-tests counts it.
+    measured_busbw_Bps, simulated_busbw_Bps : float
+        Size over time, times the factor by which links see it.
+    ratio : float
+        Simulated over measured time.
+    log_error : float
+        Natural logarithm of that: above 0 the simulation is too slow.
+    algorithm : str
+        By which it was simulated.
+    measured_algorithm, measured_protocol : str or None
+        By which it ran, where the log has the library's word for it.
+    protocol : str
+        With which it was simulated, empty where there is only one.
+    difference_s : float
+        Simulated minus measured time: the sum of what its terms stand for and of what none explains.
+    not_explained_s : float
+        What no term explains, positive or negative.
+    terms : tuple of TermDifference
+        Those that take time; none where something else than the schedule decides how long it takes.
+    """
+
+    line: int
+    size_bytes: int
+    measured_s: float
+    simulated_s: float
+    measured_busbw_Bps: float
+    simulated_busbw_Bps: float
+    ratio: float
+    log_error: float
+    algorithm: str
+    measured_algorithm: str | None
+    measured_protocol: str | None
+    protocol: str
+    difference_s: float
+    not_explained_s: float
+    terms: tuple[TermDifference, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LogComparisonResult(ResultForm):
+    """What ``s2sim collective --against`` finds.
+
+    Attributes
+    ----------
+    spec : CollectiveSpec
+        What was simulated, at the largest size of the log.
+    log : str
+        Path of the log.
+    tables : tuple of LogTable
+        Its tables that were compared.
+    rows : tuple of ComparedRow
+        In the order of the log.
+    median_abs_log_error_large, median_abs_log_error_small : float or None
+        Median of ``|log_error|`` over rows from 1 MiB on, and below; None where there are none.
+    signed_log_error_large, signed_log_error_small : float or None
+        Median of ``log_error`` over the same rows.
+    terms : tuple of TermScale
+        What the simulated times are the sum of, and how long each takes as measured.
+    notes : tuple of str
+        What else to know, and what was left out.
+    """
+
+    answers: ClassVar[str] = "against"
+
+    spec: CollectiveSpec
+    cluster: str
+    kind: str
+    workers: int
+    log: str
+    tables: tuple[LogTable, ...]
+    rows: tuple[ComparedRow, ...]
+    median_abs_log_error_large: float | None
+    median_abs_log_error_small: float | None
+    signed_log_error_large: float | None
+    signed_log_error_small: float | None
+    terms: tuple[TermScale, ...]
+    notes: tuple[str, ...]
+
+
+# A row is measured within a twentieth, and a term may well be half as long again.
+_ROW_ERROR, _TERM_ERROR = 0.05, 0.5
+_PASSES = 10
+# Cosine of two terms over rows, in shares of the rows' times, from which on they are told together.
+_COLLINEAR = 0.995
+
+
+def attribute_errors(
+    terms: Sequence[Sequence[Term]], measured_s: Sequence[float]
+) -> tuple[list[TermScale], list[tuple[TermDifference, ...]]]:
+    """Return how long each term takes as measured, and what of each row's difference it stands for.
+
+    Parameters
+    ----------
+    terms : sequence of sequences of Term
+        Of each row.
+    measured_s : sequence of float
+        Time of each row in seconds, above zero.
+
+    Returns
+    -------
+    list of TermScale, list of tuples of TermDifference
+        In the order in which terms first come, and those of each row.
+    """
+    names = list(dict.fromkeys(_name(term) for row in terms for term in row if term.ps))
+    place = {name: at for at, name in enumerate(names)}
+    simulated_s = np.zeros((len(terms), len(names)))
+    for row, found in enumerate(terms):
+        for term in found:
+            if term.ps:
+                simulated_s[row, place[_name(term)]] += term.ps / PS_PER_S
+    measured = np.array(measured_s)
+    difference_s = simulated_s.sum(axis=1) - measured
+    # Rows count by what they take, the slower of both, so that none outweighs the others.
+    weight = 1 / np.maximum(measured, simulated_s.sum(axis=1))
+    told_with = _collinear_terms(simulated_s * weight[:, None])
+    more = _scales(simulated_s * weight[:, None], -difference_s * weight, told_with) - 1
+    stands_for_s = -more * simulated_s
+    of_all = float(np.abs(difference_s * weight).sum())
+    explains = np.abs(stands_for_s * weight[:, None]).sum(axis=0) / (of_all or 1.0)
+    scales = [
+        TermScale(*name, 1 + float(more[at]), int(told_with[at]), float(explains[at])) for name, at in place.items()
+    ]
+    rows = [
+        tuple(
+            TermDifference(*name, float(simulated_s[row, at]), float(stands_for_s[row, at]))
+            for name, at in place.items()
+            if simulated_s[row, at]
+        )
+        for row in range(len(terms))
+    ]
+    return scales, rows
+
+
+def unattributed_s(difference_s: float, terms: Sequence[TermDifference]) -> float:
+    """Return what of a row's difference no term stands for, in seconds."""
+    return difference_s - fsum(term.difference_s for term in terms)
+
+
+def _name(term: Term) -> tuple[str, str]:
+    return (term.kind, "all links") if term.kind == WIRE_LATENCY else (term.kind, term.of)
+
+
+def _collinear_terms(columns: Floats) -> Ints:
+    """Return for each term the first one that goes up and down with it over all rows, itself where there is none."""
+    length = np.linalg.norm(columns, axis=0)
+    alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
+    first = np.arange(columns.shape[1])
+    for at in range(len(first)):
+        leads = [other for other in range(at) if first[other] == other and alike[at, other]]
+        first[at] = leads[0] if leads else at
+    return first
+
+
+def _scales(columns: Floats, missing: Floats, told_with: Ints) -> Floats:
+    """Return the scale of each term, at least 0, by least squares with a pull towards 1.
+
+    Rows that stay further off than they are measured count by how far, not by its square (P. J. Huber, "Robust
+    estimation of a location parameter", 1964), so that one that something else disturbed does not decide.
+    ``columns`` has each row's terms in shares of its time, ``missing`` what they lack of the measured time.
+    """
+    from scipy.optimize import lsq_linear
+
+    leads, group = np.unique(told_with, return_inverse=True)
+    if not len(leads):
+        return np.ones(0)
+    together = np.zeros((len(columns), len(leads)))
+    np.add.at(together.T, group, columns.T)
+    pull, no_change = np.eye(len(leads)) * (_ROW_ERROR / _TERM_ERROR), np.zeros(len(leads))
+    counts, found = np.ones(len(columns)), no_change
+    for _ in range(_PASSES):
+        weighed = np.concatenate([together * counts[:, None], pull])
+        target = np.concatenate([missing * counts, no_change])
+        found = lsq_linear(weighed, target, bounds=(-1.0, np.inf)).x
+        left = np.abs(missing - together @ found)
+        counts = np.sqrt(np.minimum(1.0, _ROW_ERROR / np.maximum(left, _ROW_ERROR)))
+    scales: Floats = 1 + found[group]
+    return scales

@@ -1,0 +1,262 @@
+"""A measured curve: what is written on the machine, and times by size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import BeforeValidator, Field
+
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.blocks import all_to_all_demand
+from s2sim.collectives.schedules.demand import Demand, make_demand
+from s2sim.collectives.timing.timer import AUTO
+from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path
+from s2sim.validation.compare_log_result import LARGE_BYTES
+from s2sim.validation.harness import none_if_empty, read_index
+
+# As indexes call them. A ping-pong is a message each way, one after the other; half of it is one of two at once.
+_KINDS: dict[str, Kind] = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send_recv",
+    "send_recv": "send_recv",
+    "p2p_latency": "send_recv",
+    "latency": "send_recv",
+    "p2p_bandwidth": "send_recv",
+    "bandwidth": "send_recv",
+    "gather": "all_to_all",
+    "scatter": "all_to_all",
+}
+# Whoever measures a rate lets so many messages follow each other (osu_bw); one of all their bytes stands for them.
+_PIPELINED_MESSAGES = {"p2p_bandwidth": 64, "bandwidth": 64}
+_ALGORITHMS = {
+    "": AUTO,
+    "ring": "ring",
+    "tree": "double-binary-tree",
+    "nvls": "in-network",
+    "collnet": "in-network",
+    "nvlstree": "nvls-tree",
+    "pat": "pat",
+}
+# What a forced algorithm leaves as it is: a chain along the ring, messages between two ranks, and parts that switches
+# spread no faster than a ring.
+_UNAFFECTED_KINDS = {
+    "ring": ("broadcast", "reduce", "all_to_all", "send_recv"),
+    "double-binary-tree": ("all_to_all", "send_recv"),
+    "in-network": ("all_gather", "reduce_scatter", "all_to_all", "send_recv"),
+}
+# Of gathers and scatters, which are told pair by pair.
+_MAX_ROOTED = 2**10
+
+
+def collective_kind(machine: MeasuredMachine) -> Kind:
+    """Return the kind of a row's collective; `S2SimError` for one that is not known."""
+    kind = _KINDS.get(machine.collective)
+    if kind is None:
+        raise S2SimError(f"collective {machine.collective!r}{suggest_nearest(machine.collective, _KINDS)}")
+    return kind
+
+
+def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
+    """Return the algorithm that a row says ran, `AUTO` where it leaves that open for a kind."""
+    algorithm = _ALGORITHMS.get(machine.algorithm)
+    if algorithm is None:
+        raise S2SimError(
+            f"algorithm {machine.algorithm!r}{suggest_nearest(machine.algorithm, filter(None, _ALGORITHMS))}"
+        )
+    return AUTO if kind in _UNAFFECTED_KINDS.get(algorithm, ()) else algorithm
+
+
+def pipelined_messages(machine: MeasuredMachine) -> int:
+    """Return how many messages follow each other in what a row measured the mean of."""
+    return _PIPELINED_MESSAGES.get(machine.collective, 1)
+
+
+def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Demand:
+    """Return what a row asks of the network: what one rank gathers or scatters are messages of equal parts."""
+    size_bytes *= pipelined_messages(machine)
+    if machine.collective not in ("gather", "scatter"):
+        return make_demand(kind, size_bytes, machine.ranks)
+    if machine.ranks > _MAX_ROOTED:
+        raise S2SimError(f"a {machine.collective} of {machine.ranks} ranks is more than {_MAX_ROOTED} take")
+    sizes = np.zeros((machine.ranks, machine.ranks), np.int64)
+    sizes[1:, 0] = size_bytes // machine.ranks
+    return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
+
+
+_MOST_GPUS = 2**24
+_MAX_CHANNELS = 2**10
+
+
+def _split(value: Any) -> Any:
+    return value.split() if isinstance(value, str) else value
+
+
+_Count = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
+# Words that stand in messages and tables.
+_Word = Annotated[str, Field(max_length=100)]
+_Known = Annotated[_Word, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMachine:
+    """One row of an index: a machine as its metadata say, and the collective that ran on it.
+
+    Columns that are not named here are ignored; an empty text means not known. Curves of one ``system`` count as one
+    source. ``protocol`` and ``min_channels`` are what the library was set to; ``doubt`` says why times cannot follow
+    from this row.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
+
+    id: Annotated[str, Field(min_length=1)]
+    gpu_model: _Known
+    gpus_per_node: _Count
+    nodes: _Count
+    ranks: _Count
+    intra_interconnect: str
+    nics_per_node: Annotated[int, Field(ge=0, le=_MOST_GPUS)]
+    nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    collective: _Known
+    outlier_sizes_bytes: Annotated[tuple[int, ...], BeforeValidator(_split)]
+    quality: _Known
+    system: _Word
+    launch: _Word
+    algorithm: _Word
+    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST_GPUS)] | None, BeforeValidator(none_if_empty)]
+    transport: _Word
+    doubt: str
+    protocol: _Word = ""
+    nccl_version: str = ""
+    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MAX_CHANNELS)] | None, BeforeValidator(none_if_empty)] = None
+    path: _Word = ""
+    p2p: str = ""
+    source_url: str = ""
+
+    @property
+    def source(self) -> str:
+        """Whose voice the curve is."""
+        return self.system or self.id
+
+    @property
+    def has_nvswitch(self) -> bool:
+        """Whether the text on a node's links says that an NVSwitch joins its GPUs."""
+        text = self.intra_interconnect.lower()
+        return "nvswitch" in text and "no nvswitch" not in text
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """One message size and the time that it took."""
+
+    size_bytes: int
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCurve:
+    """A row of an index, and its points by size; ``problem`` says why one of both cannot be read, else it is empty."""
+
+    id: str
+    machine: MeasuredMachine | None
+    points: tuple[MeasuredPoint, ...]
+    problem: str = ""
+
+
+def resampled(points: tuple[MeasuredPoint, ...], dropped: tuple[int, ...] = ()) -> tuple[MeasuredPoint, ...]:
+    """Return for each power of two the nearest point within 20 %, so that dense tables count no more than others.
+
+    ``dropped`` are sizes that a hiccup hit.
+    """
+    nearest: dict[int, MeasuredPoint] = {}
+    for point in points:
+        if point.size_bytes in dropped:
+            continue
+        below = 1 << (point.size_bytes.bit_length() - 1)
+        for power in (below, 2 * below):
+            off = abs(point.size_bytes - power)
+            if 5 * off <= power and (power not in nearest or off < abs(nearest[power].size_bytes - power)):
+                nearest[power] = point
+    return tuple(nearest[power] for power in sorted(nearest))
+
+
+def is_large(size_bytes: int) -> bool:
+    """Return whether the power of two that a resampled size stands for is large."""
+    return 5 * size_bytes >= 4 * LARGE_BYTES
+
+
+INDEX = "index.csv"
+_POINT_COLUMNS = ("size_bytes", "time_us")
+_MAX_CURVE_BYTES = 2**20
+# Bytes, and seconds: what is beyond is a slip of the pen.
+_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
+
+
+def resolve_curves_folder(text: str | None) -> Path:
+    """Return the folder that was asked for, or that of the public curves."""
+    return data_directory("measured") if text is None else user_path(text, S2SimError)
+
+
+def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
+    """Return the curves of a folder in the order of its index.
+
+    What is wrong with one curve is its ``problem``; `S2SimError` is raised for an index that cannot be read at all.
+    """
+    if not folder.is_dir():
+        raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
+    curves = []
+    no_name = "names no file of the folder"
+    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", _names_a_file, no_name):
+        try:
+            points = () if machine is None else _points(folder / f"{machine.id}.csv")
+            curves.append(MeasuredCurve(cells["id"], machine, points, problem))
+        except S2SimError as error:
+            curves.append(MeasuredCurve(cells["id"], machine, (), str(error)))
+    return tuple(curves)
+
+
+def _names_a_file(name: str) -> bool:
+    return name == Path(name).name and not name.startswith(".")
+
+
+def _points(path: Path) -> tuple[MeasuredPoint, ...]:
+    """Return the sizes and times of a table by size; rows of no bytes are left out."""
+    points = []
+    for number, cells in read_table(path, _POINT_COLUMNS, _MAX_CURVE_BYTES):
+        size, time_us = (
+            _number(cells[column], f"{path.name}, row {number}, column {column}") for column in _POINT_COLUMNS
+        )
+        where = f"{path.name}, row {number}"
+        if size != int(size) or not 0 <= size <= _MAX_SIZE_BYTES:
+            raise S2SimError(
+                f"{where}, column size_bytes: {cells['size_bytes'][:MAX_SHOWN_CHARACTERS]!r} is no number of bytes"
+            )
+        if not _MIN_S * 1e6 <= time_us <= _MAX_S * 1e6:
+            raise S2SimError(
+                f"{where}, column time_us: {cells['time_us'][:MAX_SHOWN_CHARACTERS]!r} is no time in microseconds"
+            )
+        if size:
+            points.append(MeasuredPoint(int(size), time_us / 1e6))
+    if not points:
+        raise S2SimError(f"{path.name} has no point: write a row for each size")
+    return tuple(sorted(points, key=lambda point: point.size_bytes))
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise S2SimError(f"{where}: {text[:MAX_SHOWN_CHARACTERS]!r} is not a number") from None
+    if not math.isfinite(value):
+        raise S2SimError(f"{where}: {text[:MAX_SHOWN_CHARACTERS]!r} is not a finite number")
+    return value

@@ -1,0 +1,279 @@
+"""From what is written on a machine to a cluster: by the hardware catalogue, and nothing that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.collectives.timing.routes import RouteTable
+from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.libraries.constants import load_constants, read_version
+from s2sim.libraries.gloo import HostLibraryProfile
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.hardware_links import GpuLinks, LinkCatalogue
+from s2sim.topology.node_spec import MAX_MESHED
+from s2sim.topology.quantity import Quantity
+from s2sim.topology.read_file import parse_shape
+from s2sim.topology.shape import ClusterShape
+from s2sim.validation.curve import MeasuredMachine
+
+MESH, SWITCH, RACK = "mesh", "switch", "rack"
+# GPUs that bridges or boards of processors join, whose links are those that the GPU has.
+_MAX_BRIDGED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkBoard:
+    """GPUs in one NVLink domain, so many, and the shape of what joins them: as `GpuLinks.boards` calls it."""
+
+    shape: str
+    gpus: int
+
+
+def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
+    """Return the board of a node's GPUs; None where PCIe alone joins them, or nothing has to.
+
+    A domain that the catalogue has no board for is a rack if the GPU is one of those and the node smaller, one of an
+    NVSwitch if the row says so, else, of few GPUs, a mesh in
+    which each shares out its links. Without a domain it is the smallest board of the catalogue that holds all GPUs of a
+    node, or the largest.
+    """
+    domain = machine.nvlink_domain_gpus
+    if machine.gpus_per_node == 1 and gpu.boards.get(domain or 0) != RACK:
+        return None
+    if domain is None and not _mentions_nvlink(machine, gpu):
+        return None
+    if domain is not None and domain <= 1:
+        return None
+    if gpu.nvlink is None or gpu.links is None:
+        raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+    if domain is None and machine.has_nvswitch:
+        return NvlinkBoard(SWITCH, machine.gpus_per_node)
+    return _board_of_domain(machine, gpu, _likely_domain(machine, gpu) if domain is None else domain)
+
+
+def _likely_domain(machine: MeasuredMachine, gpu: GpuLinks) -> int:
+    """Return the smallest board of the catalogue that holds a node's GPUs, or the largest."""
+    holding = [size for size in gpu.boards if size >= machine.gpus_per_node]
+    return min(holding) if holding else max(gpu.boards, default=machine.gpus_per_node)
+
+
+def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> NvlinkBoard:
+    if domain in gpu.boards:
+        return NvlinkBoard(gpu.boards[domain], domain)
+    if RACK in gpu.boards.values() and domain > machine.gpus_per_node:
+        return NvlinkBoard(RACK, domain)
+    if machine.has_nvswitch:
+        return NvlinkBoard(SWITCH, domain)
+    if domain > _MAX_BRIDGED or domain > (gpu.links.value if gpu.links else 0) + 1:
+        raise S2SimError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
+    return NvlinkBoard(MESH, domain)
+
+
+def _mentions_nvlink(machine: MeasuredMachine, gpu: GpuLinks) -> bool:
+    """Return whether NVLink joins GPUs, where the row does not say how many."""
+    text = machine.intra_interconnect.lower()
+    if "nvlink" in text or "nvswitch" in text or "infinity" in text or "xgmi" in text:
+        return "no nvlink" not in text
+    return "pcie" not in text and bool(gpu.boards)
+
+
+def intra_node_fields(
+    machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoard | None, gpus: int, catalogue: LinkCatalogue
+) -> list[Quantity]:
+    """Return the fields of the NVLinks between the first ``gpus`` of a node, of which there are several."""
+    if board is None:
+        if gpu.pcie is None:
+            raise S2SimError(f"what joins {gpus} {machine.gpu_model} without NVLink is not in the catalogue")
+        return []
+    if gpu.nvlink is None or gpu.links is None:
+        raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+    one = catalogue.nvlink[gpu.nvlink].rate
+    one_GBps = float(str(one.value).removesuffix("GB/s"))
+    links = int(gpu.links.value)
+    if board.shape in (SWITCH, RACK) and gpus <= board.gpus:
+        return [one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
+    if board.shape in (SWITCH, RACK):
+        if board.gpus > MAX_MESHED:
+            raise S2SimError(f"a node of {gpus} GPUs on boards of {board.gpus} is not in the catalogue")
+        # Each of several boards in a node is like a mesh that shares out the links of a GPU.
+        lines, rate = 1, one.of("nvlink.rate", f"{links * one_GBps / (board.gpus - 1):.9g}GB/s")
+    else:
+        lines, rate = max(1, links // (board.gpus - 1)), one.of("nvlink.rate")
+    if board.shape in catalogue.board:
+        stated = catalogue.board[board.shape].pairs
+        of_board = [(pair[0], pair[1]) for pair in stated.value]
+    else:
+        stated = gpu.links
+        of_board = [pair for pair in combinations(range(board.gpus), 2) for _ in range(lines)]
+    pairs = [
+        [first + one, first + other]
+        for first in range(0, gpus, board.gpus)
+        for one, other in of_board
+        if first + max(one, other) < gpus
+    ]
+    if not pairs:
+        return []
+    return [
+        Quantity("nvlink.kind", "mesh", "user", "index and catalogue"),
+        rate,
+        catalogue.latency.nvlink_direct.of("nvlink.latency"),
+        stated.of("nvlink.pairs", pairs),
+    ]
+
+
+_NO_GPU = "none"
+_LIBRARY, _OF_AMD, _ON_HOSTS, _GLOO = "nccl", "rccl", "mpi", "gloo"
+# How generations of AMD's GPUs are called.
+_AMD = "gfx"
+
+
+def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> LibraryProfile:
+    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
+    gpu = catalogue.find_gpu(machine.gpu_model)
+    if machine.gpu_model.lower().startswith(_NO_GPU):
+        return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
+    library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
+    known = [protocol.name for protocol in load_constants(library).protocols]
+    if machine.protocol and machine.protocol not in known:
+        raise S2SimError(f"protocol {machine.protocol!r}{suggest_nearest(machine.protocol, known)}")
+    return NcclProfile(
+        library,
+        one_process=machine.launch == "node",
+        only=machine.protocol,
+        version=read_version(machine.nccl_version),
+        min_channels=machine.min_channels or 1,
+    )
+
+
+# As topologies call what indexes call otherwise.
+_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
+_MAX_IN_A_SOCKET = 4
+# Simulating more takes longer than people wait for a curve.
+_MAX_RANKS = 2**13
+
+
+def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> ClusterShape:
+    """Return the shape of the cluster that a row of an index describes.
+
+    `S2SimError` where something is not known, or where the parts do not fit each other.
+    """
+    if machine.ranks < 2:
+        raise S2SimError("one rank has nothing to send")
+    if machine.ranks > _MAX_RANKS:
+        raise S2SimError(f"{machine.ranks} ranks are more than {_MAX_RANKS}, which takes too long")
+    if machine.ranks > machine.gpus_per_node * machine.nodes:
+        raise S2SimError(f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs")
+    gpu = catalogue.find_gpu(machine.gpu_model)
+    if gpu is None:
+        raise S2SimError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
+    name = catalogue.gpu_name(machine.gpu_model)
+    board = nvlink_board(machine, gpu)
+    # Ranks are spread evenly.
+    gpus = -(-machine.ranks // machine.nodes)
+    nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
+    rack_nodes = _rack_nodes(machine, board)
+    inside = intra_node_fields(machine, gpu, board, gpus, catalogue) if gpus * rack_nodes > 1 else []
+    if rack_nodes > 1:
+        inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
+    switched = bool(inside) and inside[0].field == "nvlink.rate"
+    fields = [
+        Quantity("name", machine.id, "user", ""),
+        Quantity("node.gpus", gpus, "user", "index"),
+        *inside,
+        *_pcie(machine, gpu, gpus, catalogue, board, switched=switched),
+        *([Quantity("gpu", name, "user", "index")] if name is not None else []),
+        *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
+    ]
+    return parse_shape({field.field: field for field in fields}, Path(machine.id))
+
+
+class MachineClusters:
+    """Clusters of machines by the hardware catalogue, built once for those that differ in nothing but their name."""
+
+    def __init__(self, catalogue: LinkCatalogue) -> None:
+        self._catalogue = catalogue
+        self._built: dict[object, tuple[Cluster, RouteTable]] = {}
+
+    def of(self, machine: MeasuredMachine) -> tuple[Cluster, RouteTable]:
+        """Return the cluster of a machine and its routes; `S2SimError` where something is not known."""
+        shape = machine_shape(machine, self._catalogue)
+        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
+        if key not in self._built:
+            cluster = build_cluster(shape, machine.ranks)
+            self._built[key] = cluster, RouteTable(cluster)
+        return self._built[key]
+
+
+def _rack_nodes(machine: MeasuredMachine, board: NvlinkBoard | None) -> int:
+    """Return how many nodes one NVLink domain joins."""
+    if board is None or board.shape != RACK:
+        return 1
+    return max(1, board.gpus // machine.gpus_per_node)
+
+
+def _pcie(
+    machine: MeasuredMachine,
+    gpu: GpuLinks,
+    gpus: int,
+    catalogue: LinkCatalogue,
+    board: NvlinkBoard | None,
+    *,
+    switched: bool,
+) -> list[Quantity]:
+    """Return the PCIe of a node's GPUs, and the memory of its host where what they send passes it."""
+    if gpu.pcie is None:
+        return []
+    links = catalogue.pcie[str(gpu.pcie.value)]
+    special = catalogue.board[board.shape].host if board is not None and board.shape in catalogue.board else None
+    fields = [(special or links.rate).of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
+    text = machine.intra_interconnect.lower()
+    no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
+    if no_peers:
+        fields.append(Quantity("pcie.peer_to_peer", "no", "user", "index"))
+    if no_peers or (machine.ranks > gpus and machine.path == "staged"):
+        fields.append(links.memory.of("pcie.memory.rate"))
+        # GPUs in use are those of the first sockets.
+        sockets = 2 if "two sockets" in text or machine.gpus_per_node > _MAX_IN_A_SOCKET else 1
+        used = -(-gpus * sockets // machine.gpus_per_node)
+        if used > 1:
+            fields.append(Quantity("pcie.sockets", used, "user", "index, or assumed: more than four cards have two"))
+    return fields
+
+
+def _path(machine: MeasuredMachine, gpu: GpuLinks) -> str:
+    """Return the way between GPU and interface: past a Grace, which NVLink-C2C joins, nothing is in the way."""
+    past_grace = gpu.pcie is None and machine.path == "host-bridge"
+    return "switch" if past_grace else machine.path or "switch"
+
+
+def _network(
+    machine: MeasuredMachine, gpus: int, nics: int, joined: int, path: str, catalogue: LinkCatalogue
+) -> list[Quantity]:
+    """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
+    if machine.ranks <= joined:
+        unused = "index: one node or NVLink domain, which nothing leaves"
+        return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
+    network = None if machine.transport == "none" else catalogue.find_network(machine.transport)
+    if network is None:
+        raise S2SimError(f"several nodes over the transport {machine.transport!r}, which is not in the catalogue")
+    if not machine.nics_per_node or not machine.nic_rate_gbps:
+        raise S2SimError("several nodes, and nics_per_node or nic_rate_gbps is 0")
+    count = min(nics, gpus) if nics % gpus else nics
+    together = nics / count
+    nodes = -(-machine.ranks // gpus)
+    # A non-blocking tree is a switch with a longer way: up to a spine and down again.
+    switches = 1 if nodes <= int(network.nodes_below_a_switch.value) else 2
+    link_ns = float(str(network.link.value).removesuffix("ns"))
+    return [
+        Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
+        Quantity("nic.path", path, "user", "index"),
+        Quantity("nic.count", count, "user", "index"),
+        Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),
+        network.nic.of("nic.latency"),
+        network.link.of("fabric.link.latency", f"{link_ns * switches:g}ns"),
+        Quantity("fabric.kind", "single-switch", "user", "assumed: nothing blocks between nodes"),
+    ]

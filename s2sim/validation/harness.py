@@ -1,0 +1,98 @@
+"""What validations of curves and of iterations share: reading an index, predicting row by row, and statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import ProgressWatcher
+from s2sim.files import MAX_SHOWN_CHARACTERS, describe_problem, read_table
+from s2sim.provenance import run_record
+
+_Row = TypeVar("_Row")
+_Result = TypeVar("_Result")
+
+MOST_LETTERS = 200
+"""Of the name of a row."""
+
+NOT_YET = "interrupted before it was its turn"
+"""Why rows are not predicted that an interrupted validation did not reach."""
+
+_MOST_ROWS = 4096
+
+
+def none_if_empty(value: Any) -> Any:
+    """Return None for the empty cell of a table."""
+    return None if value == "" else value
+
+
+def read_index(
+    path: Path, row_type: type[_Row], each: str, is_name: Callable[[str], bool], no_name: str
+) -> Iterator[tuple[dict[str, str], _Row | None, str]]:
+    """Yield each row of a CSV file as cells and as a value, or with None and what is wrong with it.
+
+    Columns without a default in ``row_type``, a dataclass with an ``id``, are required.
+
+    Raises
+    ------
+    S2SimError
+        Where the file cannot be read, has no row, or ids that are equal or for which ``is_name`` is false (``no_name``
+        says what they are not).
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    needed = [field.name for field in fields(row_type) if field.default is MISSING]  # type: ignore[arg-type]
+    rows = read_table(path, needed)
+    if not rows:
+        raise S2SimError(f"{path} has no row: write one for each {each}")
+    if len(rows) > _MOST_ROWS:
+        raise S2SimError(f"{path} has {len(rows)} rows, more than {_MOST_ROWS}: split the folder")
+    adapter = TypeAdapter(row_type)
+    numbers: dict[str, int] = {}
+    for number, cells in rows:
+        name, where = cells["id"], f"{path.name}, row {number}"
+        if not name or len(name) > MOST_LETTERS or not is_name(name):
+            raise S2SimError(f"{where}, column id: {name[:MAX_SHOWN_CHARACTERS]!r} {no_name}")
+        if name in numbers:
+            raise S2SimError(f"{where}, column id: {name!r} stands in row {numbers[name]} too")
+        numbers[name] = number
+        try:
+            yield cells, adapter.validate_python(cells), ""
+        except ValidationError as error:
+            yield cells, None, describe_problem(error, where, cells)
+
+
+def in_turn(results: Iterable[_Result], count: int, what: str, progress: ProgressWatcher) -> list[_Result]:
+    """Return results as they come; after Ctrl-C those that are finished, if there are any."""
+    found: list[_Result] = []
+    progress.start(count, f"predicting {what}")
+    try:
+        for each in results:
+            found.append(each)
+            progress.advance()
+    except KeyboardInterrupt:
+        # Whoever does not want to wait any longer still gets what is finished.
+        if not found:
+            raise
+    progress.stop()
+    return found
+
+
+def origin_of(spec: dict[str, Any], inputs: dict[str, Any], measured: str) -> dict[str, object]:
+    """Return the run record of predictions of what was ``measured``."""
+    return run_record(
+        spec=spec,
+        inputs={**inputs, "links": "topologies/hardware.toml"},
+        measured=[f"times of {measured}, as published"],
+        assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
+    )
+
+
+def error_statistics(sizes: Sequence[float], signed: Sequence[float]) -> tuple[int, float, float, float]:
+    """Return the number, median and 90 % quantile of |ln(predicted/measured)|, and the median with its sign."""
+    return len(sizes), float(np.median(sizes)), float(np.quantile(sizes, 0.9)), float(np.median(signed))

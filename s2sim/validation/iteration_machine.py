@@ -1,0 +1,216 @@
+"""The tensors of a row's model in the order in which their gradients become ready, and what its layers compute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from s2sim.arrays import Ints
+from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.gradients.models import load_model, model_names
+from s2sim.profiles.compute import computed_profile
+from s2sim.profiles.profile import ComputeProfile, TensorTiming
+from s2sim.profiles.read import load_profile, profile_names
+from s2sim.simulation.device import Compute
+from s2sim.topology.hardware import load_gpu
+from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.iteration_result import MeasuredIterationRow
+
+_NONE = "none"
+# Running reducers on more takes longer than people wait for a row.
+_MAX_WORKERS = 2**9
+# Transports as others call them.
+_GPU_NAMES = {
+    "ib": "ib-verbs",
+    "infiniband": "ib-verbs",
+    "rdma": "ib-verbs",
+    "verbs": "ib-verbs",
+    "ethernet": "tcp",
+    "socket": "tcp",
+    "sockets": "tcp",
+    "ipoib": "tcp",
+}
+# Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
+_NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
+# Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch
+# alone, and on later ones below one processor (ncclTopoCheckP2p in src/graph/paths.cc, NCCL v2.7 to v2.30).
+_BEFORE_SKYLAKE = re.compile(r"\b([km]\d0m?|p100|p40|p4|gtx|1080)\b", re.IGNORECASE)
+# Most of these that NVLink joins are on boards of eight, as in a DGX-1 and in clouds, whichever part of it is used.
+_CUBE_MESH, _ON_CUBE_MESH = 8, re.compile(r"\b(v100|p100)\b", re.IGNORECASE)
+# Servers of so many cards have two processors, which share them; of more, rings pass from one to the other.
+_TWO_SOCKETS = 4
+# Slower interfaces than this are Ethernet's, and their transport is the kernel's where nobody says.
+_ETHERNET_GBPS = 25
+_NOTE_PATTERN = re.compile(r"\([^)]*\)")
+
+
+def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
+    """Return the machine of a row; `S2SimError` where it does not say enough."""
+    gpus = min(row.gpus_per_node, row.workers)
+    if row.workers > row.nodes * row.gpus_per_node:
+        raise S2SimError(f"{row.workers} workers do not fit on {row.nodes} nodes of {row.gpus_per_node} GPUs")
+    if row.workers > _MAX_WORKERS:
+        raise S2SimError(f"{row.workers} workers are more than {_MAX_WORKERS}, which takes too long")
+    several = row.workers > gpus
+    able = _NO_PEERS.search(row.gpu) is None
+    transport = _transport(row) if several else _NONE
+    return MeasuredMachine(
+        id=row.id,
+        gpu_model=_NOTE_PATTERN.sub("", row.gpu).strip(),
+        gpus_per_node=gpus,
+        nodes=-(-row.workers // gpus),
+        ranks=row.workers,
+        intra_interconnect=_intra_node_link(row, gpus),
+        nics_per_node=1 if several else 0,
+        nic_rate_gbps=(row.nic_rate_gbps or 0.0) if several else 0.0,
+        collective="all_reduce",
+        outlier_sizes_bytes=(),
+        quality="good",
+        system=row.system or row.source,
+        launch="gpu",
+        algorithm="",
+        nvlink_domain_gpus=_nvlink_domain_gpus(row, gpus),
+        transport=transport,
+        doubt="",
+        # The kernel's sockets read and write host memory.
+        path="staged" if several and (transport == "tcp" or not able) else "",
+        p2p="" if able and _has_peer_access(row, gpus) else "no",
+    )
+
+
+def _transport(row: MeasuredIterationRow) -> str:
+    given = row.transport.lower()
+    if given not in ("", _NONE):
+        return _GPU_NAMES.get(given, given)
+    if row.nic_rate_gbps is None:
+        raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
+    return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
+
+
+def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
+    """Return what joins the GPUs of a node, with the processors that share them."""
+    text = row.intra_interconnect
+    if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
+        return f"{text}, two sockets"
+    return text
+
+
+def _has_peer_access(row: MeasuredIterationRow, gpus: int) -> bool:
+    """Return whether NCCL lets a node's cards reach each other's memory over PCIe."""
+    text = row.intra_interconnect.lower()
+    if "p2p" in text or "switch" in text or "pcie" not in text:
+        return True
+    return _BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS
+
+
+def _nvlink_domain_gpus(row: MeasuredIterationRow, gpus: int) -> int | None:
+    """Return on how many GPUs' board those of a node are; None for what the catalogue says, or without NVLink."""
+    linked = "nvlink" in row.intra_interconnect.lower() and "no nvlink" not in row.intra_interconnect.lower()
+    return _CUBE_MESH if linked and 1 < gpus <= _CUBE_MESH and _ON_CUBE_MESH.search(row.gpu) else None
+
+
+_PS_PER_MS = 10**9
+# Of fully connected layers, to what a row says that its model has: where it is more, all layers differ.
+_MAX_GROWTH = 1.1
+# Of models of which only the size is known.
+_USUAL_TENSORS, _USUAL_WIDTH = 100, 256
+_MAX_TENSORS = 2000
+# Share of the peak that layers reach of which nobody measured any; only how they share out a row's time comes from it,
+# where that says what all take.
+_EFFICIENCY = 0.5
+
+
+def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
+    """Return the compute profile of a row's model on its GPU, with as many parameters as that says.
+
+    A model that is not known, of which a row says what it computes, has layers that are alike; `S2SimError`
+    where it does not say enough.
+    """
+    names = dict.fromkeys([*profile_names(), *model_names()])
+    known = {_normalise_name(name): name for name in names}
+    base = row.model.partition("/")[0]
+    # Behind a slash stands what it is trained on.
+    name = known.get(_normalise_name(row.model), known.get(_normalise_name(base)))
+    if name is None and (row.n_params is None or row.computing_ms is None):
+        raise S2SimError(
+            f"the model {row.model!r} is not known{suggest_nearest(base, names)}, and n_params or times of compute are missing"
+        )
+    if name is None:
+        return _uniform_profile(row, gpu)
+    if name in profile_names():
+        profile = load_profile(name, gpu=gpu, batch=row.batch_per_gpu)
+    else:
+        profile = computed_profile(load_model(name), load_gpu(gpu), row.batch_per_gpu or 1, _EFFICIENCY)
+    return replace(profile, tensors=_scale_parameters(profile.tensors, row.n_params))
+
+
+def _uniform_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
+    """Return the profile of a model of which only the size is known."""
+    assert row.n_params is not None
+    count = row.n_tensors or _USUAL_TENSORS
+    if count > _MAX_TENSORS:
+        raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
+    shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
+    one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
+    tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
+    return ComputeProfile(
+        row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
+    )
+
+
+def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
+    """Return what a row's GPU computes: as long as it says, spread over layers as in its profile, or as that says."""
+    forward_ps, backward_ps = profile.forward_ps, profile.backward_ps
+    optimizer_ps = profile.optimizer_ps
+    if row.computing_ms is not None:
+        whole_ps = forward_ps + backward_ps
+        forward_ps = round(row.computing_ms * _PS_PER_MS * forward_ps / whole_ps)
+        backward_ps = round(row.computing_ms * _PS_PER_MS) - forward_ps
+        optimizer_ps = round(row.step_ms * _PS_PER_MS)
+    if row.forward_ms is not None and row.backward_ms is not None:
+        forward_ps, backward_ps = round(row.forward_ms * _PS_PER_MS), round(row.backward_ms * _PS_PER_MS)
+    return Compute(
+        forward_ps=_spread([tensor.forward_ps for tensor in profile.tensors], forward_ps),
+        backward_ps=_spread([tensor.backward_ps for tensor in profile.tensors], backward_ps),
+        optimizer_ps=optimizer_ps,
+        memory_bound=profile.memory_bound,
+    )
+
+
+def _normalise_name(name: str) -> str:
+    """Return a name without what people write differently.
+
+    >>> _normalise_name("ResNet-50"), _normalise_name("resnet50")
+    ('resnet50', 'resnet50')
+    """
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _scale_parameters(tensors: Sequence[TensorTiming], parameters: int | None) -> tuple[TensorTiming, ...]:
+    """Return tensors with so many parameters together.
+
+    Models for other data differ in their fully connected layers, so that these matrices take the difference; where they
+    cannot, all tensors do.
+    """
+    counted = sum(tensor.size for tensor in tensors)
+    if parameters is None or parameters == counted:
+        return tuple(tensors)
+    matrices = sum(tensor.size for tensor in tensors if len(tensor.shape) == 2)
+    left = parameters - (counted - matrices)
+    if 0 < left <= _MAX_GROWTH * matrices:
+        return tuple(_resized(tensor, left / matrices) if len(tensor.shape) == 2 else tensor for tensor in tensors)
+    return tuple(_resized(tensor, parameters / counted) for tensor in tensors)
+
+
+def _resized(tensor: TensorTiming, share: float) -> TensorTiming:
+    return replace(tensor, shape=(max(1, round(tensor.shape[0] * share)), *tensor.shape[1:]))
+
+
+def _spread(weights: Sequence[int], whole_ps: int) -> Ints:
+    """Return picoseconds in proportion to weights that sum to the whole, int64 of shape (t,)."""
+    ends = np.cumsum(np.asarray(weights, np.float64))
+    found: Ints = np.diff(np.rint(ends / ends[-1] * whole_ps).astype(np.int64), prepend=0)
+    return found

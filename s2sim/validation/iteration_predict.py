@@ -1,0 +1,254 @@
+"""Predicts measured iterations: cluster, model, reducer and discipline of each row, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from s2sim.collectives.schedules.demand import make_demand
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.experiment.scaled_scripts import record_scaled
+from s2sim.experiment.scenario.reducers import ReducerSpec
+from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
+from s2sim.gradients.scaling import scale_to_model
+from s2sim.libraries.library import Library
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl_tuner import TunerModel
+from s2sim.profiles.profile import TensorTiming
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.script import Phase, Recording, Script, Step, Work
+from s2sim.seeds import named_generator
+from s2sim.simulation.accounting import Iterations, IterationSettings
+from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
+from s2sim.simulation.device import Compute
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.hardware_links import LinkCatalogue
+from s2sim.units import PS_PER_S
+from s2sim.validation.curve_machine import MachineClusters
+from s2sim.validation.implementations import (
+    CALL_OPERATIONS,
+    OPERATION_PS,
+    Implementation,
+    assumed_latency,
+    host_loop_ps,
+    implementation_of,
+    option_string_of,
+)
+from s2sim.validation.iteration_machine import row_compute, row_machine, row_profile
+from s2sim.validation.iteration_result import MeasuredIterationRow
+
+# Normal values that stand for those of a layer.
+_VALUES = 2**14
+_RECORDED_VALUE_BYTES = 4
+
+
+@cache
+def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], workers: int) -> Recording:
+    """Return the scripts of a reducer on dense layers of these shapes, with normal values in them."""
+    layers = tuple(LayerGroup(f"{number}", shape) for number, shape in enumerate(shapes))
+    published = PublishedCount(sum(layer.size for layer in layers), 0.0, "user", "the row")
+    model = Model("row", LayerTable("of a row", "user", "the row", layers, published))
+    gradients = [
+        Gradient(("values",), (named_generator(0, "iteration", rank).standard_normal(_VALUES, np.float32),))
+        for rank in range(workers)
+    ]
+    asked = ReducerSpec(option_string, make_reducer(option_string))
+    (found,), _ = record_scaled([asked], gradients, scale_to_model(model, gradients[0], workers), seed=0)
+    return found.recording
+
+
+def apply_implementation(recording: Recording, implementation: Implementation, elements: int) -> Recording:
+    """Return scripts whose kernels make the passes over memory that an implementation makes."""
+    passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
+    if all(each is None for each in passes.values()):
+        return recording
+    whole = {phase: _RECORDED_VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
+    return replace(recording, scripts=tuple(_set_passes(script, whole) for script in recording.scripts))
+
+
+def _set_passes(script: Script, whole: dict[str, float]) -> Script:
+    """Return a script in which the first work of a phase has all its passes."""
+    steps: list[Step] = []
+    done: set[Phase] = set()
+    for step in script:
+        if isinstance(step, Work) and step.phase in whole:
+            if step.phase not in done:
+                steps.append(Work(step.phase, round(whole[step.phase]), launches=step.launches))
+            done.add(step.phase)
+        else:
+            steps.append(step)
+    return tuple(steps)
+
+
+def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recording:
+    """Return scripts that first copy all gradients into one buffer, and at last back.
+
+    With ``at_once`` the host starts copying back while the last collective is in flight: nothing is decoded before it.
+    """
+    copied = 2 * _RECORDED_VALUE_BYTES * elements
+    pack, unpack = Work("encode", copied), Work("decode", copied)
+    scripts = [
+        (pack, *script[:-1], unpack, script[-1]) if at_once else (pack, *script, unpack) for script in recording.scripts
+    ]
+    return replace(recording, scripts=tuple(scripts))
+
+
+_EXCHANGED_VALUE_BYTES = 4
+_DISCIPLINES = {
+    "none": "after-backward",
+    "wfbp": "per-tensor",
+    "mg-wfbp": "mg-wfbp",
+    "ddp": "ddp",
+    "bytescheduler": "two-priorities:bucket=4MiB",
+}
+
+
+def row_discipline(row: MeasuredIterationRow) -> Discipline:
+    """Return how a row's gradients are exchanged; `S2SimError` where it does not say."""
+    name = _DISCIPLINES.get(row.overlap_kind)
+    if name is None:
+        known = suggest_nearest(row.overlap_kind, _DISCIPLINES)
+        raise S2SimError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
+    latency = assumed_latency(row) if name == "mg-wfbp" else None
+    return make_discipline(name if latency is None else f"{name}:latency={latency}")
+
+
+def row_exchange(
+    row: MeasuredIterationRow,
+    tensors: Sequence[TensorTiming],
+    compute: Compute,
+    discipline: Discipline,
+    option_string: str,
+    timer: Timer,
+) -> tuple[BucketExchange, ...]:
+    """Return the buckets of a row's gradients in the order in which they leave, with what its reducer does."""
+    ready = ReadyTensors(
+        bytes=np.array([_EXCHANGED_VALUE_BYTES * tensor.size for tensor in tensors], np.int64),
+        ready_ps=np.cumsum(compute.backward_ps),
+        sparse=np.zeros(len(tensors), np.bool_),
+    )
+
+    def exchange_ps(size_bytes: int) -> int:
+        return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps
+
+    found = []
+    for bucket in discipline.buckets(ready, exchange_ps):
+        own = [tensors[place] for place in bucket.tensors]
+        found.append(BucketExchange(bucket, _record_bucket(row, own, option_string)))
+    return tuple(found)
+
+
+def _record_bucket(row: MeasuredIterationRow, tensors: Sequence[TensorTiming], option_string: str) -> Recording:
+    elements = sum(tensor.size for tensor in tensors)
+    recording = record_on_shapes(option_string, tuple(tensor.shape for tensor in tensors), row.workers)
+    recording = apply_implementation(recording, implementation_of(row), elements)
+    return with_packing(recording, elements, at_once=row.sent_densely) if row.packs else recording
+
+
+_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
+_GLOO = "gloo"
+# A message that a row books apart from the rest of its communication has fewer bytes than this.
+_FEW_BYTES = 2**10
+# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
+# first and the last are unlike the others.
+_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What an iteration takes in seconds, and option strings of what stands for the row's reducer and discipline.
+
+    Communication is as the row counts it: what no compute hides where the row says so, and without a first message of
+    few bytes where that is told apart.
+    """
+
+    iteration_s: float
+    communication_s: float
+    codec_s: float
+    ran_as: str
+
+
+class IterationPredictor:
+    """Predicts rows one after the other; clusters that are alike are laid out once."""
+
+    def __init__(self, catalogue: LinkCatalogue) -> None:
+        self._catalogue = catalogue
+        self._clusters = MachineClusters(catalogue)
+        self._timers: dict[tuple[int, str], Timer] = {}
+
+    def predict(self, row: MeasuredIterationRow) -> Prediction:
+        """Return the prediction of a row; `S2SimError` says why there is none."""
+        library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
+        timer, gpu_name = self._cluster(row, library)
+        profile = row_profile(row, gpu_name)
+        discipline = row_discipline(row)
+        option_string = option_string_of(row, profile.parameters)
+        compute = row_compute(row, profile)
+        exchange = row_exchange(row, profile.tensors, compute, discipline, option_string, timer)
+        gpu = load_gpu(gpu_name)
+        loop_ps = host_loop_ps(row)
+        iterations = replay_iterations(
+            exchange,
+            compute,
+            timer,
+            gpu,
+            library,
+            IterationSettings(
+                slower=np.ones((_ITERATIONS if discipline.waits_for_all else _ITERATIONS_IN_A_ROW, row.workers)),
+                waits_for_all=discipline.waits_for_all,
+                host_loop_ps=loop_ps,
+            ),
+        )
+        parts = iterations.typical
+        communication_ps = parts.exposed_communication + parts.waiting
+        if row.packs or not row.exposed:
+            communication_ps += parts.hidden_communication
+        if row.first_message_ms is not None:
+            communication_ps -= _first_message_ps(iterations)
+        more_ps = 0
+        if row.packs:
+            # Who tells parts apart lets the host wait for the GPU before and after each.
+            call_ps = CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
+            more_ps = call_ps * len(exchange[0].recording.calls)
+            communication_ps += call_ps
+            if row.sent_densely and row.decode_ms is None:
+                # Copying back counts to what it waits for.
+                communication_ps = max(communication_ps, loop_ps * len(profile.tensors))
+        elif implementation_of(row).one_stream:
+            more_ps = parts.hidden_communication
+            communication_ps = parts.exposed_communication + parts.waiting + parts.hidden_communication
+        return Prediction(
+            iteration_s=(parts.iteration + more_ps) / PS_PER_S,
+            communication_s=max(0, communication_ps) / PS_PER_S,
+            codec_s=parts.codec / PS_PER_S,
+            ran_as=f"{option_string} {discipline.text}",
+        )
+
+    def _cluster(self, row: MeasuredIterationRow, library: Library) -> tuple[Timer, str]:
+        """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
+        machine = row_machine(row)
+        cluster, ways = self._clusters.of(machine)
+        name = self._catalogue.gpu_name(machine.gpu_model)
+        if name is None:
+            raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
+        key = id(cluster), library.name
+        if key not in self._timers:
+            self._timers[key] = Timer(cluster, AUTO, ways, library.profile)
+        return self._timers[key], name
+
+
+def _first_message_ps(iterations: Iterations) -> int:
+    """Return what the last iteration's messages of few bytes took."""
+    begun_ps = iterations.activity.begun_ps[-2]
+    small = [
+        launch
+        for launch in iterations.launches
+        if launch.start_ps >= begun_ps and launch.timed.schedule.demand.buffer_bytes <= _FEW_BYTES
+    ]
+    return sum(launch.timed.duration_ps for launch in small)

@@ -1,0 +1,303 @@
+"""Predicts all that a folder of measured testbeds has with what one of its settings tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from math import exp, inf, isfinite, isinf, log
+from statistics import median
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.libraries.constants import ConstantOverrides
+from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
+from s2sim.validation.calibrate_result import FittedConstant
+from s2sim.validation.compare_log_result import LARGE_BYTES
+from s2sim.validation.testbed_fit import (
+    CodecTime,
+    collective_s,
+    exchange_s,
+    fit_setting,
+    measured_codec_time,
+    predict_codec_s,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedTime:
+    """One measured time (the median, and its 10th and 90th percentile) beside its prediction.
+
+    ``seen`` says whether it is of the calibrated setting; ``what`` to ``payload_bytes`` are as in
+    `s2sim.testbed.measured.MeasuredTiming`.
+    """
+
+    kind: Kind
+    setting: str
+    workers: int
+    nodes: int
+    rate_Bps: float
+    uplink_Bps: float
+    what: str
+    trace: str
+    compute_s: float
+    payload_bytes: int
+    measured_s: float
+    low_s: float
+    high_s: float
+    predicted_s: float
+    seen: bool
+
+    @property
+    def error(self) -> float:
+        """ln(predicted/measured)."""
+        return log(self.predicted_s / self.measured_s)
+
+    @property
+    def large(self) -> bool:
+        """Whether the size is 1 MiB or more."""
+        return self.payload_bytes >= LARGE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class WinPrediction:
+    """Whether a reducer wins or loses against dense on an unseen setting, as measured and as predicted.
+
+    ``measured`` and ``predicted`` are dense's time over the reducer's.
+    """
+
+    kind: Kind
+    setting: str
+    what: str
+    trace: str
+    measured: float
+    predicted: float
+
+    @property
+    def right(self) -> bool:
+        """Whether both say the same."""
+        return (self.measured > 1) == (self.predicted > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEvenRate:
+    """The rate at which a reducer and dense take equally long between so many workers.
+
+    It lies between the measured rates ``low_Bps`` and ``high_Bps``, where the logarithm of the times' ratio is 0 on a
+    straight line over that of the rate; predicted at all measured rates in the same way, None where these cross
+    nowhere.
+    """
+
+    kind: Kind
+    workers: int
+    what: str
+    trace: str
+    payload_bytes: int
+    low_Bps: float
+    high_Bps: float
+    measured_Bps: float
+    predicted_Bps: float | None
+
+    @property
+    def factor(self) -> float:
+        """How many times the one is the other, at least 1; infinite where none is predicted."""
+        if self.predicted_Bps is None:
+            return inf
+        ratio = self.predicted_Bps / self.measured_Bps
+        return max(ratio, 1 / ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionComparison:
+    """All that a folder has, in its order, predicted with ``constants`` of the setting ``calibrated_on``.
+
+    ``calls`` are of other settings; ``break_even`` is where measured times cross.
+    """
+
+    calibrated_on: str
+    constants: tuple[FittedConstant, ...]
+    points: tuple[ComparedTime, ...]
+    calls: tuple[WinPrediction, ...]
+    break_even: tuple[BreakEvenRate, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[ComparedTime, ...]:
+        """Points of other settings than the calibrated one."""
+        return tuple(point for point in self.points if not point.seen)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON has it, infinite rates as null."""
+        found: dict[str, Any] = _finite(asdict(self))
+        found["median_errors"] = {
+            f"{kind} {size}": median_error(p for p in self.unseen if (p.kind, p.large) == (kind, size == "large"))
+            for kind in dict.fromkeys(point.kind for point in self.points)
+            for size in ("large", "small")
+        }
+        found["right_calls"] = None if not self.calls else sum(call.right for call in self.calls) / len(self.calls)
+        return found
+
+
+def median_error(points: Iterable[ComparedTime]) -> float | None:
+    """Return the median of |ln(predicted/measured)|; None of no points."""
+    errors = [abs(point.error) for point in points]
+    return median(errors) if errors else None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+DENSE = "dense"
+
+
+def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]:
+    """Return a call for each reducer of each unseen setting that has measured dense too."""
+    return tuple(
+        WinPrediction(
+            point.kind,
+            point.setting,
+            point.what,
+            point.trace,
+            dense.measured_s / point.measured_s,
+            dense.predicted_s / point.predicted_s,
+        )
+        for dense, point in _with_dense(points)
+        if not point.seen
+    )
+
+
+def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...]:
+    """Return the rates at which measured times of a reducer and dense cross, of settings that differ in rate alone."""
+    families: dict[tuple[object, ...], list[tuple[ComparedTime, ComparedTime]]] = {}
+    for dense, point in _with_dense(points):
+        if not isinf(point.rate_Bps):
+            family = (point.kind, point.workers, point.nodes, point.what, point.trace, point.compute_s)
+            families.setdefault(family, []).append((dense, point))
+    found = []
+    for pairs in families.values():
+        pairs.sort(key=lambda pair: pair[1].rate_Bps)
+        rates = [point.rate_Bps for _, point in pairs]
+        measured = _first_crossing(rates, [log(dense.measured_s / point.measured_s) for dense, point in pairs])
+        predicted = _first_crossing(rates, [log(dense.predicted_s / point.predicted_s) for dense, point in pairs])
+        if measured is not None:
+            first = pairs[0][1]
+            of = (first.kind, first.workers, first.what, first.trace, first.payload_bytes)
+            found.append(BreakEvenRate(*of, *measured, None if predicted is None else predicted[2]))
+    return tuple(found)
+
+
+def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, ComparedTime]]:
+    """Yield each reducer's point after that of dense on the same setting, where there is one."""
+    dense = {_reducer_key(point): point for point in points if point.what == DENSE}
+    for point in points:
+        if point.what != DENSE and _reducer_key(point) in dense:
+            yield dense[_reducer_key(point)], point
+
+
+def _first_crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[float, float, float] | None:
+    """Return the first two rates between which gains turn to losses, and where a straight line between them is 0."""
+    for (low, gain), (high, loss) in pairwise(zip(rates, gains, strict=True)):
+        if gain > 0 >= loss:
+            share = gain / (gain - loss)
+            return low, high, exp(log(low) + share * (log(high) - log(low)))
+    return None
+
+
+def _reducer_key(point: ComparedTime) -> tuple[object, ...]:
+    return point.kind, point.setting, point.trace, point.compute_s
+
+
+def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetting:
+    """Return a setting by name; of those that measured collectives the first without one."""
+    settings = {setting.name: setting for setting in measured.settings}
+    if name is None:
+        name = next((row.setting for row in measured.collectives), None)
+        if name is None:
+            raise S2SimError("no collective was measured, and no constants follow from anything else: measure some")
+    if name not in settings:
+        raise OptionError(f"no setting {name!r} was measured{suggest_nearest(name, settings)}")
+    return settings[name]
+
+
+def compare_testbeds(
+    measured: MeasuredTestbeds, calibrate_on: str | None = None, progress: ProgressWatcher = SILENT
+) -> PredictionComparison:
+    """Return every measured time beside its prediction.
+
+    Constants of the library are fitted to the collectives of one setting; what reducers take outside of collectives is
+    what this setting measured, scaled. All else of any other setting is predicted.
+    """
+    chosen = setting_named(measured, calibrate_on)
+    fit = fit_setting(chosen, measured.collectives, progress)
+    settings = {setting.name: setting for setting in measured.settings}
+    codecs = _codec_times(measured, chosen, fit.own)
+    rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
+    progress.start(len(rows), "predicting")
+    points, untold = [], set()
+    for kind, row in rows:
+        setting = settings[row.setting]
+        if kind == "collectives":
+            predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
+        else:
+            told = codecs.get((row.what, row.trace))
+            untold |= {row.what} if told is None else set()
+            predicted_s = row.compute_s + _reduced_s(setting, row, told, fit.own)
+        points.append(_compare_time(kind, setting, row, predicted_s, seen=setting == chosen))
+        progress.advance()
+    progress.stop()
+    exchanged = [point for point in points if point.kind != "collectives"]
+    notes = _notes(chosen, untold, exchanged=bool(exchanged))
+    return PredictionComparison(
+        chosen.name, fit.constants, tuple(points), win_predictions(exchanged), break_even_rates(exchanged), notes
+    )
+
+
+def _codec_times(
+    measured: MeasuredTestbeds, setting: MeasuredSetting, own: ConstantOverrides
+) -> dict[tuple[str, str], CodecTime]:
+    rows = [row for row in (*measured.iterations, *measured.reducers) if row.setting == setting.name]
+    return {(row.what, row.trace): measured_codec_time(setting, row, own) for row in rows}
+
+
+def _reduced_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None, own: ConstantOverrides) -> float:
+    return exchange_s(setting, row.what, row.trace, own) + predict_codec_s(setting, row, told)
+
+
+def _compare_time(
+    kind: Kind, setting: MeasuredSetting, row: MeasuredTiming, predicted_s: float, *, seen: bool
+) -> ComparedTime:
+    return ComparedTime(
+        kind=kind,
+        setting=setting.name,
+        workers=setting.workers,
+        nodes=setting.nodes,
+        rate_Bps=setting.rate_Bps,
+        uplink_Bps=setting.uplink_Bps,
+        what=row.what,
+        trace=row.trace,
+        compute_s=row.compute_s,
+        payload_bytes=row.payload_bytes,
+        measured_s=row.median_s,
+        low_s=row.low_s,
+        high_s=row.high_s,
+        predicted_s=predicted_s,
+        seen=seen,
+    )
+
+
+def _notes(setting: MeasuredSetting, untold: set[str], *, exchanged: bool) -> tuple[str, ...]:
+    notes = []
+    if exchanged:
+        notes.append(
+            f"codecs are NumPy on the processors that workers share: what {setting.name} measured beside exchanges, "
+            "in proportion to the work that its script notes and to the workers for each processor"
+        )
+    if untold:
+        notes.append(f"{setting.name} did not measure {', '.join(sorted(untold))}: codecs count nothing there")
+    return tuple(notes)

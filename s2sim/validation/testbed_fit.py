@@ -1,0 +1,311 @@
+"""Fits what a library of processes on one machine takes to the collectives that one setting of a testbed measured.
+
+Predicts whole reducers on a testbed: exchanges simulated, codecs as long as one setting measured them.
+
+Codecs are NumPy on the processors that all workers share, and no GPU's: their time cannot be simulated. What one
+setting measured of a reducer beside its simulated exchange is scaled by the work that its script notes, and by how many
+workers share a processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from math import exp, inf, isinf, log
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from s2sim.arrays import Floats
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import make_demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.gradients.synthetic import load_trace
+from s2sim.libraries.calibration import FittedRange
+from s2sim.libraries.constants import ConstantOverrides
+from s2sim.libraries.gloo import HostLibraryProfile, load_host_constants
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import Recording, Work
+from s2sim.simulation.plan import make_plan, work_ps
+from s2sim.simulation.run import replay
+from s2sim.testbed.layout import SEGMENT_BYTES, choose_shaping
+from s2sim.testbed.measured import MeasuredSetting, MeasuredTiming
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.hardware import load_gpu
+from s2sim.topology.quantity import Quantity
+from s2sim.topology.read_file import parse_shape
+from s2sim.topology.shape import ClusterShape
+from s2sim.units import PS_PER_S
+from s2sim.validation.calibrate_fit import covariance_of
+from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, number_of, profile_text
+
+# What nothing shapes is limited by processors alone; a rate that none of them reaches stands for it.
+_UNSHAPED_BPS = 1e12
+
+
+def setting_shape(setting: MeasuredSetting) -> ClusterShape:
+    """Return the cluster that a setting is: a node for every worker, a leaf for every node of the testbed.
+
+    All of it is one machine, whose processors the setting tells.
+    """
+    given = {
+        field: Quantity(field, value, "user", f"testbed {setting.name}") for field, value in _fields(setting).items()
+    }
+    return parse_shape(given, Path(f"{setting.name}.toml"))
+
+
+def setting_toml(setting: MeasuredSetting) -> str:
+    """Return the same cluster as a topology file."""
+    tables: dict[str, list[str]] = {}
+    for field, value in _fields(setting).items():
+        table, _, key = field.rpartition(".")
+        text = f'"{value}"' if isinstance(value, str) else str(value)
+        if table.startswith("link."):
+            # One table each, whose name is the links'.
+            tables[f"links {table}"] = [f'name = "{table.removeprefix("link.")}"', f"{key} = {text}"]
+        else:
+            tables.setdefault(table, []).append(f"{key} = {text}")
+    parts = ["\n".join(tables.pop(""))]
+    parts += ["\n".join(["[[links]]" if "links" in table else f"[{table}]", *rows]) for table, rows in tables.items()]
+    return "\n\n".join([*parts, ""])
+
+
+def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
+    slowest_Bps = min(setting.rate_Bps, setting.uplink_Bps)
+    joined = setting.nodes < setting.workers
+    fields: dict[str, str | int] = {
+        "name": f"testbed-{setting.name}",
+        "description": f"{setting.workers} network namespaces of one machine, {setting.machine}",
+        "library": "gloo",
+        "node.gpus": 1,
+        "nic.rate": _rate(setting.rate_Bps),
+        "nic.transport": "tcp",
+        "fabric.kind": "leaf-spine" if joined else "single-switch",
+        "machine.processors": setting.processors,
+        "machine.packet": f"{choose_shaping(setting.workers, slowest_Bps).segments * SEGMENT_BYTES}B",
+    }
+    if joined:
+        fields["fabric.hosts_per_leaf"] = setting.workers // setting.nodes
+        fields["fabric.uplinks_per_leaf"] = 1
+        fields["link.leaf*.up*.rate"] = _rate(setting.uplink_Bps)
+        fields["link.leaf*.down*.rate"] = _rate(setting.uplink_Bps)
+    return fields
+
+
+def _rate(rate_Bps: float) -> str:
+    return f"{(_UNSHAPED_BPS if math.isinf(rate_Bps) else rate_Bps):.0f}B/s"
+
+
+LIBRARY = "gloo"
+
+
+@cache
+def _timer(setting: MeasuredSetting) -> Timer:
+    return Timer(build_cluster(setting_shape(setting), setting.workers), profile=HostLibraryProfile(LIBRARY))
+
+
+def setting_timer(setting: MeasuredSetting, own: ConstantOverrides) -> Timer:
+    """Return what times collectives of a setting's workers, with constants in place of the library's shipped ones."""
+    return _timer(setting).with_profile(HostLibraryProfile(LIBRARY, own))
+
+
+def collective_s(setting: MeasuredSetting, what: str, payload_bytes: int, own: ConstantOverrides = ()) -> float:
+    """Return the predicted seconds of a collective whose buffer nccl-tests would count so large."""
+    if what not in get_args(Kind):
+        raise S2SimError(f"{what!r} was measured, which is no collective{suggest_nearest(what, get_args(Kind))}")
+    demand = make_demand(cast("Kind", what), payload_bytes, setting.workers)
+    return setting_timer(setting, own).time(demand).duration_ps / PS_PER_S
+
+
+# Standard deviation of the logarithm of a median time, were nothing but chance between it and its prediction.
+_NOISE = 0.05
+_STEP = 0.02
+_MAX_STEPS = 15
+
+
+# What is fitted, with the standard deviation of its logarithm before anything is measured.
+_SPREADS = {
+    "call.latency": 0.7,
+    "network.any.latency": 0.7,
+    "network.any.share": 0.03,
+    "processor.message": 0.7,
+    "processor.packet": 0.7,
+    "processor.rate": 0.5,
+    "processor.overlap": 0.3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingFit:
+    """Constants fitted to ``rows``, the collectives of one setting; ``own`` has them as a library's file does.
+
+    ``before`` and ``after`` are medians of |ln(predicted/measured)|, with the shipped constants and with these.
+    """
+
+    setting: MeasuredSetting
+    constants: tuple[FittedConstant, ...]
+    own: ConstantOverrides
+    rows: tuple[MeasuredTiming, ...]
+    before: float
+    after: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the constants and how far off predictions were and are."""
+        return {
+            "setting": self.setting.name,
+            "constants": [asdict(constant) for constant in self.constants],
+            "points": len(self.rows),
+            "median_error_before": self.before,
+            "median_error_after": self.after,
+        }
+
+
+def fit_setting(
+    setting: MeasuredSetting, rows: Sequence[MeasuredTiming], progress: ProgressWatcher = SILENT
+) -> SettingFit:
+    """Return the constants that fit best, by least squares of logarithms with a pull to the shipped ones.
+
+    Raises
+    ------
+    S2SimError
+        If nothing was measured of the setting.
+    """
+    from scipy.optimize import least_squares
+
+    own_rows = tuple(row for row in rows if row.setting == setting.name)
+    if not own_rows:
+        raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
+    tellable = _tellable()
+    spread = np.array([constant.spread for constant in tellable])
+    highest = np.array([constant.highest for constant in tellable])
+    progress.start(_MAX_STEPS, f"fitting to {setting.name}")
+
+    def errors(logs: Floats) -> Floats:
+        own = _to_overrides(tellable, logs)
+        return np.array([log(collective_s(setting, r.what, r.payload_bytes, own) / r.median_s) for r in own_rows])
+
+    def pulled(logs: Floats) -> Floats:
+        return np.concatenate([errors(logs) / _NOISE, logs / spread])
+
+    def slopes(logs: Floats) -> Floats:
+        progress.advance()
+        here = pulled(logs)
+        steps = [-_STEP if log_ + _STEP > most else _STEP for log_, most in zip(logs, highest, strict=True)]
+        found = [
+            (pulled(logs + step * axis) - here) / step for step, axis in zip(steps, np.eye(len(logs)), strict=True)
+        ]
+        return np.stack(found, axis=1)
+
+    start = np.zeros(len(tellable))
+    bounds = (np.full(len(start), -inf), highest)
+    # Several medians are far from any law; they count less than in proportion.
+    fitted = least_squares(pulled, start, jac=slopes, bounds=bounds, loss="soft_l1", max_nfev=_MAX_STEPS)
+    progress.stop()
+    logs = np.asarray(fitted.x, np.float64)
+    left = errors(logs)
+    deviation = np.sqrt(np.diag(covariance_of(slopes(logs)[: len(own_rows)] * _NOISE, spread, left, _NOISE)))
+    before, after = (float(np.median(np.abs(each))) for each in (errors(start), left))
+    constants = tuple(
+        constant.fitted(map(exp, constant.interval(log_, sure)))
+        for constant, log_, sure in zip(tellable, logs.tolist(), deviation.tolist(), strict=True)
+    )
+    return SettingFit(setting, constants, _to_overrides(tellable, logs), own_rows, before, after)
+
+
+def _tellable() -> tuple[FittableConstant, ...]:
+    given = {quantity.field: quantity for quantity in load_host_constants(LIBRARY).quantities}
+    found = []
+    for name, spread in _SPREADS.items():
+        number = number_of(given[name])
+        assert number is not None
+        value, unit = number
+        found.append(FittableConstant(name, value, unit, spread, -log(value) if name.endswith(".share") else inf))
+    return tuple(found)
+
+
+def _to_overrides(tellable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
+    """Return constants as a file has them, by the logarithms of how many times as large as shipped they are."""
+    values = [(each, each.value * exp(log_)) for each, log_ in zip(tellable, logs.tolist(), strict=True)]
+    return tuple(
+        (each.name, f"{value:.6g}{each.unit}" if each.unit else value if isinf(each.highest) else min(value, 1.0))
+        for each, value in values
+    )
+
+
+def profile_toml(fit: SettingFit) -> str:
+    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads."""
+    setting, sizes = fit.setting, [row.payload_bytes for row in fit.rows]
+    fitted = FittedRange(
+        topology=f"testbed-{setting.name}",
+        collectives=tuple(dict.fromkeys(row.what for row in fit.rows)),
+        workers=(setting.workers,),
+        nodes=(setting.workers,),
+        smallest_bytes=min(sizes),
+        largest_bytes=max(sizes),
+        points=len(sizes),
+        median_error_before=fit.before,
+        median_error_after=fit.after,
+        versions=(),
+        logs=(f"testbed {setting.name}, {setting.date}: {setting.command}",),
+    )
+    written = [(constant, value) for constant, (_, value) in zip(fit.constants, fit.own, strict=True)]
+    origin = f"fitted to {len(sizes)} times of {setting.name} on {setting.machine}, PyTorch {setting.torch}"
+    return profile_text(LIBRARY, written, fitted, origin)
+
+
+# Any GPU tells how much more work one script is than another.
+_GPU = "a100"
+
+
+@dataclass(frozen=True, slots=True)
+class CodecTime:
+    """Seconds that a setting measured of a reducer outside of collectives, and the work that this was."""
+
+    seconds: float
+    work: float
+
+
+@cache
+def record_reducer(what: str, trace: str, workers: int, seed: int = 0) -> Recording:
+    """Return what every rank does in the first step of a reducer."""
+    loaded = load_trace(trace, workers=workers, seed=seed)
+    gradients = [loaded.gradient(0, rank) for rank in range(workers)]
+    return run_reducer(make_reducer(what).fitted(gradients, seed), gradients, seed=seed).recording
+
+
+def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOverrides) -> float:
+    """Return the seconds of a reducer's collectives one after the other, as the library executes them."""
+    recording = record_reducer(what, trace, setting.workers)
+    plan = make_plan(recording, choose_library(LIBRARY))
+    timer = setting_timer(setting, own)
+    played = replay(recording, timer, load_gpu(_GPU), replace(plan, profile=timer.profile))
+    return played.communication_ps / PS_PER_S
+
+
+def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:
+    """Return what a measured row tells of a reducer's codec, and of all that a rank waits for beside its exchange."""
+    beside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
+    return CodecTime(max(row.codec_s, beside_s), _work(setting, row))
+
+
+def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None) -> float:
+    """Return the predicted seconds of a codec: as told, in proportion to work and to workers that share a processor."""
+    if told is None or not told.work:
+        return 0.0 if told is None else told.seconds
+    return told.seconds * _work(setting, row) / told.work
+
+
+def _work(setting: MeasuredSetting, row: MeasuredTiming) -> float:
+    recording = record_reducer(row.what, row.trace, setting.workers)
+    gpu = load_gpu(_GPU)
+    busiest = max(
+        sum(work_ps(event, gpu, None) for event in script if isinstance(event, Work)) for script in recording.scripts
+    )
+    return busiest * max(1.0, setting.workers / setting.processors)

@@ -1,0 +1,253 @@
+"""Predicts every curve of a folder from what is written on its machine, and says how far off that is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from s2sim.collectives.algorithms.registry import make_algorithm
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
+from s2sim.files import read_bytes
+from s2sim.topology.hardware_links import LinkCatalogue, load_links
+from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, candidate_of
+from s2sim.uncertainty.interval import RunClass, run_class
+from s2sim.units import PS_PER_S
+from s2sim.validation.curve import (
+    INDEX,
+    MeasuredCurve,
+    MeasuredMachine,
+    collective_kind,
+    demand_of_row,
+    is_large,
+    pipelined_messages,
+    read_folder,
+    requested_algorithm,
+    resampled,
+    resolve_curves_folder,
+)
+from s2sim.validation.curve_fits import fit_constants, fitted_parameters, leave_one_out_errors
+from s2sim.validation.curve_machine import MachineClusters, machine_library
+from s2sim.validation.curve_result import (
+    CurveErrors,
+    Point,
+    ValidationResult,
+    add_interval_coverage,
+    by_class,
+    by_source,
+    excluded_curves,
+    group_errors,
+    score_curve,
+)
+from s2sim.validation.harness import NOT_YET, in_turn, origin_of
+
+# A schedule that takes so many times as long as the fastest is not the fastest with other constants either.
+_CANDIDATE_FACTOR = 1.3
+
+
+class CurvePredictor:
+    """Predicts curves one after the other; machines that are alike are laid out once.
+
+    Collectives run as ``profile`` says; None takes that of the library that the machine has, as its row
+    says it was started.
+    """
+
+    def __init__(self, catalogue: LinkCatalogue, profile: LibraryProfile | None = None) -> None:
+        self._catalogue, self._profile = catalogue, profile
+        self._clusters = MachineClusters(catalogue)
+
+    def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
+        """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
+        in_a_row = pipelined_messages(machine)
+        timer, demands = self._asked(machine, sizes_bytes)
+        return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
+
+    def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
+        """Return for each size what may be fastest with other constants, told by these; the first is fastest now."""
+        in_a_row = pipelined_messages(machine)
+        timer, demands = self._asked(machine, sizes_bytes)
+        found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
+        library = getattr(timer.profile, "library", "")
+        return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
+
+    def run_class(self, machine: MeasuredMachine) -> RunClass | None:
+        """Return what a machine's collective has in common with others."""
+        profile = self._profile or machine_library(machine, self._catalogue)
+        return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
+
+    def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
+        """Return what times a machine's collective, and what each size demands as its benchmark counts both."""
+        kind = collective_kind(machine)
+        algorithm = requested_algorithm(machine, kind)
+        cluster, ways = self._clusters.of(machine)
+        if algorithm != AUTO:
+            make_algorithm(algorithm, kind)
+        timer = Timer(cluster, algorithm, ways, self._profile or machine_library(machine, self._catalogue))
+        return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
+
+
+_SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
+# Median errors below this are what models of this kind leave anyway.
+_LARGE_ERROR = 0.2
+
+
+def likely_error_source(machine: MeasuredMachine, large: float | None, small: float | None) -> tuple[str, ...]:
+    """Return the reasons for signed errors at large and at small sizes, the likeliest first."""
+    reasons = []
+    if large is not None and abs(large) > _LARGE_ERROR:
+        reasons += _of_large(machine, too_slow=large > 0)
+    if small is not None and small < -_LARGE_ERROR:
+        reasons += _of_small(machine)
+    return tuple(reasons)
+
+
+def _of_large(machine: MeasuredMachine, *, too_slow: bool) -> list[str]:
+    several = machine.nodes > 1
+    if too_slow:
+        if machine.has_nvswitch:
+            nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
+            return [nvls] if machine.collective == "all_reduce" else []
+        return []
+    reasons = []
+    if several and machine.path in ("host-bridge", "staged"):
+        reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
+    if machine.p2p == "no":
+        reasons.append("copies through host memory between GPUs of a node are a share of their class")
+    if several and machine.collective == "all_reduce" and not machine.algorithm:
+        reasons.append("the fastest algorithm is taken, which the library need not choose")
+    return reasons or ["its software reaches another share of the rate than others of its class"]
+
+
+def _of_small(machine: MeasuredMachine) -> list[str]:
+    if machine.nodes > 1 and machine.transport in _SOFTWARE:
+        return [f"the latency of the software of {machine.transport} is that of its class"]
+    return ["launches and hops are those of their class"]
+
+
+_AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
+
+
+def predict_curves(
+    curves: Sequence[MeasuredCurve], *, tell: bool
+) -> Iterator[tuple[CurveErrors, list[CalibrationPoint]]]:
+    """Yield each curve with its errors, and with ``tell`` its points by constants where these may be fitted to it."""
+    predictor = CurvePredictor(load_links())
+    for curve in curves:
+        try:
+            yield _predict_curve(curve, predictor, tell=tell and is_fit_for_calibration(curve))
+        except S2SimError as error:
+            yield unpredicted_curve(curve, str(error)), []
+
+
+def is_fit_for_calibration(curve: MeasuredCurve) -> bool:
+    """Return whether constants may be fitted to a curve: it is good and without a doubt."""
+    return curve.machine is not None and curve.machine.quality == "good" and not curve.machine.doubt
+
+
+def _predict_curve(
+    curve: MeasuredCurve, predictor: CurvePredictor, *, tell: bool
+) -> tuple[CurveErrors, list[CalibrationPoint]]:
+    if curve.machine is None or curve.problem:
+        raise S2SimError(curve.problem)
+    points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
+    if not points:
+        raise S2SimError("no size is within 20 % of a power of two and no hiccup")
+    sizes = [point.size_bytes for point in points]
+    told: list[CalibrationPoint] = []
+    if tell:
+        contenders = predictor.candidates(curve.machine, sizes)
+        times_s = [each[0].duration_ps / PS_PER_S for each in contenders]
+        told = [
+            CalibrationPoint(curve.id, curve.machine.source, p.size_bytes, p.measured_s, is_large(p.size_bytes), each)
+            for p, each, time_s in zip(points, contenders, times_s, strict=True)
+            if time_s
+        ]
+    else:
+        times_s = predictor.times_s(curve.machine, sizes)
+    pairs = [Point(p.size_bytes, p.measured_s, time_s) for p, time_s in zip(points, times_s, strict=True)]
+    found = score_curve(unpredicted_curve(curve, ""), pairs)
+    why = likely_error_source(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
+    return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), told
+
+
+def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
+    """Return a curve that is not predicted, and why."""
+    machine = curve.machine
+    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in _AS_ITS_ROW}
+    return CurveErrors(
+        id=curve.id,
+        source=machine.source if machine else curve.id,
+        gpu=machine.gpu_model if machine else "",
+        ranks=machine.ranks if machine else None,
+        doubt=(machine.doubt or None) if machine else None,
+        predicted=False,
+        reason=reason,
+        **as_its_row,
+        n_points=len(resampled(curve.points, machine.outlier_sizes_bytes if machine else ())),
+    )
+
+
+_FITTED = (
+    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
+    "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
+    "the fastest algorithm of those that it has is taken unless the index names one"
+)
+
+
+def run_validation(
+    folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
+) -> ValidationResult:
+    """Return how far predictions are from the curves of a folder; None for the public ones.
+
+    With ``fit`` constants are fitted again, to these curves and the public ones, and without each source of the folder:
+    that predicts the public ones too. `S2SimError` where the folder's index cannot be read. After Ctrl-C those that are
+    finished are kept.
+    """
+    path = resolve_curves_folder(folder)
+    curves = read_folder(path)
+    others = _public_curves_except(curves) if fit and folder is not None else ()
+    predicted = in_turn(predict_curves([*curves, *others], tell=fit), len(curves) + len(others), "curves", progress)
+    complete = len(predicted) == len(curves) + len(others)
+    found = [curve for curve, _ in predicted[: len(curves)]]
+    found += [unpredicted_curve(curve, NOT_YET) for curve in curves[len(found) :]]
+    told = [point for _, points in predicted for point in points]
+    counted = [curve for curve in found if curve.counts]
+    fits = fit_constants(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
+    left_out = None if fits is None else leave_one_out_errors(fits, counted)
+    sources = len({curve.source for curve in found})
+    return ValidationResult(
+        what=f"{len(found)} curves of {sources} sources in {path.resolve().name}",
+        overall=group_errors("good", counted),
+        apart=excluded_curves(found),
+        by_source=by_source(counted),
+        by_class=by_class(counted),
+        curves=tuple(add_interval_coverage(curve, left_out) for curve in found),
+        parameters=() if fits is None else fitted_parameters(fits),
+        leave_one_source_out=left_out,
+        notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
+        provenance=_origin(path, curves),
+        complete=complete,
+    )
+
+
+def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurve, ...]:
+    """Return the public curves by which the model is judged, but those that are among these."""
+    ids = {curve.id for curve in curves}
+    return tuple(
+        curve
+        for curve in read_folder(resolve_curves_folder(None))
+        if curve.id not in ids and is_fit_for_calibration(curve)
+    )
+
+
+def _origin(path: Path, curves: Sequence[MeasuredCurve]) -> dict[str, object]:
+    index = hashlib.sha256(read_bytes(path / INDEX)).hexdigest()
+    points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
+    inputs = {"curves": {"folder": path.resolve().name, "index_sha256": index}}
+    return origin_of({"index_sha256": index, "points": points}, inputs, "the curves")

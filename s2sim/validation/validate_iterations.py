@@ -1,0 +1,243 @@
+"""Predicts every measured iteration of a folder, and says how far off that is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
+from s2sim.files import read_bytes
+from s2sim.topology.hardware_links import load_links
+from s2sim.validation.harness import NOT_YET, error_statistics, in_turn, origin_of
+from s2sim.validation.iteration_predict import IterationPredictor
+from s2sim.validation.iteration_result import (
+    FILE,
+    Calls,
+    IterationError,
+    IterationsResult,
+    MeasuredIteration,
+    MeasuredIterationRow,
+    OverSources,
+    SourceErrors,
+    TimeErrors,
+    read_iterations,
+    resolve_iterations_folder,
+)
+
+
+def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
+    """Return what the scored rows of each source come to."""
+    return tuple(
+        _score_source(name, [row for row in rows if row.source == name])
+        for name in sorted({row.source for row in rows})
+    )
+
+
+def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]) -> OverSources:
+    """Return what sources come to, of which each has one voice."""
+    shares = [source.calls.right_share for source in sources if source.calls is not None]
+    return OverSources(
+        sources=len(sources),
+        rows=len(rows),
+        predicted=sum(row.predicted for row in rows),
+        scored=sum(row.scored for row in rows),
+        iteration=_median_of_sources([source.iteration for source in sources]),
+        communication=_median_of_sources([source.communication for source in sources]),
+        calls_right_share=float(np.mean(shares)) if shares else None,
+        calls=_calls(rows),
+    )
+
+
+def _score_source(name: str, rows: Sequence[IterationError]) -> SourceErrors:
+    scored = [row for row in rows if row.scored]
+    return SourceErrors(
+        name=name,
+        rows=len(rows),
+        scored=len(scored),
+        iteration=_errors(row.log_error for row in scored),
+        communication=_errors(row.communication_log_error for row in scored),
+        calls=_calls(rows),
+    )
+
+
+def _errors(found: Iterable[float | None]) -> TimeErrors | None:
+    signed = [each for each in found if each is not None]
+    if not signed:
+        return None
+    return TimeErrors(*error_statistics([abs(each) for each in signed], signed))
+
+
+def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | None:
+    known = [source for source in sources if source is not None]
+    if not known:
+        return None
+    return TimeErrors(
+        rows=sum(source.rows for source in known),
+        median=float(np.median([source.median for source in known])),
+        p90=float(np.median([source.p90 for source in known])),
+        bias=float(np.median([source.bias for source in known])),
+    )
+
+
+def _calls(rows: Iterable[IterationError]) -> Calls | None:
+    """Return the calls of scored rows."""
+    known = [(row.wins, row.measured_wins) for row in rows if row.scored and row.right_call is not None]
+    if not known:
+        return None
+    return Calls(
+        right_share=float(np.mean([called == was for called, was in known])),
+        wins_as_predicted=known.count((True, True)),
+        losses_as_predicted=known.count((False, False)),
+        missed_wins=known.count((False, True)),
+        false_wins=known.count((True, False)),
+    )
+
+
+# Errors below this are what models of this kind leave anyway.
+_LARGE_ERROR = 0.1
+# Of the whole: a first message of few bytes that takes more than this waits.
+_LONG_WAIT = 0.02
+# Of what is missing: a part of about that size explains it.
+_MIN_SHARE, _MAX_SHARE = 0.5, 2
+
+
+def likely_iteration_error_source(
+    row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
+) -> str | None:
+    """Return why an iteration is predicted wrongly, as far as its row tells; None where it is not.
+
+    ``waited_ms`` is what a message of few bytes took in rows of the same set-up.
+    """
+    error = found.log_error
+    if error is None or abs(error) < _LARGE_ERROR:
+        return None
+    if found.reason is not None:
+        return found.reason
+    first_ms = row.first_message_ms or 0.0
+    if error < 0 and first_ms > _LONG_WAIT * row.iteration_ms:
+        return f"{first_ms:.0f} ms of it are a message of few bytes: ranks wait for slower ones"
+    if error < 0 and waited_ms > _LONG_WAIT * row.iteration_ms:
+        return f"a message of few bytes takes up to {waited_ms:.0f} ms in this set-up: ranks wait for slower ones"
+    if row.computing_ms is None:
+        return "its row does not say what it computes, and that of the model's profile was taken"
+    if found.codec_s is not None and found.measured_codec_s:
+        missed_s = found.measured_codec_s - found.codec_s
+        whole_s = (found.measured_iteration_s or 0.0) - (found.iteration_s or 0.0)
+        if whole_s and _MIN_SHARE < missed_s / whole_s < _MAX_SHARE:
+            return "its codec starts more kernels, or passes over more memory, than was counted"
+    communication = found.communication_log_error
+    if communication is not None and abs(communication) > abs(error):
+        how = "slower" if communication < 0 else "faster"
+        return f"its network or host memory is {how} than those of its class"
+    if row.nodes > 1 and error < 0 and row.overlap_kind == "wfbp":
+        return "each tensor starts later than the model has it: frameworks agree on it among ranks first"
+    return f"it overlaps {'less' if error < 0 else 'more'} than its discipline and compute allow"
+
+
+_MS = 1e-3
+_NOTE = (
+    "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
+    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
+    "predicted"
+)
+
+
+def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
+    """Return how far predictions are from the measured iterations of a folder; None for the public ones.
+
+    `S2SimError` where its file cannot be read. After Ctrl-C rows that are finished are kept.
+    """
+    path = resolve_iterations_folder(folder)
+    rows = read_iterations(path)
+    predictor = IterationPredictor(load_links())
+    found = in_turn((_predict_row(each, predictor) for each in rows), len(rows), "iterations", progress)
+    complete = len(found) == len(rows)
+    found += [_unpredicted_row(each, NOT_YET) for each in rows[len(found) :]]
+    called = tuple(_compared(rows, found))
+    sources = by_source(called)
+    return IterationsResult(
+        what=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
+        overall=over_sources(called, sources),
+        by_source=sources,
+        iterations=called,
+        notes=(_NOTE,) if complete else (_NOTE, INTERRUPTED_NOTE),
+        provenance=_origin(path),
+        complete=complete,
+    )
+
+
+def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> IterationError:
+    row = measured.row
+    if row is None:
+        return _unpredicted_row(measured, measured.problem)
+    try:
+        found = predictor.predict(row)
+    except S2SimError as error:
+        return _unpredicted_row(measured, str(error))
+    contradiction = row.contradiction
+    return replace(
+        _unpredicted_row(measured, contradiction),
+        predicted=True,
+        reason=contradiction or None,
+        scored=not contradiction,
+        **asdict(found),
+    )
+
+
+def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError:
+    """Return a row that is not predicted, and why."""
+    row = measured.row
+    if row is None:
+        return IterationError(measured.id, measured.source, "", "", "", None, predicted=False, reason=reason)
+    codec_ms = None if row.encode_ms is None and row.decode_ms is None else (row.encode_ms or 0) + (row.decode_ms or 0)
+    return IterationError(
+        id=row.id,
+        source=row.source,
+        model=row.model,
+        gpu=row.gpu,
+        reducer=" ".join(filter(None, (row.reducer, row.reducer_params))),
+        workers=row.workers,
+        predicted=False,
+        reason=reason,
+        measured_iteration_s=row.iteration_ms * _MS,
+        measured_communication_s=None if row.comm_ms is None else row.comm_ms * _MS,
+        measured_codec_s=None if codec_ms is None else codec_ms * _MS,
+    )
+
+
+def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> Iterator[IterationError]:
+    """Yield rows with whether each is faster than its dense row, and with what explains their errors.
+
+    Dense rows learn from those that are compared with them how long ranks waited.
+    """
+    by_id = {each.id: each for each in found}
+    waited_ms: dict[str, float] = {}
+    for row in (measured.row for measured in rows if measured.row is not None):
+        waited_ms[row.dense_pair] = max(waited_ms.get(row.dense_pair, 0.0), row.first_message_ms or 0.0)
+    for measured, each in zip(rows, found, strict=True):
+        if measured.row is None:
+            yield each
+            continue
+        why = likely_iteration_error_source(measured.row, each, waited_ms.get(each.id, 0.0))
+        dense = by_id.get(measured.row.dense_pair)
+        yield replace(
+            each,
+            wins=_faster(each.iteration_s, dense.iteration_s) if dense else None,
+            measured_wins=_faster(each.measured_iteration_s, dense.measured_iteration_s) if dense else None,
+            likely_why=why,
+        )
+
+
+def _faster(time_s: float | None, other_s: float | None) -> bool | None:
+    return None if time_s is None or other_s is None else time_s < other_s
+
+
+def _origin(path: Path) -> dict[str, object]:
+    rows = hashlib.sha256(read_bytes(path / FILE)).hexdigest()
+    inputs = {"iterations": {"folder": path.resolve().name, "sha256": rows}}
+    return origin_of({"iterations_sha256": rows}, inputs, "iterations and of their parts")

@@ -1,0 +1,151 @@
+"""Writes what the public curves tell: constants into their libraries' files, and the bands around predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.files import data_directory, read_bytes
+from s2sim.uncertainty.constant_fit import bootstrap, clear_constant_cache, point_weights
+from s2sim.uncertainty.interval import (
+    VERSION,
+    CurveErrorSamples,
+    PredictionErrors,
+    error_model_path,
+    shipped_error_model,
+)
+from s2sim.validation.curve import MeasuredCurve, read_folder, resolve_curves_folder
+from s2sim.validation.curve_fits import ConstantFits, fit_constants, fitted_parameters
+from s2sim.validation.curve_result import CurveErrors, Parameter
+from s2sim.validation.validate_curves import is_fit_for_calibration, predict_curves
+
+_COMMAND = "s2sim validate --write"
+_ROUNDS = 4
+# Constants that move by less are where they are.
+_CONVERGED = 0.01
+_DRAWS = 24
+_FITTED = "fitted on "
+_MEASURED = re.compile(r'^(?P<key>[\w.-]+) = \{ value = [^,]+, kind = "measured", source = "(?P<source>.*)" \}$')
+
+
+def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
+    """Fit constants to the public curves until they stay where they are, write them and the bands; return what changed.
+
+    Terms are taken anew at the constants of each round, so that contenders and what is busiest are those of the last.
+    """
+    curves = [curve for curve in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(curve)]
+    changed: dict[str, str] = {}
+    fits, found = fit_curves(curves, progress)
+    for _ in range(_ROUNDS):
+        if float(np.abs(fits.whole).max()) < _CONVERGED:
+            break
+        changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
+        fits, found = fit_curves(curves, progress)
+    _write_error_model(fits, found)
+    return [*changed.values(), f"{error_model_path().name}: bands of {len(found)} curves"]
+
+
+def fit_curves(
+    curves: Sequence[MeasuredCurve], progress: ProgressWatcher = SILENT
+) -> tuple[ConstantFits, list[CurveErrors]]:
+    """Return fits to curves as the constants are now, and the curves as predicted by these."""
+    progress.start(len(curves), "predicting curves")
+    found, told = [], []
+    for each, points in predict_curves(curves, tell=True):
+        found.append(each)
+        told += points
+        progress.advance()
+    progress.stop()
+    fits = fit_constants(told, sorted({curve.source for curve in found}))
+    if fits is None:
+        raise S2SimError("no constant of a library was measured: there is nothing to fit")
+    return fits, found
+
+
+def _write_constants(parameters: tuple[Parameter, ...], curves: int, sources: int) -> dict[str, str]:
+    """Write refitted values into the files of their libraries, and return a line on each that changed."""
+    lines: dict[str, str] = {}
+    for library in dict.fromkeys(parameter.library for parameter in parameters):
+        path = data_directory("libraries") / f"{library}.toml"
+        own = {parameter.name: parameter for parameter in parameters if parameter.library == library}
+        text = replace_values(path.read_text("utf-8"), own, f"{curves} public curves of {sources} sources")
+        path.write_text(text, "utf-8")
+        for name, parameter in own.items():
+            lines[parameter.name + library] = f"{path.name}: {name} = {value_text(parameter)}"
+    clear_constant_cache()
+    return lines
+
+
+def replace_values(text: str, parameters: Mapping[str, Parameter], of: str) -> str:
+    """Return the text of a library's file with other values of some constants, each with what it was fitted on.
+
+    What a source says beside that stays.
+    """
+    table, lines = "", []
+    for line in text.splitlines():
+        table = line.strip("[]") if line.startswith("[") else table
+        found = _MEASURED.match(line)
+        parameter = parameters.get(f"{table}.{found['key']}") if found else None
+        if found is not None and parameter is not None:
+            said = found["source"]
+            rest = said.partition("; ")[2] if said.startswith(_FITTED) else said
+            origin = f"{_FITTED}{of} ({len(parameter.fitted_on)} tell it)"
+            value = value_text(parameter)
+            source = f"{origin}; {rest}" if rest else origin
+            lines.append(f'{found["key"]} = {{ value = {value}, kind = "measured", source = "{source}" }}')
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def value_text(parameter: Parameter) -> str:
+    """Return a refitted value as files have it, to three digits."""
+    if parameter.unit == "s":
+        return f'"{parameter.refitted * 1e6:.3g}us"'
+    return f'"{parameter.refitted / 1e9:.3g}GB/s"' if parameter.unit == "B/s" else f"{parameter.refitted:.3g}"
+
+
+def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> tuple[CurveErrorSamples, ...]:
+    """Return what each curve was off by, predicted without its source."""
+    errors = {
+        (point.curve, point.size_bytes): float(np.log(point.measured_s / time_s))
+        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
+    }
+    told = []
+    for curve in curves:
+        sizes = tuple(p.size_bytes for p in curve.points if (curve.id, p.size_bytes) in errors)
+        if curve.run is not None and sizes:
+            rounded = tuple(round(errors[curve.id, size], 4) for size in sizes)
+            told.append(CurveErrorSamples(curve.id, curve.source, curve.run.alike, sizes, rounded))
+    return tuple(told)
+
+
+def _write_error_model(fits: ConstantFits, curves: Sequence[CurveErrors]) -> None:
+    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
+    bands = PredictionErrors(
+        version=VERSION,
+        made_by=_COMMAND,
+        curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
+        curves=held_out_error_curves(fits, curves),
+        constants=tuple(constant.owned for constant in fits.constants),
+        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
+    )
+    error_model_path().write_text(_json(bands), "utf-8")
+    shipped_error_model.cache_clear()
+
+
+def _json(bands: PredictionErrors) -> str:
+    """Return the bands with a line a curve and a draw, so that differences can be read."""
+    value = asdict(bands)
+    parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256", "constants")]
+    for key in ("curves", "draws"):
+        rows = ",\n  ".join(json.dumps(row) for row in value[key])
+        parts.append(f'"{key}": [\n  {rows}\n ]')
+    return "{\n " + ",\n ".join(parts) + "\n}\n"

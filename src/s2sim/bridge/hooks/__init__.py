@@ -1,1 +1,0 @@
-"""Any reducer as a communication hook of PyTorch's DistributedDataParallel."""

@@ -1,1 +1,0 @@
-"""Models to record gradients from, one a file."""

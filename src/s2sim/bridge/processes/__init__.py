@@ -1,1 +1,0 @@
-"""Real processes: how they are started, and the same reducers between them."""

@@ -1,1 +1,0 @@
-"""Recording compute profiles: hooks that tell when each layer ran and each gradient was ready."""

@@ -1,1 +1,0 @@
-"""Training a recorder's model with a reducer between the ranks' mini-batches and the optimizer."""

@@ -1,1 +1,0 @@
-"""Communication libraries: what is asked of one, and what it executes for it."""

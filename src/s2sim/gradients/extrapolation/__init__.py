@@ -1,1 +1,0 @@
-"""Laws fitted to a trace, layer tables, and gradients and scripts scaled by them."""

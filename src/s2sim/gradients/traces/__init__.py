@@ -1,1 +1,0 @@
-"""Traces on disk: format, reading, writing, import, and those that are synthetic or shipped."""

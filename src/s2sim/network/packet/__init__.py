@@ -1,1 +1,0 @@
-"""The packet network: the reference, for tens of ranks."""

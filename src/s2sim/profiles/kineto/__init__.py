@@ -1,1 +1,0 @@
-"""Reading a trace of PyTorch's profiler: when each gradient was ready, without holding the file in memory."""

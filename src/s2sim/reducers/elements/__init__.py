@@ -1,1 +1,0 @@
-"""What systems share that take the elements of all layers, zeros included."""

@@ -1,1 +1,0 @@
-"""Ranks in memory: their programs, their groups, and how what they post combines."""

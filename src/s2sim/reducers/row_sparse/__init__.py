@@ -1,1 +1,0 @@
-"""Row-sparse layers: which layers and rows travel, how, and what that costs a GPU."""

@@ -1,1 +1,0 @@
-"""Scripts, and what can be counted in one without a cluster: rounds, and bytes on the wire."""

@@ -1,1 +1,0 @@
-"""What the sketching reducers share: settings, sizes, units, and what a sketch costs a GPU."""

@@ -1,1 +1,0 @@
-"""Replay of scripts on a simulated cluster."""

@@ -1,1 +1,0 @@
-"""Training iterations in simulated time: compute, codecs and network at once."""

@@ -1,1 +1,0 @@
-"""When gradients leave, in which company, and what goes first: one discipline a file."""

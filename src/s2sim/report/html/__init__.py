@@ -1,1 +1,0 @@
-"""Pages of HTML in one file, which load nothing."""

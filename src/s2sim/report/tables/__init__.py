@@ -1,1 +1,0 @@
-"""Tables and texts, for terminals, files and notebooks."""

@@ -1,1 +1,0 @@
-"""One experiment as a value: run it, sweep it, find where it breaks even."""

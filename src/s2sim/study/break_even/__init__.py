@@ -1,1 +1,0 @@
-"""At which rate of a network a reducer and dense take the same time."""

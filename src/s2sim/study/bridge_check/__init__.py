@@ -1,1 +1,0 @@
-"""Whether reducers do between real processes what they do in memory."""

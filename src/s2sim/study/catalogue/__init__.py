@@ -1,1 +1,0 @@
-"""What there is, with what is measured of it."""

@@ -1,1 +1,0 @@
-"""One collective on one cluster."""

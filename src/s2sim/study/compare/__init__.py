@@ -1,1 +1,0 @@
-"""The comparison of reducers on a cluster: the run, its notes and its verdict."""

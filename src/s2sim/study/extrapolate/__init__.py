@@ -1,1 +1,0 @@
-"""Beyond what was recorded: more ranks or parameters, and how far off that may be."""

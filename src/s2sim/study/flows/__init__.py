@@ -1,1 +1,0 @@
-"""Any traffic: transfers from a file, through one cluster's network."""

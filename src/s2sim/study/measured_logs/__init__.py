@@ -1,1 +1,0 @@
-"""What programs that measure collectives print, read and written."""

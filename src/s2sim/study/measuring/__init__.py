@@ -1,1 +1,0 @@
-"""From a recording and a cluster to result rows."""

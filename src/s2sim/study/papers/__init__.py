@@ -1,1 +1,0 @@
-"""Published claims rebuilt: set-up, claim, what comes out here, and a plain judgement."""

@@ -1,1 +1,0 @@
-"""S2 Reducer: what its abstract claims, in time and in the loop."""

@@ -1,1 +1,0 @@
-"""What reducers gain over dense in many settings: models, mini-batches and clusters."""

@@ -1,1 +1,0 @@
-"""Which reducer wins where: maps over density, overlap, rate and latency."""

@@ -1,1 +1,0 @@
-"""Experiments with everything that they name resolved: what all studies take."""

@@ -1,1 +1,0 @@
-"""The JSON schemas of results, made of their dataclasses."""

@@ -1,1 +1,0 @@
-"""What is measured on a testbed beside what is predicted of it, with constants that one of its settings tells."""

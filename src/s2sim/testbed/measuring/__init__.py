@@ -1,1 +1,0 @@
-"""What is timed between the processes of a testbed, how, and one setting after the other."""

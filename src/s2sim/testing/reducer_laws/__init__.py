@@ -1,1 +1,0 @@
-"""The laws that every gradient reducer keeps, a file each kind."""

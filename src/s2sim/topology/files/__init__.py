@@ -1,1 +1,0 @@
-"""Cluster descriptions and the hardware catalogue as files."""
