@@ -32,7 +32,7 @@ PAGE = Path(__file__).parent / "fidelity.md"
 HEAD = """# How right predictions are
 
 Made by `python docs/make_fidelity.py` of what `s2sim validate` says of the public curves in
-[measured/](../measured/README.md).
+[measured/curves/](../measured/curves/README.md).
 
 Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
 `topologies/hardware.toml`, latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
@@ -62,7 +62,7 @@ curves and suspect ones are told apart, and count nowhere else.
 ITERATIONS = """## Training iterations
 
 What `s2sim validate --iterations` says of the public iterations in
-[measured_iterations/](../measured_iterations/README.md). Compute is that of each row; where a row has none, that of the
+[measured/iterations/](../measured/iterations/README.md). Compute is that of each row; where a row has none, that of the
 model's profile on its GPU. Layers share it out as in the profile. Clusters follow from rows as those of curves do, NCCL
 is that of `libraries/nccl.toml`. No row has a constant of its own. **These errors are partly of rows that were seen**:
 what an operation of a framework takes, how many of them published codecs start, and between which cards nothing passes

@@ -20,7 +20,7 @@ IMAGES = Path(__file__).parent / "images"
 CALIBRATED_ON = "w4-200mbps"
 HEAD = f"""# Predicted and measured on a testbed
 
-Made by `python docs/make_testbed.py` of [measured_testbed/](../measured_testbed/README.md): real processes (PyTorch,
+Made by `python docs/make_testbed.py` of [measured/testbed/](../measured/testbed/README.md): real processes (PyTorch,
 Gloo over TCP) in network namespaces of one machine with two processors, on links whose rates are set. It shows what
 `s2sim testbed compare --calibrate-on {CALIBRATED_ON}` prints.
 

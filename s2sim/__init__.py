@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimError, S2SimWarning, suggest_nearest
+from s2sim.moved import install
 
 if TYPE_CHECKING:
     from s2sim.experiment.run import run
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from s2sim.traffic.collective_run import run_collective
     from s2sim.traffic.flows import run_flows
 
+install()
 
 __version__ = "0.1.0"
 

@@ -65,7 +65,8 @@ def describe_problems(found: Sequence[Mapping[str, Any]], whole: str, most: int 
 
     Messages of our own checks stand as they were raised, without the kind of error that pydantic puts before them.
 
-    >>> describe_problems([{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}], "file", most=1)
+    >>> found = [{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}]
+    >>> describe_problems(found, "file", most=1)
     'layers.0: is no text; and 1 more'
     >>> describe_problems([{"loc": ("width",), "msg": "Value error, -3 is negative"}], "file")
     'width: -3 is negative'

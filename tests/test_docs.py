@@ -84,7 +84,7 @@ def test_the_toml_example_of_contributing_is_a_topology(tmp_path, capsys):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_and_folders_that_a_document_names_are_there(document):
     named = re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|toml|md))?)`", document.read_text(encoding="utf-8"))
-    rooms = [ROOT, *(path for path in (ROOT / "src" / "s2sim").rglob("*") if path.is_dir()), ROOT / "src" / "s2sim"]
+    rooms = [ROOT, *(path for path in (ROOT / "s2sim").rglob("*") if path.is_dir()), ROOT / "s2sim"]
     assert [path for path in named if not any((room / path).exists() for room in rooms)] == []
 
 

@@ -19,33 +19,15 @@ ClaimJudgement = Literal["reproduced", "not reproduced", "not testable"]
 
 @dataclass(frozen=True, slots=True)
 class Claim(JsonForm):
-    """One published claim, judged.
+    """One published claim, judged."""
 
-    Attributes
-    ----------
-    text : str
-        What is claimed, in plain words.
-    source : str
-        Where it stands: the section, table or abstract.
-    published : str
-        The figure as published; a dash for words alone.
-    ours : str
-        What came out here, computed when it was asked for; a dash where nothing could be.
-    judgement : {"reproduced", "not reproduced", "not testable"}
-        By ``rule`` alone.
-    rule : str
-        When the claim counts as reproduced; for what cannot be tested, what is missing.
-    why : str
-        What explains the result.
-    """
-
-    text: str
-    source: str
-    published: str
-    ours: str
-    judgement: ClaimJudgement
-    rule: str
-    why: str
+    text: str  # What is claimed, in plain words
+    source: str  # Where it stands: the section, table or abstract
+    published: str  # The figure as published; a dash for words alone
+    ours: str  # What came out here, computed when it was asked for; a dash where nothing could be
+    judgement: ClaimJudgement  # By ``rule`` alone
+    rule: str  # When the claim counts as reproduced; for what cannot be tested, what is missing
+    why: str  # What explains the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,60 +75,31 @@ class HeatMap(JsonForm):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt(JsonForm):
-    """What came of one paper.
+    """What came of one paper."""
 
-    Attributes
-    ----------
-    name, title, source : str
-        Its name here, its title, and who published it where.
-    setup : tuple of str
-        What was computed, a line each.
-    assumed : tuple of str
-        What is not known and was assumed, a line each.
-    claims : tuple of Claim
-        Each claim with its judgement.
-    tables : tuple of Table
-        Numbers behind them.
-    pictures : tuple of Chart or HeatMap
-        What a page draws.
-    complete : bool
-        Whether nobody interrupted it.
-    """
-
+    # name, title, source: its name here, its title, and who published it where
     name: str
     title: str
     source: str
-    setup: tuple[str, ...]
-    assumed: tuple[str, ...]
-    claims: tuple[Claim, ...]
-    tables: tuple[Table, ...]
-    pictures: tuple[Chart | HeatMap, ...] = ()
-    complete: bool = True
+    setup: tuple[str, ...]  # What was computed, a line each
+    assumed: tuple[str, ...]  # What is not known and was assumed, a line each
+    claims: tuple[Claim, ...]  # Each claim with its judgement
+    tables: tuple[Table, ...]  # Numbers behind them
+    pictures: tuple[Chart | HeatMap, ...] = ()  # What a page draws
+    complete: bool = True  # Whether nobody interrupted it
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PapersResult(ResultForm):
-    """What `s2sim paper` returns.
-
-    Attributes
-    ----------
-    quick : bool
-        Whether the short form was asked for.
-    papers : tuple of Rebuilt
-        One a paper, in the order asked for.
-    provenance : dict
-        The run record.
-    notes : tuple of str
-        What a reader must know to read the judgements rightly.
-    """
+    """What `s2sim paper` returns."""
 
     answers: ClassVar[str] = "paper"
 
     headline: str
-    quick: bool
-    papers: tuple[Rebuilt, ...]
-    provenance: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    quick: bool  # Whether the short form was asked for
+    papers: tuple[Rebuilt, ...]  # One a paper, in the order asked for
+    provenance: dict[str, Any]  # The run record
+    notes: tuple[str, ...] = ()  # What a reader must know to read the judgements rightly
 
     @property
     def complete(self) -> bool:
@@ -246,7 +199,8 @@ class Paper:
     # setup, assumed: What all parts share: what is computed, and what is not known and assumed.
     setup: tuple[str, ...]
     assumed: tuple[str, ...]
-    # Each from an `PaperEffort` and a `ProgressWatcher` to a `PaperPart`; what is finished when somebody interrupts is kept.
+    # Each from an `PaperEffort` and a `ProgressWatcher` to a `PaperPart`; what is finished when somebody interrupts is
+    # kept.
     parts: tuple[Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
 
 
@@ -322,7 +276,10 @@ def run_papers(
     counts = {word: sum(claim.judgement == word for claim in claims) for word in _JUDGEMENTS}
     judged = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return PapersResult(
-        headline=f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}: {judged or 'none judged'}",
+        headline=(
+            f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}: "
+            f"{judged or 'none judged'}"
+        ),
         quick=effort.quick,
         papers=tuple(found),
         provenance=run_record(

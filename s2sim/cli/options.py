@@ -118,27 +118,14 @@ def help_without_command(context: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Experiment(Generic[S]):
-    """What the command line says of a spec.
+    """What the command line says of a spec."""
 
-    Attributes
-    ----------
-    cls : type
-        The spec's.
-    given : tuple of str
-        Options of the experiment that stand on the command line, as --option or ARGUMENT.
-    values : mapping of str
-        What each field of the spec is given, as texts where the command line has texts; None where it has nothing.
-    path : str or None
-        A saved spec instead of these.
-    needed : tuple of str
-        Options without which there is no experiment.
-    """
-
-    cls: type[S]
-    given: tuple[str, ...]
+    cls: type[S]  # The spec's
+    given: tuple[str, ...]  # Options of the experiment that stand on the command line, as --option or ARGUMENT
+    # What each field of the spec is given, as texts where the command line has texts; None where it has nothing
     values: Mapping[str, Any]
-    path: str | None
-    needed: tuple[str, ...]
+    path: str | None  # A saved spec instead of these
+    needed: tuple[str, ...]  # Options without which there is no experiment
 
     def check_needed(self, needed: Sequence[str], example: str) -> None:
         """Refuse a command line on which one of the options ``needed`` is missing; ``example`` has them all."""

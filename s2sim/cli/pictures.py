@@ -57,7 +57,7 @@ def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 
 def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
-    """Return the graph of a cluster, and what `s2sim.topology.describe.describe_cluster` says of it, as a picture takes it."""
+    """Return the graph of a cluster with its description, as a picture takes it."""
     fabric = cluster.fabric
     tail, head, drawn = _outer_ends(cluster)
     used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)

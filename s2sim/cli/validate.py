@@ -21,8 +21,9 @@ def validate_command(
         str | None,
         typer.Argument(
             metavar="DIR",
-            help="Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/README.md "
-            "has the columns), or with an iterations.csv, a row a training iteration (measured_iterations/README.md).",
+            help="Folder with an index.csv, a row a curve, and a table of sizes and times for each "
+            "(measured/curves/README.md "
+            "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
             show_default="the public curves that are shipped",
         ),
     ] = None,

@@ -31,7 +31,7 @@ _SLICE_BYTES = 5 << 18
 _SHIFT = np.array(32, np.uint64)
 _MAX_ROUNDS = 64
 _MAX_KEYS_A_CELL = 8
-"""With more there is no cell with a single key, which peeling begins with, and numbers of `cell_degrees` may overflow."""
+"""With more no cell has a single key, which peeling begins with, and numbers of `cell_degrees` may overflow."""
 
 
 class PeelRound(NamedTuple):
@@ -160,7 +160,8 @@ def cell_degrees(columns: Ints, cells: int) -> Words:
 def peel(columns: Ints, numbers: NDArray[Any]) -> Iterator[PeelRound]:
     """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
 
-    ``numbers``, uint32 or uint64 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted. If
+    ``numbers``, uint32 or uint64 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
+    If
     that is the low half of a number, then what the high half holds is peeled along, modulo 2^32: the low half never
     gets negative, and so never borrows.
     """

@@ -195,23 +195,13 @@ def _time_bounds(rates: Sequence[float], own: Mapping[int, int], place: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class BreakEvenScan:
-    """What a scan found.
+    """What a scan found."""
 
-    Attributes
-    ----------
-    field : str or None
-        The topology field that was varied; None where nothing crosses a link.
-    crossings : tuple of Crossing
-        Where a reducer and dense take the same time.
-    pays_at_ends : dict of str to (bool, bool)
-        For each reducer, whether it is faster than dense at the lowest and at the highest rate.
-    highest_Bps : float
-        Highest rate that was tried, in bytes per second; beyond it nothing changes, or no network goes.
-    """
-
-    field: str | None
-    crossings: tuple[Crossing, ...] = ()
+    field: str | None  # The topology field that was varied; None where nothing crosses a link
+    crossings: tuple[Crossing, ...] = ()  # Where a reducer and dense take the same time
+    # For each reducer, whether it is faster than dense at the lowest and at the highest rate
     pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
+    # Highest rate that was tried, in bytes per second; beyond it nothing changes, or no network goes
     highest_Bps: float = HIGHEST_BPS
 
 

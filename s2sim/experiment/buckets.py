@@ -120,7 +120,8 @@ def _merge_results(
 def capture_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Keep, instead of saying it, what reducers warn of in parts of a gradient: one may lack what others have.
 
-    Where there is nothing to warn of in any part, there is nothing in all: who hears something lets the reducer `dry_run`
+    Where there is nothing to warn of in any part, there is nothing in all: who hears something lets the reducer
+    `dry_run`
     with the whole.
     """
     told: list[warnings.WarningMessage] = []

@@ -25,36 +25,16 @@ WORTHWHILE = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A reducer as the choice sees it.
+    """A reducer as the choice sees it."""
 
-    Attributes
-    ----------
-    name : str
-        Option string.
-    time_s : float
-        Of what the verdict is about: a phase or an iteration, of one step or of the median one.
-    error : float or None
-        Relative L2 error; None where the exact mean is zero and the reducer's is not.
-    exact : bool
-        Whether all that is lost is rounding.
-    baseline : bool
-        Whether it is what others are compared with.
-    assumes : str or None
-        On what its time rests beside what is simulated.
-    rejected : str or None
-        Why it cannot be chosen, whatever its time.
-    doubt : float
-        By which factor its time may be longer, where it is extrapolated.
-    """
-
-    name: str
-    time_s: float
-    error: float | None
-    exact: bool
-    baseline: bool = False
-    assumes: str | None = None
-    rejected: str | None = None
-    doubt: float = 1.0
+    name: str  # Option string
+    time_s: float  # Of what the verdict is about: a phase or an iteration, of one step or of the median one
+    error: float | None  # Relative L2 error; None where the exact mean is zero and the reducer's is not
+    exact: bool  # Whether all that is lost is rounding
+    baseline: bool = False  # Whether it is what others are compared with
+    assumes: str | None = None  # On what its time rests beside what is simulated
+    rejected: str | None = None  # Why it cannot be chosen, whatever its time
+    doubt: float = 1.0  # By which factor its time may be longer, where it is extrapolated
 
     @property
     def loss(self) -> float:
@@ -68,33 +48,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to use.
+    """What to use."""
 
-    Attributes
-    ----------
-    decision : {"use", "undecided", "do not compress"}
-        Undecided: there is a gain, but less than the model can err, or what it was extrapolated from.
-    exact : Candidate
-        The fastest exact one, which may be the baseline.
-    lossy : Candidate or None
-        The one to use if its error is acceptable, where one gains on all exact ones.
-    faster : Candidate or None
-        One that gains on ``lossy`` with more error, where nobody has said how much is allowed.
-    doubtful : Candidate or None
-        What would be chosen first, if its gain were not less than what it was extrapolated from may be off.
-    runner_up : Candidate or None
-        The fastest that is not rejected beside the baseline and what does as it does; None without any.
-    without : Choice or None
-        What is chosen of those that assume nothing, where the best one assumes something.
-    """
-
-    decision: Decision
-    exact: Candidate
-    lossy: Candidate | None
-    faster: Candidate | None
+    decision: Decision  # Undecided: there is a gain, but less than the model can err, or what it was extrapolated from
+    exact: Candidate  # The fastest exact one, which may be the baseline
+    lossy: Candidate | None  # The one to use if its error is acceptable, where one gains on all exact ones
+    faster: Candidate | None  # One that gains on ``lossy`` with more error, where nobody has said how much is allowed
+    # What would be chosen first, if its gain were not less than what it was extrapolated from may be off
     doubtful: Candidate | None
+    # The fastest that is not rejected beside the baseline and what does as it does; None without any
     runner_up: Candidate | None
-    without: Choice | None = None
+    without: Choice | None = None  # What is chosen of those that assume nothing, where the best one assumes something
 
     @property
     def best(self) -> Candidate:

@@ -136,7 +136,6 @@ class ResultForm(JsonForm):
 
         `S2SimError` says where that is no such result.
         """
-
         is_text = str(source).lstrip().startswith("{")
         text = str(source) if is_text else read_text(Path(source), noun="the result")
         try:

@@ -68,7 +68,8 @@ def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[R
         known = spec.compute or scenario.training
         hidden = "as far as it is long enough" if known else "which is taken to be long enough without --compute"
         notes.append(
-            f"{format_names(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside forward "
+            f"{format_names(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside "
+            f"forward "
             f"and backward, {hidden}"
         )
     return notes
@@ -133,7 +134,8 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
     notes = []
     if differing:
         notes.append(
-            f"{format_names(differing)}: {name} sends something else than is asked; s2sim run --show lowering tells what"
+            f"{format_names(differing)}: {name} sends something else than is asked; s2sim run --show lowering "
+            f"tells what"
         )
     if library.through_host:
         copies = (
@@ -252,7 +254,8 @@ def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedRed
         else:
             source = f"those of the trace's first {period} steps"
         notes.append(
-            f"{format_names(items)}: time and bytes are means over {period} steps, the last of which exchanges the sum; "
+            f"{format_names(items)}: time and bytes are means over {period} steps, the last of which exchanges "
+            f"the sum; "
             f"{source}; that models drift apart in between shows in no error"
         )
     return notes

@@ -18,21 +18,11 @@ from s2sim.experiment.scenario.reducers import ReducerScenario, step_reader
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a recording takes on a cluster.
+    """What a recording takes on a cluster."""
 
-    Attributes
-    ----------
-    recorded : Recorded
-        The reducer and its recording.
-    executed : Executed
-        The recording on the cluster, as the library executes it.
-    row : Row
-        All numbers of it.
-    """
-
-    recorded: RecordedReducer
-    executed: ExecutedRecording
-    row: Row
+    recorded: RecordedReducer  # The reducer and its recording
+    executed: ExecutedRecording  # The recording on the cluster, as the library executes it
+    row: Row  # All numbers of it
 
 
 def record(

@@ -83,40 +83,19 @@ class RateReplays:
 
 @dataclass(frozen=True, slots=True)
 class RateCurves:
-    """Speed-ups over dense at several rates.
+    """Speed-ups over dense at several rates."""
 
-    Attributes
-    ----------
-    field : str
-        The topology field that was varied.
-    workers : int
-        Ranks.
-    own_Bps : float
-        The value that the cluster has, in bytes per second.
-    rates_Bps : tuple of float
-        Its values, in bytes per second.
-    baseline : str
-        Option string of the ``dense`` that all are compared with.
-    speedups : dict of str to tuple of float
-        By option string, without that: one at each rate; of iterations where compute was given, else of
-        communication phases.
-    compute : bool
-        Whether compute was given.
-    extrapolated : bool
-        Whether ranks or sizes go beyond what was recorded.
-    crossings : tuple of Crossing
-        Where a reducer and dense take the same time, as far as they were looked for.
-    """
-
-    field: str
-    workers: int
-    own_Bps: float
-    rates_Bps: tuple[float, ...]
-    baseline: str
+    field: str  # The topology field that was varied
+    workers: int  # Ranks
+    own_Bps: float  # The value that the cluster has, in bytes per second
+    rates_Bps: tuple[float, ...]  # Its values, in bytes per second
+    baseline: str  # Option string of the ``dense`` that all are compared with
+    # By option string, without that: one at each rate; of iterations where compute was given, else of communication
+    # phases
     speedups: dict[str, tuple[float, ...]]
-    compute: bool
-    extrapolated: bool
-    crossings: tuple[Crossing, ...] = ()
+    compute: bool  # Whether compute was given
+    extrapolated: bool  # Whether ranks or sizes go beyond what was recorded
+    crossings: tuple[Crossing, ...] = ()  # Where a reducer and dense take the same time, as far as they were looked for
 
 
 def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:

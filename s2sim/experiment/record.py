@@ -40,45 +40,28 @@ from s2sim.units import format_bytes, format_count, format_number_of
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """The gradients of a run as it reduces them.
+    """The gradients of a run as it reduces them."""
 
-    Attributes
-    ----------
-    trace, model, kind : str
-        Name of the trace, one line on the model that it was taken from, and whether it is ``recorded``, ``imported`` or
-        ``synthetic``.
-    toy : bool
-        Whether those of a small model stand for those of the one that the reader trains.
-    recorded_ranks, recorded_steps, recorded_parameters : int
-        Extent of the trace; of a synthetic one what is drawn.
-    parameters, bytes : int
-        Of one rank's dense gradient.
-    dtype : {"fp32", "bf16"}
-        Type that training holds it in.
-    to_model : str or None
-        Model to whose layers sizes were scaled, where one was asked for.
-    drawn_ranks : int
-        Ranks beyond the recorded ones, drawn by the law fitted to these.
-    density : float
-        Share of the elements that one rank holds: those of stored rows, and of dense layers those that are not zero;
-        mean over ranks and steps.
-    row_density : float or None
-        Share of the rows of row-sparse layers that one rank holds; None where there is no such layer.
-    """
-
+    # trace, model, kind: name of the trace, one line on the model that it was taken from, and whether it is
+    # ``recorded``, ``imported`` or ``synthetic``
     trace: str
     model: str
     kind: str
-    toy: bool
+    toy: bool  # Whether those of a small model stand for those of the one that the reader trains
+    # recorded_ranks, recorded_steps, recorded_parameters: extent of the trace; of a synthetic one what is drawn
     recorded_ranks: int
     recorded_steps: int
     recorded_parameters: int
+    # parameters, bytes: of one rank's dense gradient
     parameters: int
     bytes: int
-    dtype: str
-    to_model: str | None
-    drawn_ranks: int
+    dtype: str  # Type that training holds it in
+    to_model: str | None  # Model to whose layers sizes were scaled, where one was asked for
+    drawn_ranks: int  # Ranks beyond the recorded ones, drawn by the law fitted to these
+    # Share of the elements that one rank holds: those of stored rows, and of dense layers those that are not zero; mean
+    # over ranks and steps
     density: float
+    # Share of the rows of row-sparse layers that one rank holds; None where there is no such layer
     row_density: float | None
 
     @property

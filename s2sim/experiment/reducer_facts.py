@@ -95,75 +95,35 @@ _COMBINES = frozenset(("all_reduce", "reduce", "reduce_scatter", "broadcast"))
 
 @dataclass(frozen=True, slots=True)
 class FirstStepFacts:
-    """What the first step of a reducer is made of.
+    """What the first step of a reducer is made of."""
 
-    Attributes
-    ----------
-    linear : bool
-        Whether nothing but sums and the like travels, so that no message grows with the number of ranks.
-    collectives : tuple of str
-        In the order in which they are posted, one after the other of a kind as one with their number.
-    rounds : int
-        Messages that wait for one another.
-    rounds_grow : bool
-        Whether they are more with twice as many ranks.
-    host_syncs : int
-        Times that the host waits for the GPU.
-    """
-
-    linear: bool
+    linear: bool  # Whether nothing but sums and the like travels, so that no message grows with the number of ranks
+    # In the order in which they are posted, one after the other of a kind as one with their number
     collectives: tuple[str, ...]
-    rounds: int
-    rounds_grow: bool
-    host_syncs: int
+    rounds: int  # Messages that wait for one another
+    rounds_grow: bool  # Whether they are more with twice as many ranks
+    host_syncs: int  # Times that the host waits for the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class ReducerFacts(JsonForm):
-    """What is known of a reducer by its name, with default options.
+    """What is known of a reducer by its name, with default options."""
 
-    Attributes
-    ----------
-    name : str
-        Of a reducer or a preset.
-    stands_for : str or None
-        Option string that a preset stands for.
-    summary, source, certainty : str
-        What it is, who published it, and how that is known, as `Traits.certainty` has it.
-    formula : str
-        Bytes that a rank sends: n elements, k kept, P ranks, L layers.
-    feedback : {"no", "needed", "own"}
-        Whether training needs error feedback around it.
-    lossless : bool
-        Whether its aggregate is exact but for rounding.
-    estimates : {"mean", "sign", "weights", "shards"}
-        What ranks end with.
-    agrees : bool
-        Whether all ranks end with the same.
-    scope : {"bucket", "gradient"}
-        Whether it runs on every bucket of gradients by itself, or waits for the whole gradient.
-    measured : Measured or None
-        What its first step is made of; None where it refuses the gradients.
-    paragraphs : tuple of str
-        What its docstring says.
-    options : tuple of OptionDoc
-        Its own, without those of wrappers.
-    """
-
-    name: str
-    stands_for: str | None
+    name: str  # Of a reducer or a preset
+    stands_for: str | None  # Option string that a preset stands for
+    # summary, source, certainty: what it is, who published it, and how that is known, as `Traits.certainty` has it
     summary: str
     source: str
     certainty: str
-    formula: str
-    feedback: str
-    lossless: bool
-    estimates: str
-    agrees: bool
-    scope: str
-    measured: FirstStepFacts | None
-    paragraphs: tuple[str, ...]
-    options: tuple[OptionDoc, ...]
+    formula: str  # Bytes that a rank sends: n elements, k kept, P ranks, L layers
+    feedback: str  # Whether training needs error feedback around it
+    lossless: bool  # Whether its aggregate is exact but for rounding
+    estimates: str  # What ranks end with
+    agrees: bool  # Whether all ranks end with the same
+    scope: str  # Whether it runs on every bucket of gradients by itself, or waits for the whole gradient
+    measured: FirstStepFacts | None  # What its first step is made of; None where it refuses the gradients
+    paragraphs: tuple[str, ...]  # What its docstring says
+    options: tuple[OptionDoc, ...]  # Its own, without those of wrappers
 
 
 def all_reducer_facts(gradients: Sequence[Gradient]) -> tuple[ReducerFacts, ...]:

@@ -162,15 +162,9 @@ _CERTAIN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class IntervalRobustness:
-    """Who would be named first with each draw of the constants.
+    """Who would be named first with each draw of the constants."""
 
-    Attributes
-    ----------
-    shares : tuple of (str, float)
-        By name the share of the draws, the largest first.
-    """
-
-    shares: tuple[tuple[str, float], ...]
+    shares: tuple[tuple[str, float], ...]  # By name the share of the draws, the largest first
 
     def share_of(self, name: str) -> float:
         """Return the share of the draws in which one is named first."""

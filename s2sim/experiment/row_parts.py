@@ -121,21 +121,15 @@ def iteration_row(
 
 
 class Times(NamedTuple):
-    """Seconds of the slowest rank.
+    """Seconds of the slowest rank."""
 
-    Attributes
-    ----------
-    encode, communication, decode, total : float
-        Communication is the rest of the total, waiting included.
-    iteration : float or None
-        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
-        parts of it overlapped; of several iterations, the median.
-    """
-
+    # encode, communication, decode, total: communication is the rest of the total, waiting included
     encode: float
     communication: float
     decode: float
     total: float
+    # From the beginning of forward until the next may begin, where compute was given: compute plus total, unless parts
+    # of it overlapped; of several iterations, the median
     iteration: float | None
 
 
@@ -180,33 +174,20 @@ class CollectiveRow:
 
 @dataclass(frozen=True, slots=True)
 class LoweringRow:
-    """One collective as a reducer asks for it, and as the communication library executes it.
+    """One collective as a reducer asks for it, and as the communication library executes it."""
 
-    Attributes
-    ----------
-    call : str
-        What it carries.
-    asked, executes : str
-        For people.
-    bytes_ideal, bytes_sent : int
-        Sent by the rank that sends most, by ring algorithms: as asked, and as executed.
-    time_ideal_s, time_s : float
-        From its last post to its end on the last rank: if all ran as asked, and with this library.
-    gap_s : float
-        Time of the whole communication phase less its time if this collective alone were executed as asked.
-    why : str
-        What the library executes, why, and the source for it.
-    """
-
-    call: str
+    call: str  # What it carries
+    # asked, executes: for people
     asked: str
     executes: str
+    # bytes_ideal, bytes_sent: sent by the rank that sends most, by ring algorithms: as asked, and as executed
     bytes_ideal: int
     bytes_sent: int
+    # time_ideal_s, time_s: from its last post to its end on the last rank: if all ran as asked, and with this library
     time_ideal_s: float
     time_s: float
-    gap_s: float
-    why: str
+    gap_s: float  # Time of the whole communication phase less its time if this collective alone were executed as asked
+    why: str  # What the library executes, why, and the source for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,81 +201,49 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class BoundRow:
-    """A published bound on the error of one element, beside what was found.
+    """A published bound on the error of one element, beside what was found."""
 
-    Attributes
-    ----------
-    element : float
-        The bound, as a share of the L2 norm of the compressed layers' exact mean; that of the layer with the largest.
-    share, share_found : float
-        Share of these layers' elements for which it holds: in expectation at least, and as measured.
-    relative_l2 : float or None
-        Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known.
-    source : str
-        Whose theorem it is.
-    """
-
+    # The bound, as a share of the L2 norm of the compressed layers' exact mean; that of the layer with the largest
     element: float
+    # Share of these layers' elements for which it holds: in expectation at least, and as measured
     share: float
     share_found: float
+    # Relative L2 error of all of them that a law predicts, as RMS over hash seeds, where one is known
     relative_l2: float | None
-    source: str
+    source: str  # Whose theorem it is
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How far off the statistics of a trace are for another model, whose own gradients are recorded.
+    """How far off the statistics of a trace are for another model, whose own gradients are recorded."""
 
-    Attributes
-    ----------
-    to : str
-        Name of the trace of the other model.
-    workers : int
-        Ranks that ran.
-    error_bytes, error_time : float
-        Predicted over recorded less 1, for one reducer: bytes of the rank that sends most, and total time.
-    error_l2 : float or None
-        The same of the relative L2 error of a lossy reducer.
-    """
-
-    to: str
-    workers: int
+    to: str  # Name of the trace of the other model
+    workers: int  # Ranks that ran
+    # error_bytes, error_time: predicted over recorded less 1, for one reducer: bytes of the rank that sends most, and
+    # total time
     error_bytes: float
     error_time: float
-    error_l2: float | None
+    error_l2: float | None  # The same of the relative L2 error of a lossy reducer
 
 
 @dataclass(frozen=True, slots=True)
 class Extrapolation:
-    """The mark of a row that goes beyond what was recorded.
+    """The mark of a row that goes beyond what was recorded."""
 
-    Attributes
-    ----------
-    law : str
-        By what law.
-    from_workers, to_workers : int
-        Ranks recorded and asked for.
-    from_parameters, to_parameters : int
-        Parameters recorded and asked for.
-    model : str or None
-        Model whose layers were asked for.
-    hold_out : str
-        What the law was made to predict from what.
-    hold_out_error_bytes, hold_out_error_time : float
-        Predicted over recorded less 1 there, for this reducer: bytes of the rank that sends most, and total time.
-    transfer : tuple of Transfer
-        What statistics scaled like this are worth for other models, where sizes were scaled.
-    """
-
-    law: str
+    law: str  # By what law
+    # from_workers, to_workers: ranks recorded and asked for
     from_workers: int
     to_workers: int
+    # from_parameters, to_parameters: parameters recorded and asked for
     from_parameters: int
     to_parameters: int
-    model: str | None
-    hold_out: str
+    model: str | None  # Model whose layers were asked for
+    hold_out: str  # What the law was made to predict from what
+    # hold_out_error_bytes, hold_out_error_time: predicted over recorded less 1 there, for this reducer: bytes of the
+    # rank that sends most, and total time
     hold_out_error_bytes: float
     hold_out_error_time: float
+    # What statistics scaled like this are worth for other models, where sizes were scaled
     transfer: tuple[Transfer, ...]
 
     @property
@@ -309,55 +258,27 @@ class Extrapolation:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is thought of a row beside the others of its number of workers.
+    """What is thought of a row beside the others of its number of workers."""
 
-    Attributes
-    ----------
-    time_s : float
-        What is compared: the phase or, where compute was given, the iteration; of the median step where several ran.
-    speedup : float
-        Dense's over it.
-    rejected : str or None
-        Why it cannot be recommended, however fast.
-    dominated_by : str or None
-        Option string of one that takes no longer and is no further from the exact mean.
-    as_dense : bool
-        Whether it does what dense does, in the same time.
-    """
-
+    # What is compared: the phase or, where compute was given, the iteration; of the median step where several ran
     time_s: float
-    speedup: MayBeInfinite
-    rejected: str | None
-    dominated_by: str | None
-    as_dense: bool
+    speedup: MayBeInfinite  # Dense's over it
+    rejected: str | None  # Why it cannot be recommended, however fast
+    dominated_by: str | None  # Option string of one that takes no longer and is no further from the exact mean
+    as_dense: bool  # Whether it does what dense does, in the same time
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One of successive steps.
+    """One of successive steps."""
 
-    Attributes
-    ----------
-    step : int
-        From 0.
-    error : float or None
-        Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late.
-    error_so_far : float or None
-        The same of the sum of all steps so far.
-    residual : float or None
-        L2 norm of all ranks' residuals over that of their gradients in the first step; None without error feedback.
-    total_s : float
-        Of the communication phase.
-    bytes_sent_per_rank : int
-        Largest over ranks.
-    """
-
-    step: int
-    error: float | None
-    error_so_far: float | None
+    step: int  # From 0
+    error: float | None  # Relative L2 error of this step's aggregate, in which residuals of earlier steps arrive late
+    error_so_far: float | None  # The same of the sum of all steps so far
+    # L2 norm of all ranks' residuals over that of their gradients in the first step; None without error feedback
     residual: float | None
-    total_s: float
-    bytes_sent_per_rank: int
+    total_s: float  # Of the communication phase
+    bytes_sent_per_rank: int  # Largest over ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,23 +293,13 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class CountPays:
-    """With which numbers of workers, or samples of a GPU's mini-batch, a reducer's iterations gain 1 % or more.
+    """With which numbers of workers, or samples of a GPU's mini-batch, a reducer's iterations gain 1 % or more."""
 
-    Attributes
-    ----------
-    reducer : str
-        Option string.
-    field : {"workers", "batch"}
-        What was varied.
-    spans : tuple of (int, int)
-        First and last number of each stretch in which it gains that on dense: less is more than a model can tell.
-    lowest, highest : int
-        Between which it was tried.
-    """
-
-    reducer: str
-    field: str
+    reducer: str  # Option string
+    field: str  # What was varied
+    # First and last number of each stretch in which it gains that on dense: less is more than a model can tell
     spans: tuple[tuple[int, int], ...]
+    # lowest, highest: between which it was tried
     lowest: int
     highest: int
 
@@ -416,76 +327,35 @@ class CountPays:
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A constant of the hardware that is only estimated, and with which the choice were another one.
+    """A constant of the hardware that is only estimated, and with which the choice were another one."""
 
-    Attributes
-    ----------
-    constant : str
-        Field of the GPU's description.
-    value, taken : str
-        The value with which it flips, within what is plausible, and the one that was taken.
-    best : str
-        Option string of the choice then; ``dense`` where it were not to compress.
-    """
-
-    constant: str
+    constant: str  # Field of the GPU's description
+    # value, taken: the value with which it flips, within what is plausible, and the one that was taken
     value: str
     taken: str
-    best: str
+    best: str  # Option string of the choice then; ``dense`` where it were not to compress
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict(JsonForm):
-    """The answer for one number of workers, and what it rests on.
-
-    Attributes
-    ----------
-    workers : int
-        Ranks.
-    decision : {"use", "undecided", "do not compress"}
-        Undecided: what is gained is less than the model can err.
-    lines : tuple of str
-        What to do; how much it gains, on what; what would change it.
-    text : str
-        All of it in one.
-    best : str
-        Option string of what to use first; ``dense`` where nothing is to be compressed.
-    assumes : str or None
-        On what that rests beside what is simulated.
-    without_assumption : str or None
-        Option string of the best that does not, where the best rests on something.
-    best_exact : str
-        Option string of the fastest exact reducer, which may be dense.
-    best_lossy : str or None
-        Option string of the lossy one to use if its error is acceptable.
-    flips : tuple of Flip
-        Estimated constants that decide.
-    pays : dict of str to str
-        At which rates each reducer that was looked at is faster than dense, in words.
-    break_even : tuple of Crossing
-        Every crossing found in the scanned range.
-    bottleneck : str
-        What dense waits for.
-    band_share : float or None
-        Share of the draws of measured constants in which ``best`` stays; None where those made no times.
-    pays_over : tuple of CountPays
-        With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared.
-    """
+    """The answer for one number of workers, and what it rests on."""
 
     more_json: ClassVar[tuple[str, ...]] = ("band_share?", "pays_over?")
 
-    workers: int
-    decision: str
-    lines: tuple[str, ...]
-    text: str
-    best: str
-    assumes: str | None
-    without_assumption: str | None
-    best_exact: str
-    best_lossy: str | None
-    flips: tuple[Flip, ...]
-    pays: dict[str, str]
-    break_even: tuple[Crossing, ...]
-    bottleneck: str
+    workers: int  # Ranks
+    decision: str  # Undecided: what is gained is less than the model can err
+    lines: tuple[str, ...]  # What to do; how much it gains, on what; what would change it
+    text: str  # All of it in one
+    best: str  # Option string of what to use first; ``dense`` where nothing is to be compressed
+    assumes: str | None  # On what that rests beside what is simulated
+    without_assumption: str | None  # Option string of the best that does not, where the best rests on something
+    best_exact: str  # Option string of the fastest exact reducer, which may be dense
+    best_lossy: str | None  # Option string of the lossy one to use if its error is acceptable
+    flips: tuple[Flip, ...]  # Estimated constants that decide
+    pays: dict[str, str]  # At which rates each reducer that was looked at is faster than dense, in words
+    break_even: tuple[Crossing, ...]  # Every crossing found in the scanned range
+    bottleneck: str  # What dense waits for
+    # Share of the draws of measured constants in which ``best`` stays; None where those made no times
     band_share: float | None = None
+    # With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared
     pays_over: tuple[CountPays, ...] = ()

@@ -206,51 +206,25 @@ class Row(JsonForm):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Result(ResultForm):
-    """What `s2sim.run` returns.
-
-    Attributes
-    ----------
-    spec : RunSpec
-        What was computed.
-    cluster : str
-        The cluster in one line.
-    gradients : Gradients
-        Whose gradients were reduced, how large and how sparse.
-    library, gpu : str
-        Option string of the library that executed the collectives, and name of the GPU that encoded and decoded.
-    machines : str
-        Both in words, and who chose them.
-    provenance : dict
-        The run record.
-    results : tuple of Row
-        One a reducer and number of workers.
-    verdict : Verdict
-        For the largest number of workers.
-    verdicts : tuple of Verdict
-        One a number of workers; break-even was looked for with the largest.
-    refused : tuple of Refused
-        What was asked for together with others, and did not run.
-    notes : tuple of str
-        What a reader must know to read the numbers rightly.
-    caveats : tuple of str
-        Those of them without which the verdict would mislead.
-    """
+    """What `s2sim.run` returns."""
 
     answers: ClassVar[str] = "run"
 
-    spec: RunSpec
-    cluster: str
-    gradients: Gradients
+    spec: RunSpec  # What was computed
+    cluster: str  # The cluster in one line
+    gradients: Gradients  # Whose gradients were reduced, how large and how sparse
+    # library, gpu: option string of the library that executed the collectives, and name of the GPU that encoded and
+    # decoded
     library: str
     gpu: str
-    machines: str
-    provenance: dict[str, Any]
-    results: tuple[Row, ...]
-    verdict: Verdict
-    verdicts: tuple[Verdict, ...] = ()
-    refused: tuple[Refused, ...] = ()
-    notes: tuple[str, ...] = ()
-    caveats: tuple[str, ...] = ()
+    machines: str  # Both in words, and who chose them
+    provenance: dict[str, Any]  # The run record
+    results: tuple[Row, ...]  # One a reducer and number of workers
+    verdict: Verdict  # For the largest number of workers
+    verdicts: tuple[Verdict, ...] = ()  # One a number of workers; break-even was looked for with the largest
+    refused: tuple[Refused, ...] = ()  # What was asked for together with others, and did not run
+    notes: tuple[str, ...] = ()  # What a reader must know to read the numbers rightly
+    caveats: tuple[str, ...] = ()  # Those of them without which the verdict would mislead
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -65,35 +65,21 @@ def record_at_size(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunExtrapolation:
-    """How far a run goes beyond what was recorded, and what the check of its law found.
+    """How far a run goes beyond what was recorded, and what the check of its law found."""
 
-    Attributes
-    ----------
-    recorded_ranks, workers : int
-        Ranks that the trace has, and most ranks of the run.
-    from_parameters, to_parameters : int
-        Parameters of the trace and of the run.
-    model : str or None
-        Model whose layers were asked for.
-    toy : bool
-        Whether a small model's gradients stand for others.
-    checks : tuple of HoldOut
-        One a reducer.
-    transfers : dict of str to tuple of Transfer
-        By reducer, what the trace's statistics are worth for other models, where sizes were scaled.
-    refused : dict of str to str
-        Why optional reducers could not be checked, without which the run goes on.
-    """
-
+    # recorded_ranks, workers: ranks that the trace has, and most ranks of the run
     recorded_ranks: int
     workers: int
+    # from_parameters, to_parameters: parameters of the trace and of the run
     from_parameters: int
     to_parameters: int
-    model: str | None
-    toy: bool
-    checks: tuple[HoldOut, ...]
+    model: str | None  # Model whose layers were asked for
+    toy: bool  # Whether a small model's gradients stand for others
+    checks: tuple[HoldOut, ...]  # One a reducer
+    # By reducer, what the trace's statistics are worth for other models, where sizes were scaled
     transfers: dict[str, tuple[Transfer, ...]]
     notes: tuple[str, ...]
+    # Why optional reducers could not be checked, without which the run goes on
     refused: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -20,26 +20,16 @@ from s2sim.experiment.timeline import Streams, Timeline, record_timeline
 
 @dataclass(slots=True)
 class RequestedOutputs:
-    """What a run is to find beside rows and a verdict.
+    """What a run is to find beside rows and a verdict."""
 
-    Attributes
-    ----------
-    timelines, curves : dict or None
-        To be filled with what ranks and links do under each reducer, for the largest number of workers, or with what
-        one rank does over whole iterations; and with the speed-ups over dense at other rates, by number of workers.
-    break_even : bool
-        Whether to look for the rates at which reducers break even with dense.
-    thorough : bool
-        Whether of all reducers, and with what other libraries would make of each.
-    timeline_rank : int or None
-        Which rank's iterations timelines show; None for the slowest.
-    """
-
+    # timelines, curves: to be filled with what ranks and links do under each reducer, for the largest number of
+    # workers, or with what one rank does over whole iterations; and with the speed-ups over dense at other rates, by
+    # number of workers
     timelines: dict[str, Timeline | Streams] | None
     curves: dict[int, RateCurves] | None
-    break_even: bool
-    thorough: bool
-    timeline_rank: int | None = None
+    break_even: bool  # Whether to look for the rates at which reducers break even with dense
+    thorough: bool  # Whether of all reducers, and with what other libraries would make of each
+    timeline_rank: int | None = None  # Which rank's iterations timelines show; None for the slowest
 
     def check(self, scenario: ReducerScenario, workers: int) -> None:
         """Refuse a rank that no timeline shows, with so many workers."""
@@ -54,27 +44,15 @@ class RequestedOutputs:
 
 @dataclass(slots=True)
 class RunState:
-    """What a run has found so far.
+    """What a run has found so far."""
 
-    Attributes
-    ----------
-    predictions : dict of int to list of Prediction
-        By number of workers, for those that are finished.
-    refused : list of Refused
-        Optional reducers that did not run.
-    scan : Scan
-        Rates at which reducers break even, for the largest number of workers.
-    over_batches : tuple of CountPays
-        Mini-batches with which reducers that the verdict names pay.
-    extrapolated : Beyond or None
-        How far gradients go beyond what was recorded; None where all were.
-    """
-
+    # By number of workers, for those that are finished
     predictions: dict[int, list[Prediction]] = field(default_factory=dict)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)  # Optional reducers that did not run
+    # Rates at which reducers break even, for the largest number of workers
     scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))
-    over_batches: tuple[CountPays, ...] = ()
-    extrapolated: RunExtrapolation | None = None
+    over_batches: tuple[CountPays, ...] = ()  # Mini-batches with which reducers that the verdict names pay
+    extrapolated: RunExtrapolation | None = None  # How far gradients go beyond what was recorded; None where all were
 
     @property
     def largest(self) -> int:

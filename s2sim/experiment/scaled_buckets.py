@@ -34,24 +34,12 @@ from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_reco
 
 
 class LayerView(NamedTuple):
-    """What a reducer sees of a layer.
+    """What a reducer sees of a layer."""
 
-    Attributes
-    ----------
-    sort : int
-        See `Reducer.sorts`.
-    table : int
-        Which of the recorded layers it takes after; -1 where it is dense.
-    matrix : bool
-        Whether it is taken as a matrix.
-    shape : tuple of int
-        Of a table or a matrix; the elements of others.
-    """
-
-    sort: int
-    table: int
-    matrix: bool
-    shape: tuple[int, ...]
+    sort: int  # See `Reducer.sorts`
+    table: int  # Which of the recorded layers it takes after; -1 where it is dense
+    matrix: bool  # Whether it is taken as a matrix
+    shape: tuple[int, ...]  # Of a table or a matrix; the elements of others
 
 
 @dataclass(frozen=True, slots=True)

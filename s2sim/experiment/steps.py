@@ -41,8 +41,8 @@ grow less and less."""
 def residual_trend(residuals: Sequence[float]) -> str:
     """Return in a word where residuals go: whether the last third of the steps is above all before, and rises faster.
 
-    >>> residual_trend([1, 2, 2.7, 2.7, 2.7, 2.8]), residual_trend([1, 2, 3, 4, 5, 6]), residual_trend([1, 2, 4, 8, 16, 32]), residual_trend([1, 2])
-    ('settled', 'still grows', 'diverges', 'too few steps')
+    >>> [residual_trend(each) for each in ([1, 2, 2.7, 2.7, 2.7, 2.8], range(1, 7), [1, 2, 4, 8, 16, 32], [1, 2])]
+    ['settled', 'still grows', 'diverges', 'too few steps']
     """
     third = len(residuals) // 3
     if third < _MIN_STEPS // 3:

@@ -52,21 +52,11 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The streams of one rank.
+    """The streams of one rank."""
 
-    Attributes
-    ----------
-    rank : int
-        Which.
-    spans : tuple of StreamSpan
-        What it did.
-    arrows : tuple of Arrow
-        What of that waited for which gradients.
-    """
-
-    rank: int
-    spans: tuple[StreamSpan, ...]
-    arrows: tuple[Arrow, ...]
+    rank: int  # Which
+    spans: tuple[StreamSpan, ...]  # What it did
+    arrows: tuple[Arrow, ...]  # What of that waited for which gradients
 
 
 def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank: int | None = None) -> Streams:

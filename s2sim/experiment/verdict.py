@@ -75,38 +75,18 @@ _CONSTANTS = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictContext:
-    """What a verdict is given beside rows.
+    """What a verdict is given beside rows."""
 
-    Attributes
-    ----------
-    library : str
-        The communication library.
-    max_error : float or None
-        Largest relative L2 error that may win.
-    steps : int
-        Successive steps that ran.
-    scan : Scan
-        Where reducers break even with dense.
-    flips : tuple of Flip
-        Estimated constants that decide.
-    compute_origin : str or None
-        From what the rows are extrapolated.
-    faults : tuple of str
-        What befalls the cluster, by name.
-    pays_over : tuple of CountPays
-        With which numbers of workers and which mini-batches reducers pay.
-    compute, behind : str
-        Whose compute an iteration has, where that is simulated; and what of it communication may hide behind.
-    """
-
-    library: str = IDEAL.option_string
-    max_error: float | None = None
-    steps: int = 1
-    scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))
-    flips: tuple[Flip, ...] = ()
-    compute_origin: str | None = None
-    faults: tuple[str, ...] = ()
-    pays_over: tuple[CountPays, ...] = ()
+    library: str = IDEAL.option_string  # The communication library
+    max_error: float | None = None  # Largest relative L2 error that may win
+    steps: int = 1  # Successive steps that ran
+    scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))  # Where reducers break even with dense
+    flips: tuple[Flip, ...] = ()  # Estimated constants that decide
+    compute_origin: str | None = None  # From what the rows are extrapolated
+    faults: tuple[str, ...] = ()  # What befalls the cluster, by name
+    pays_over: tuple[CountPays, ...] = ()  # With which numbers of workers and which mini-batches reducers pay
+    # compute, behind: whose compute an iteration has, where that is simulated; and what of it communication may hide
+    # behind
     compute: str | None = None
     behind: str = "backward"
 
@@ -273,7 +253,8 @@ def _scope_text(dense: Row, known: VerdictContext) -> str:
 def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> str:
     """Return what would change the choice, and how sure it is in the band; a reducer's name keeps its spelling."""
     parts = [
-        f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would {_alternative_text(flip.best)}"
+        f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would "
+        f"{_alternative_text(flip.best)}"
         for flip in known.flips
     ]
     about = choice.best if choice.decision == "use" else choice.runner_up

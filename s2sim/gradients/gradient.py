@@ -18,21 +18,11 @@ SPARSE_BELOW = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSparse:
-    """An array most of whose rows are zero, kept as the others.
+    """An array most of whose rows are zero, kept as the others."""
 
-    Attributes
-    ----------
-    rows : int64 array, shape (k,)
-        Which rows are stored, strictly increasing.
-    values : array, shape (k, *shape[1:])
-        Their values.
-    shape : tuple of int
-        Shape of the whole array; a one-dimensional one has rows of a single element.
-    """
-
-    rows: Ints
-    values: NDArray[Any]
-    shape: tuple[int, ...]
+    rows: Ints  # Which rows are stored, strictly increasing
+    values: NDArray[Any]  # Their values
+    shape: tuple[int, ...]  # Shape of the whole array; a one-dimensional one has rows of a single element
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -99,18 +99,12 @@ class RankLaw:
 
 @dataclass(frozen=True, slots=True)
 class LayerForecast:
-    """The law of one table.
+    """The law of one table."""
 
-    Attributes
-    ----------
-    union_density : dict of int to float
-        Ranks, more than recorded, to the share of rows that at least one of them holds, by the law.
-    errors : dict of int to float
-        For fewer ranks than recorded: what a law fitted to the first of them says of the union of all recorded ranks,
-        over what was recorded, less 1.
-    """
-
+    # Ranks, more than recorded, to the share of rows that at least one of them holds, by the law
     union_density: dict[int, float]
+    # For fewer ranks than recorded: what a law fitted to the first of them says of the union of all recorded ranks,
+    # over what was recorded, less 1
     errors: dict[int, float]
 
 
@@ -248,24 +242,14 @@ class ExtrapolatedRanks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RowPool:
-    """The rows of one table as the recorded ranks hold them.
+    """The rows of one table as the recorded ranks hold them."""
 
-    Attributes
-    ----------
-    odds : float64 array, shape (rows,)
-        Probability over its complement that a rank holds a row; infinite for those that all hold.
-    common : array, shape (held rows + 1, width)
-        What the ranks have in common in each row that any of them holds; the last is 0, for all other rows.
-    own : array, shape (held, width)
-        What each rank has beside it, row by row.
-    places, starts, counts : int64 array, shape (rows,)
-        Which line of ``common`` belongs to a row; where its values begin in ``own``, and how many there are; of a row
-        that none holds, those of the rarest.
-    """
-
-    odds: Floats
+    odds: Floats  # Probability over its complement that a rank holds a row; infinite for those that all hold
+    # What the ranks have in common in each row that any of them holds; the last is 0, for all other rows
     common: NDArray[Any]
-    own: NDArray[Any]
+    own: NDArray[Any]  # What each rank has beside it, row by row
+    # places, starts, counts: which line of ``common`` belongs to a row; where its values begin in ``own``, and how many
+    # there are; of a row that none holds, those of the rarest
     places: Ints
     starts: Ints
     counts: Ints

@@ -26,40 +26,24 @@ _STRICT = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """One line of a layer table: one layer, or several of one shape.
-
-    Attributes
-    ----------
-    name : str
-        The parameter's name; ``{}`` stands for the number of the layer where there are several.
-    shape : tuple of int
-        Shape of the parameter, rows first.
-    count, first : int
-        How many there are, and the number of the first.
-    sparse : bool
-        Whether a mini-batch touches only some rows, so that the gradient is rows + values.
-    positions : int
-        How often forward multiplies by each of its values for one sample: output pixels of a convolution, tokens of a
-        linear layer, 0 where it is looked up or works element by element.
-    multiply_adds : int
-        What forward multiplies and adds beside that for one sample, as the scores of attention.
-    values : int
-        Activations that its layer's kernels without products, such as normalisation, read or write in forward for one
-        sample.
-    kind, source : str or None
-        How sure the shape is and what it rests on; those of the model unless given.
-    """
+    """One line of a layer table: one layer, or several of one shape."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
-    name: str
-    shape: tuple[int, ...]
+    name: str  # The parameter's name; ``{}`` stands for the number of the layer where there are several
+    shape: tuple[int, ...]  # Shape of the parameter, rows first
+    # count, first: how many there are, and the number of the first
     count: int = 1
     first: int = 0
-    sparse: bool = False
+    sparse: bool = False  # Whether a mini-batch touches only some rows, so that the gradient is rows + values
+    # How often forward multiplies by each of its values for one sample: output pixels of a convolution, tokens of a
+    # linear layer, 0 where it is looked up or works element by element
     positions: int = 0
-    multiply_adds: int = 0
+    multiply_adds: int = 0  # What forward multiplies and adds beside that for one sample, as the scores of attention
+    # Activations that its layer's kernels without products, such as normalisation, read or write in forward for one
+    # sample
     values: int = 0
+    # kind, source: how sure the shape is and what it rests on; those of the model unless given
     kind: Kind | None = None
     source: str | None = None
 

@@ -56,19 +56,12 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How to get the scripts of a larger model.
-
-    Attributes
-    ----------
-    run : callable
-        Makes the gradient that reducers run on of a rank's recorded one.
-    weights : tuple of float or None
-        Elements of each layer in the model over those that run, where these differ by layer.
-    """
+    """How to get the scripts of a larger model."""
 
     parameters: int
-    run: Callable[[Gradient], Gradient]
+    run: Callable[[Gradient], Gradient]  # Makes the gradient that reducers run on of a rank's recorded one
     growths: tuple[Growth, ...]
+    # Elements of each layer in the model over those that run, where these differ by layer
     weights: tuple[float, ...] | None
     notes: tuple[str, ...]
 

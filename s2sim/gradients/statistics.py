@@ -21,26 +21,18 @@ STRICT = {"extra": "forbid"}
 
 @dataclass(frozen=True, slots=True)
 class LayerStatistics:
-    """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps.
-
-    Attributes
-    ----------
-    density : float
-        Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank.
-    union_density : tuple of float
-        The same share for the union of the first k ranks, for each k of `Statistics.union_ranks`.
-    top_percent_energy : float or None
-        Share of the squared L2 norm in the 1 % largest stored values; None where the norm is zero.
-    kurtosis : float or None
-        Fourth central moment of the stored values over their squared variance (3 for a Gaussian); None where
-        they do not vary.
-    """
+    """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
+    # Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank
     density: float
+    # The same share for the union of the first k ranks, for each k of `Statistics.union_ranks`
     union_density: tuple[float, ...]
+    # Share of the squared L2 norm in the 1 % largest stored values; None where the norm is zero
     top_percent_energy: float | None
+    # Fourth central moment of the stored values over their squared variance (3 for a Gaussian); None where they do not
+    # vary
     kurtosis: float | None
 
 

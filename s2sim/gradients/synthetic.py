@@ -31,19 +31,16 @@ def _is_exponent(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticOptions:
-    """The look of synthetic gradients: row-sparse layers of one shape, and one dense layer of so many elements, if any.
+    """The look of synthetic gradients.
 
-    Attributes
-    ----------
-    density, overlap : float
-        Share of a layer's rows that one rank holds, in (0, 1], and of these that all ranks hold, in [0, 1]; each rank
-        draws its others on its own.
-    tail : str
-        ``"gaussian"``, or the exponent a > 0 of a power law: P(|value| > t) = t^-a for t >= 1, random signs.
+    Row-sparse layers of one shape, and one dense layer of so many elements, if any.
     """
 
+    # density, overlap: share of a layer's rows that one rank holds, in (0, 1], and of these that all ranks hold, in [0,
+    # 1]; each rank draws its others on its own
     density: float = 0.01
     overlap: float = 0.5
+    # ``"gaussian"``, or the exponent a > 0 of a power law: P(|value| > t) = t^-a for t >= 1, random signs
     tail: str = "gaussian"
     rows: int = 37500
     width: int = 64

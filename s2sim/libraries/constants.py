@@ -27,33 +27,23 @@ ConstantOverrides: TypeAlias = tuple[tuple[str, "str | float"], ...]
 
 @dataclass(frozen=True, slots=True)
 class ProtocolConstants:
-    """One protocol.
-
-    Attributes
-    ----------
-    share : float
-        Data in a byte that is sent.
-    limit_Bps, network_limit_Bps : float
-        Most that one rank sends, data and flags, and between nodes; infinite where nothing limits it.
-    inside_ps, between_ps : tuple of (str, int), int
-        Picoseconds of a hop over each kind of link inside a node, and between nodes beside those of the network.
-    direct : bool
-        Whether it needs NVLink inside nodes, and between nodes a path from GPU to interface without a processor.
-    messages_bytes : float
-        Largest message that is sent so where collectives are made of sends and receives; infinite for any.
-    part_bytes : float
-        Least part of a buffer that gets a channel of its own; infinite where it has one.
-    """
+    """One protocol."""
 
     name: str
-    share: float
+    share: float  # Data in a byte that is sent
+    # limit_Bps, network_limit_Bps: most that one rank sends, data and flags, and between nodes; infinite where nothing
+    # limits it
     limit_Bps: float
     network_limit_Bps: float
+    # inside_ps, between_ps: picoseconds of a hop over each kind of link inside a node, and between nodes beside those
+    # of the network
     inside_ps: tuple[tuple[str, int], ...]
     between_ps: int
+    # Whether it needs NVLink inside nodes, and between nodes a path from GPU to interface without a processor
     direct: bool
+    # Largest message that is sent so where collectives are made of sends and receives; infinite for any
     messages_bytes: float
-    part_bytes: float
+    part_bytes: float  # Least part of a buffer that gets a channel of its own; infinite where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,63 +76,44 @@ class SwitchReductionShares:
 
 @dataclass(frozen=True, slots=True)
 class GpuGeneration:
-    """GPUs that a library treats alike, by their names in the catalogue.
-
-    Attributes
-    ----------
-    switched : Switched or None
-        What NVSwitches between them reach; None where none reduces.
-    channel_Bps : tuple of (str, float)
-        Most data a second that one channel over several nodes reduces, as bus bandwidth, by algorithm and protocol
-        (``tree-Simple``), with ``-two-nodes`` where that differs.
-    channels : int
-        How many channels a large buffer has between GPUs that NVLink joins.
-    """
+    """GPUs that a library treats alike, by their names in the catalogue."""
 
     name: str
     gpus: tuple[str, ...]
-    switched: SwitchReductionShares | None
+    switched: SwitchReductionShares | None  # What NVSwitches between them reach; None where none reduces
+    # Most data a second that one channel over several nodes reduces, as bus bandwidth, by algorithm and protocol
+    # (``tree-Simple``), with ``-two-nodes`` where that differs
     channel_Bps: tuple[tuple[str, float], ...]
-    channels: int
+    channels: int  # How many channels a large buffer has between GPUs that NVLink joins
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryConstants:
-    """All of one library, times in picoseconds.
-
-    Attributes
-    ----------
-    launch_gpu_ps, launch_channel_ps : int
-        Of a process that launches on several GPUs, for each of them and for each channel on one.
-    peer_inside_ps, peer_between_ps : int
-        Of each peer of a rank where collectives are made of sends and receives, in its node and in another.
-    shares : tuple of (str, float)
-        Share of the rate of a link inside a node that data reaches.
-    in_network_ps, in_network_channels, in_network_stages : int
-        Latency of a reduction in a switch, how many run at once, and how many stages each chunk passes inside a
-        node.
-    networks, paths : tuple of (str, Way)
-        Transports, and ways between GPU and network interface.
-    since : tuple of (str, tuple of int)
-        First version with an algorithm or protocol; ``messages``: small messages have another protocol than large
-        ones.
-    """
+    """All of one library, times in picoseconds."""
 
     name: str
     source: str
     launch_ps: int
+    # launch_gpu_ps, launch_channel_ps: of a process that launches on several GPUs, for each of them and for each
+    # channel on one
     launch_gpu_ps: int
     launch_channel_ps: int
+    # peer_inside_ps, peer_between_ps: of each peer of a rank where collectives are made of sends and receives, in its
+    # node and in another
     peer_inside_ps: int
     peer_between_ps: int
     protocols: tuple[ProtocolConstants, ...]
-    shares: tuple[tuple[str, float], ...]
+    shares: tuple[tuple[str, float], ...]  # Share of the rate of a link inside a node that data reaches
     generations: tuple[GpuGeneration, ...]
+    # in_network_ps, in_network_channels, in_network_stages: latency of a reduction in a switch, how many run at once,
+    # and how many stages each chunk passes inside a node
     in_network_ps: int
     in_network_channels: int
     in_network_stages: int
+    # networks, paths: transports, and ways between GPU and network interface
     networks: tuple[tuple[str, PathConstants], ...]
     paths: tuple[tuple[str, PathConstants], ...]
+    # First version with an algorithm or protocol; ``messages``: small messages have another protocol than large ones
     since: tuple[tuple[str, Version], ...]
     quantities: tuple[Quantity, ...]
 

@@ -73,37 +73,26 @@ class TransportConstants:
 
 @dataclass(frozen=True, slots=True)
 class HostConstants:
-    """All of one library, times in picoseconds.
-
-    Attributes
-    ----------
-    add_Bps, add_half_Bps : float
-        Bytes per second that a process adds to those it has, and the same of sums in two bytes.
-    message_ps, packet_ps, pass_Bps : int, int, float
-        Where nodes share processors: what a message takes at both its ends, and a packet (all that TCP hands over
-        at once); bytes per second that a processor passes from one process to another.
-    overlap : float
-        Exponent p: messages take the p-norm of the times of wires and shared processors; 1 is one after the other.
-    segment_bytes : float
-        Most that a piece of a ring has, whose algorithm cuts what ranks pass on into pieces; infinite for any.
-    carriers : tuple of (str, Carrier)
-        By transport; `INTRA_NODE` inside nodes, `ANY_TRANSPORT` for those that are not named.
-    algorithms : tuple of (str, tuple of str)
-        Option strings of what it has, by kind.
-    """
+    """All of one library, times in picoseconds."""
 
     name: str
     source: str
     call_ps: int
+    # add_Bps, add_half_Bps: bytes per second that a process adds to those it has, and the same of sums in two bytes
     add_Bps: float
     add_half_Bps: float
+    # message_ps, packet_ps, pass_Bps: where nodes share processors: what a message takes at both its ends, and a packet
+    # (all that TCP hands over at once); bytes per second that a processor passes from one process to another
     message_ps: int
     packet_ps: int
     pass_Bps: float
+    # Exponent p: messages take the p-norm of the times of wires and shared processors; 1 is one after the other
     overlap: float
+    # Most that a piece of a ring has, whose algorithm cuts what ranks pass on into pieces; infinite for any
     segment_bytes: float
+    # By transport; `INTRA_NODE` inside nodes, `ANY_TRANSPORT` for those that are not named
     carriers: tuple[tuple[str, TransportConstants], ...]
-    algorithms: tuple[tuple[str, tuple[str, ...]], ...]
+    algorithms: tuple[tuple[str, tuple[str, ...]], ...]  # Option strings of what it has, by kind
     quantities: tuple[Quantity, ...]
 
     def carrier(self, transport: str) -> tuple[str, TransportConstants]:

@@ -36,33 +36,22 @@ class LoweringRule:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One communication library, with the options that were chosen.
-
-    Attributes
-    ----------
-    groups : bool
-        Whether collectives of one kind that are posted at once are one launch: bytes add, latency is paid once.
-    in_flight : int or None
-        Collectives of one communicator that run at once, in the order in which they were posted; None for any
-        number.
-    options : tuple of (str, tuple of str)
-        Each option and its values, the default first; ``chosen`` has the value of each, ``given_options`` those that were
-        named.
-    staged : bool
-        Whether buffers go through host memory, unless the option ``buffers`` says otherwise.
-    measured, profile : Profile or None, Profile
-        What it adds to the wire by its constants, and how it runs: by these, or on the wire alone.
-    """
+    """One communication library, with the options that were chosen."""
 
     name: str
     summary: str
     source: str
     table: tuple[LoweringRule, ...]
+    # Whether collectives of one kind that are posted at once are one launch: bytes add, latency is paid once
     groups: bool
+    # Collectives of one communicator that run at once, in the order in which they were posted; None for any number
     in_flight: int | None
+    # Each option and its values, the default first; ``chosen`` has the value of each, ``given_options`` those that were
+    # named
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    staged: bool = False
+    staged: bool = False  # Whether buffers go through host memory, unless the option ``buffers`` says otherwise
     chosen: tuple[tuple[str, str], ...] = ()
+    # measured, profile: what it adds to the wire by its constants, and how it runs: by these, or on the wire alone
     measured: LibraryProfile | None = None
     profile: LibraryProfile = NO_OVERHEADS
     calibration: Calibration | None = None

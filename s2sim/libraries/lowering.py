@@ -22,7 +22,8 @@ SIZE_EXCHANGE = "sizes"
 class CollectiveRequest:
     """A collective that a reducer calls.
 
-    ``op`` is ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``all_to_all_demand`` of an all-to-all or
+    ``op`` is ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``all_to_all_demand`` of an all-
+    to-all or
     ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank. With
     ``size_from_data`` ranks know only from data how much they contribute.
     """

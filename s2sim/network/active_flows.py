@@ -29,24 +29,12 @@ _FLOWS, _CROSSINGS = 64, 8
 
 
 class TransferBatch(NamedTuple):
-    """Transfers that are sent together.
+    """Transfers that are sent together."""
 
-    Attributes
-    ----------
-    routes : int64 array, shape (n,)
-        Numbers of their routes.
-    sizes_bytes : float64 array, shape (n,)
-        Bytes of each.
-    owner : int
-        Who is told of their delivery.
-    tags : int64 array, shape (n,)
-        What the owner is told.
-    """
-
-    routes: NDArray[np.int64]
-    sizes_bytes: NDArray[np.float64]
-    owner: int
-    tags: NDArray[np.int64]
+    routes: NDArray[np.int64]  # Numbers of their routes
+    sizes_bytes: NDArray[np.float64]  # Bytes of each
+    owner: int  # Who is told of their delivery
+    tags: NDArray[np.int64]  # What the owner is told
 
 
 class ActiveFlow(NamedTuple):
@@ -173,21 +161,11 @@ class ActiveFlows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowRoute:
-    """The way of a flow.
+    """The way of a flow."""
 
-    Attributes
-    ----------
-    links : list of int
-        That it crosses.
-    weights : list of float
-        Share of the flow on each.
-    limit : float
-        Bytes per picosecond that it gets with nothing else in flight.
-    """
-
-    links: list[int]
-    weights: list[float]
-    limit: float
+    links: list[int]  # That it crosses
+    weights: list[float]  # Share of the flow on each
+    limit: float  # Bytes per picosecond that it gets with nothing else in flight
 
 
 class RouteIndex:

@@ -65,15 +65,9 @@ def compiled_functions() -> SolverFunctions:
 
 @dataclass(slots=True)
 class SolverEffort:
-    """How much has been done as plain Python in this process, to know when compiling pays.
+    """How much has been done as plain Python in this process, to know when compiling pays."""
 
-    Attributes
-    ----------
-    visits : int
-        Flows looked at until now.
-    """
-
-    visits: int = 0
+    visits: int = 0  # Flows looked at until now
 
     def compiles(self, flows: int = 0, *, alike: bool = False) -> bool:
         """Return whether numba is there and worth its loading, with some flows to come, of one size if ``alike``."""
@@ -103,69 +97,44 @@ class FlowTable(NamedTuple):
     """Flows in flight and their links; lists, or arrays.
 
     A crossing is one flow on one link. Those of a link are chained in both directions.
-
-    Attributes
-    ----------
-    link, weight, flow : by crossing
-        Which link, the share of the flow's rate that crosses it, and whose crossing it is.
-    after, before : by crossing
-        The next and the last crossing of the link; -1 at the ends.
-    held : by crossing
-        Whether the link holds the flow back: its rate is the link's level.
-    first, last : by flow
-        Its crossings are those from ``first`` up to ``last``.
-    limit, rate : by flow
-        Bytes per picosecond that it cannot exceed, and that it has.
-    was : by flow
-        Its rate before the event; -1 where the event has not changed it.
-    left, since : by flow
-        Bytes that it had left at some time, and when.
-    entered : by flow
-        When its latency had passed.
-    capacity, level : by link
-        Bytes per picosecond, and the most that it gives a flow.
-    head : by link
-        Its first crossing, or -1.
-    load, wide : by link
-        Bytes per picosecond of those flows that it does not hold back, and the weights of those that it does.
-    key : by link
-        The level at which it will be put right, or -1 where it agrees with its flows.
-    marked : by link
-        Whether it is in ``dirty``.
-    dirty, moved, limits, stack : room for work
-        Links to look at, flows whose rates have changed, limits of the flows of a link, places in the tree.
-    finish : tree
-        When each flow ends, in the upper half, each entry below being the smaller of two.
-    tally : by `_DIRTY` and so on
-        Entries in ``dirty`` and in ``moved``; until now, flows that have arrived in `deliver`, and flows looked at.
     """
 
+    # link, weight, flow: which link, the share of the flow's rate that crosses it, and whose crossing it is
     link: Wholes
     weight: Reals
     flow: Wholes
+    # after, before: the next and the last crossing of the link; -1 at the ends
     after: Wholes
     before: Wholes
-    held: Flags
+    held: Flags  # Whether the link holds the flow back: its rate is the link's level
+    # first, last: its crossings are those from ``first`` up to ``last``
     first: Wholes
     last: Wholes
+    # limit, rate: bytes per picosecond that it cannot exceed, and that it has
     limit: Reals
     rate: Reals
-    was: Reals
+    was: Reals  # Its rate before the event; -1 where the event has not changed it
+    # left, since: bytes that it had left at some time, and when
     left: Reals
     since: Wholes
-    entered: Wholes
+    entered: Wholes  # When its latency had passed
+    # capacity, level: bytes per picosecond, and the most that it gives a flow
     capacity: Reals
     level: Reals
-    head: Wholes
+    head: Wholes  # Its first crossing, or -1
+    # load, wide: bytes per picosecond of those flows that it does not hold back, and the weights of those that it does
     load: Reals
     wide: Reals
-    key: Reals
-    marked: Flags
+    key: Reals  # The level at which it will be put right, or -1 where it agrees with its flows
+    marked: Flags  # Whether it is in ``dirty``
+    # dirty, moved, limits, stack: links to look at, flows whose rates have changed, limits of the flows of a link,
+    # places in the tree
     dirty: Wholes
     moved: Wholes
     limits: Reals
     stack: Wholes
-    finish: Wholes
+    finish: Wholes  # When each flow ends, in the upper half, each entry below being the smaller of two
+    # Entries in ``dirty`` and in ``moved``; until now, flows that have arrived in `deliver`, and flows looked at
     tally: Wholes
 
 
@@ -173,17 +142,12 @@ class MemberQueues(NamedTuple):
     """Members of flows that take one way and arrive together: they have one rate, and the smallest is done first.
 
     Such a flow weighs as much as its members that are left, and its bytes are those of the smallest.
-
-    Attributes
-    ----------
-    member, size : by place
-        Which transfer it is, and its bytes.
-    place, end : by flow
-        The members that are left are those from ``place`` up to ``end``.
     """
 
+    # member, size: which transfer it is, and its bytes
     member: Wholes
     size: Reals
+    # place, end: the members that are left are those from ``place`` up to ``end``
     place: Wholes
     end: Wholes
 

@@ -19,46 +19,22 @@ _SHARE_ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class LinkTransition:
-    """From one link of a route to a next one.
+    """From one link of a route to a next one."""
 
-    Attributes
-    ----------
-    before : int
-        Position in the route of the link that packets come from; -1 for the source.
-    after : int
-        Position of the link that they go to.
-    weight : float
-        Share of the message that goes this way.
-    """
-
-    before: int
-    after: int
-    weight: float
+    before: int  # Position in the route of the link that packets come from; -1 for the source
+    after: int  # Position of the link that they go to
+    weight: float  # Share of the message that goes this way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PacketRoute:
-    """One route as packets take it.
+    """One route as packets take it."""
 
-    Attributes
-    ----------
-    links : list of int
-        Link numbers in the order of the route, links side by side one after another.
-    weights : list of float
-        Share of the message on each.
-    latencies_ps : list of int
-        What passes after a packet has left each.
-    steps : list of Step
-        What follows what.
-    rate : float
-        What a message gets alone, in bytes per picosecond.
-    """
-
-    links: list[int]
-    weights: list[float]
-    latencies_ps: list[int]
-    steps: list[LinkTransition]
-    rate: float
+    links: list[int]  # Link numbers in the order of the route, links side by side one after another
+    weights: list[float]  # Share of the message on each
+    latencies_ps: list[int]  # What passes after a packet has left each
+    steps: list[LinkTransition]  # What follows what
+    rate: float  # What a message gets alone, in bytes per picosecond
 
 
 def find_packet_route(fabric: Fabric, routes: Routes, index: int) -> PacketRoute:

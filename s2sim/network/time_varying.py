@@ -157,20 +157,11 @@ _ROUNDING_BYTES = 1e-3
 
 @dataclass(slots=True, eq=False)
 class LinkChange:
-    """What happens to some links from a moment on, and whom it has met so far.
+    """What happens to some links from a moment on, and whom it has met so far."""
 
-    Attributes
-    ----------
-    links : int64 array, shape (k,)
-        Which.
-    factor : float
-        Of their rate; 0 where they have failed.
-    messages : int
-        Those that crossed the links while they were slow, or that went around them because they had failed.
-    """
-
-    links: NDArray[np.int64]
-    factor: float
+    links: NDArray[np.int64]  # Which
+    factor: float  # Of their rate; 0 where they have failed
+    # Those that crossed the links while they were slow, or that went around them because they had failed
     messages: int = 0
     numbers: set[int] = field(default_factory=set)  # of routes that would cross the links
 

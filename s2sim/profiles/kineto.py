@@ -25,34 +25,18 @@ from s2sim.units import format_number_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceIteration:
-    """One forward, backward and step of the optimizer.
+    """One forward, backward and step of the optimizer."""
 
-    Attributes
-    ----------
-    span : Span
-        From its first event to its last.
-    shapes : tuple
-        Of the parameters in the order of readiness; None where nobody recorded one.
-    sparse : tuple of bool
-        Whether the gradient is that of rows looked up in a table.
-    ready_us : float64 array of shape (n,)
-        When each gradient was ready, in microseconds from the begin of backward.
-    forward_us : float64 array of shape (n,)
-        What forward took from the operation that first used a parameter until that of the next parameter, 0 where
-        another parameter of the same operation has it.
-    optimizer_us : float
-        0 where the trace tells none.
-    repeated : bool
-        Whether forward ran again after the first gradient was ready: gradients are accumulated.
-    """
-
-    span: TraceSpan
+    span: TraceSpan  # From its first event to its last
+    # Of the parameters in the order of readiness; None where nobody recorded one
     shapes: tuple[tuple[int, ...] | None, ...]
-    sparse: tuple[bool, ...]
-    ready_us: Floats
+    sparse: tuple[bool, ...]  # Whether the gradient is that of rows looked up in a table
+    ready_us: Floats  # When each gradient was ready, in microseconds from the begin of backward
+    # What forward took from the operation that first used a parameter until that of the next parameter, 0 where another
+    # parameter of the same operation has it
     forward_us: Floats
-    optimizer_us: float
-    repeated: bool
+    optimizer_us: float  # 0 where the trace tells none
+    repeated: bool  # Whether forward ran again after the first gradient was ready: gradients are accumulated
 
 
 class TraceTimeline:

@@ -17,27 +17,13 @@ Kind: TypeAlias = Literal["measured", "computed", "estimated", "user"]
 
 @dataclass(frozen=True, slots=True)
 class TensorTiming:
-    """One parameter, in the order in which gradients become ready.
+    """One parameter, in the order in which gradients become ready."""
 
-    Attributes
-    ----------
-    name : str
-        Of the parameter, as the model has it.
-    shape : tuple of int
-        Rows first.
-    sparse : bool
-        Whether a mini-batch touches only some rows of it.
-    forward_ps : int
-        What its layer's forward pass takes, 0 where another parameter of the layer has it.
-    backward_ps : int
-        From when the gradient before it was ready, or backward began, until its own is.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    sparse: bool
-    forward_ps: int
-    backward_ps: int
+    name: str  # Of the parameter, as the model has it
+    shape: tuple[int, ...]  # Rows first
+    sparse: bool  # Whether a mini-batch touches only some rows of it
+    forward_ps: int  # What its layer's forward pass takes, 0 where another parameter of the layer has it
+    backward_ps: int  # From when the gradient before it was ready, or backward began, until its own is
 
     @property
     def size(self) -> int:
@@ -50,39 +36,19 @@ class ComputeProfile:
     """What one GPU computes in an iteration of one model.
 
     Forward visits parameters in the reverse order of readiness: what is used last gets its gradient first.
-
-    Attributes
-    ----------
-    name, model : str
-        Of the profile, and of the model.
-    gpu : str
-        Name in the hardware catalogue, or as its source calls it.
-    batch : int
-        Samples in one GPU's mini-batch.
-    sample : str
-        What one of them is: image, sentence, sequence of 1,024 tokens.
-    tensors : tuple of Ready
-        Every parameter, in the order of readiness.
-    optimizer_ps : int
-        What the optimizer takes once all gradients are reduced.
-    memory_bound : float
-        Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy.
-    kind : {"measured", "computed", "estimated", "user"}
-        How sure its times are; computed ones are operations over a share of the GPU's peak.
-    source : str
-        What they rest on.
     """
 
+    # name, model: of the profile, and of the model
     name: str
     model: str
-    gpu: str
-    batch: int
-    sample: str
-    tensors: tuple[TensorTiming, ...]
-    optimizer_ps: int
-    memory_bound: float
-    kind: Kind
-    source: str
+    gpu: str  # Name in the hardware catalogue, or as its source calls it
+    batch: int  # Samples in one GPU's mini-batch
+    sample: str  # What one of them is: image, sentence, sequence of 1,024 tokens
+    tensors: tuple[TensorTiming, ...]  # Every parameter, in the order of readiness
+    optimizer_ps: int  # What the optimizer takes once all gradients are reduced
+    memory_bound: float  # Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy
+    kind: Kind  # How sure its times are; computed ones are operations over a share of the GPU's peak
+    source: str  # What they rest on
 
     @property
     def forward_ps(self) -> int:
@@ -169,44 +135,25 @@ class OptimizerEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProfileFile:
-    """One profile as its file has it: with ``tensors`` it was measured, with an ``efficiency`` it is computed.
-
-    Attributes
-    ----------
-    model : str
-        Name of a layer table, or the path of one; any other text where all tensors have shapes.
-    kind, source : str
-        How sure its times are and what they rest on; they hold for every number that has none of its own.
-    batch : Stated
-        Samples of one GPU's mini-batch.
-    sample : str or None
-        What one of them is; as the layer table says unless given.
-    optimizer : Optimizer
-        What it takes once gradients are reduced.
-    memory_bound : Stated or None
-        Share of compute time in which the memory is busy; a computed profile counts it itself.
-    forward : Stated or None
-        Forward as a share of backward, where nobody measured it.
-    efficiency : Stated or None
-        Share of the GPU's peak that matrix products reach, counted as the layer table counts them.
-    precision : str
-        Of matrix products and of what passes through memory.
-    """
+    """One profile as its file has it: with ``tensors`` it was measured, with an ``efficiency`` it is computed."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     description: str
-    model: str
+    model: str  # Name of a layer table, or the path of one; any other text where all tensors have shapes
     gpu: str
-    batch: SourcedNumber
+    batch: SourcedNumber  # Samples of one GPU's mini-batch
+    # kind, source: how sure its times are and what they rest on; they hold for every number that has none of its own
     kind: Kind
     source: str
-    optimizer: OptimizerEntry
-    sample: str | None = None
+    optimizer: OptimizerEntry  # What it takes once gradients are reduced
+    sample: str | None = None  # What one of them is; as the layer table says unless given
+    # Share of compute time in which the memory is busy; a computed profile counts it itself
     memory_bound: SourcedNumber | None = None
-    forward: SourcedNumber | None = None
+    forward: SourcedNumber | None = None  # Forward as a share of backward, where nobody measured it
+    # Share of the GPU's peak that matrix products reach, counted as the layer table counts them
     efficiency: SourcedNumber | None = None
-    precision: Precision = "fp32"
+    precision: Precision = "fp32"  # Of matrix products and of what passes through memory
     tensors: tuple[TensorEntry, ...] = ()
 
     def __post_init__(self) -> None:

@@ -28,18 +28,10 @@ _MAX_PROBLEMS = 3
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What may stand behind a profile's name, as in ``resnet-50:precision=tf32``.
+    """What may stand behind a profile's name, as in ``resnet-50:precision=tf32``."""
 
-    Attributes
-    ----------
-    precision : str or None
-        Of matrix products and activations; that of the profile without one.
-    efficiency : float or None
-        Share of the peak that matrix products reach, of a computed profile.
-    """
-
-    precision: Precision | None = None
-    efficiency: float | None = None
+    precision: Precision | None = None  # Of matrix products and activations; that of the profile without one
+    efficiency: float | None = None  # Share of the peak that matrix products reach, of a computed profile
 
 
 @dataclass(frozen=True, slots=True)

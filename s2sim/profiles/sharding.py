@@ -29,30 +29,15 @@ class TransformerShape:
 
 @dataclass(frozen=True, slots=True)
 class ShardedCompute:
-    """What the first stage's ranks compute: they end backward last, so that all wait for their gradients.
+    """What the first stage's ranks compute: they end backward last, so that all wait for their gradients."""
 
-    Attributes
-    ----------
-    profile : Profile
-        Of one of them: its tensors, their times, and in these what ranks of its replica send each other.
-    tensor_parallel_ps : int
-        In that, of one mini-batch, what all-reduces between tensor-parallel ranks take.
-    pipeline_ps : int
-        In that, of one mini-batch, what it takes to send activations to the next stage.
-    idle_ps : int
-        What the rank waits for other stages in an iteration, before its last backward.
-    stages_ps : tuple of int
-        Forward and backward of a mini-batch in each stage.
-    unmodelled : str
-        What is left out because it is not known, as a sentence; empty where nothing is.
-    """
-
+    # Of one of them: its tensors, their times, and in these what ranks of its replica send each other
     profile: ComputeProfile
-    tensor_parallel_ps: int
-    pipeline_ps: int
-    idle_ps: int
-    stages_ps: tuple[int, ...]
-    unmodelled: str = ""
+    tensor_parallel_ps: int  # In that, of one mini-batch, what all-reduces between tensor-parallel ranks take
+    pipeline_ps: int  # In that, of one mini-batch, what it takes to send activations to the next stage
+    idle_ps: int  # What the rank waits for other stages in an iteration, before its last backward
+    stages_ps: tuple[int, ...]  # Forward and backward of a mini-batch in each stage
+    unmodelled: str = ""  # What is left out because it is not known, as a sentence; empty where nothing is
 
 
 def transformer_shape(profile: ComputeProfile) -> TransformerShape | None:

@@ -168,7 +168,8 @@ def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
     won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
-        return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({_coordinate_ranges(won)})."
+        where = _coordinate_ranges(won)
+        return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({where})."
     found = [(cell.slower(each), cell) for cell in cells if (each := _contender_in(reducer, cell)) and each.acceptable]
     if not found:
         errors = [each.error_relative_l2 for cell in cells if (each := _contender_in(reducer, cell))]

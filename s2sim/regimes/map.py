@@ -145,27 +145,16 @@ _TIE_MARGIN = 1.01
 
 @dataclass(frozen=True, slots=True)
 class Contender(JsonForm):
-    """One reducer in one cell.
-
-    Attributes
-    ----------
-    total_ps : int
-        Communication phase of the slowest rank, in picoseconds.
-    error_relative_l2 : float or None
-        Of the whole aggregate against the exact mean; None where that is zero.
-    bytes_sent_per_rank : int
-        Most bytes that a rank sends, by ring algorithms.
-    acceptable : bool
-        Whether the error allows it to win.
-    """
+    """One reducer in one cell."""
 
     more_json: ClassVar[tuple[str, ...]] = ("total_s",)
 
     reducer: str
+    # Communication phase of the slowest rank, in picoseconds
     total_ps: int = field(metadata=left_out(lambda row: round(row["total_s"] * PS_PER_S)))
-    error_relative_l2: float | None
-    bytes_sent_per_rank: int
-    acceptable: bool
+    error_relative_l2: float | None  # Of the whole aggregate against the exact mean; None where that is zero
+    bytes_sent_per_rank: int  # Most bytes that a rank sends, by ring algorithms
+    acceptable: bool  # Whether the error allows it to win
 
     @property
     def total_s(self) -> float:
@@ -258,34 +247,19 @@ class Wins:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RegimeMap(ResultForm):
-    """What `s2sim.regimes.run.run_regimes` returns.
-
-    Attributes
-    ----------
-    cluster : str
-        The cluster and the gradient in one line.
-    cells : tuple of Cell
-        By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption.
-    wins : dict of str to Wins
-        How many cells each reducer wins.
-    summary : str
-        Who wins where, in words.
-    notes : tuple of str
-        What a reader must know to read the map rightly.
-    provenance : dict
-        The run record.
-    """
+    """What `s2sim.regimes.run.run_regimes` returns."""
 
     answers: ClassVar[str] = "regimes"
     more_json: ClassVar[tuple[str, ...]] = ("complete",)
 
     spec: RegimeSpec
-    cluster: str
+    cluster: str  # The cluster and the gradient in one line
+    # By density, overlap, rate and latency, the last changing fastest; fewer than asked for after an interruption
     cells: tuple[Cell, ...]
-    wins: dict[str, Wins]
-    summary: str
-    notes: tuple[str, ...]
-    provenance: dict[str, Any]
+    wins: dict[str, Wins]  # How many cells each reducer wins
+    summary: str  # Who wins where, in words
+    notes: tuple[str, ...]  # What a reader must know to read the map rightly
+    provenance: dict[str, Any]  # The run record
 
     @property
     def complete(self) -> bool:

@@ -19,31 +19,20 @@ WIDE_GAP, NARROW_GAP = 2, 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, of figures at the right or of words at the left.
+    """One column, of figures at the right or of words at the left."""
 
-    Attributes
-    ----------
-    title : str
-        What its cells are, with the unit where cells do not carry it; lines are separated by newlines.
-    """
-
-    title: str
+    title: str  # What its cells are, with the unit where cells do not carry it; lines are separated by newlines
     numeric: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Texts in rows and columns under a title; the first column names the row.
-
-    Attributes
-    ----------
-    faint, strong : frozenset of int
-        Rows to be shown as less, and as more, than the others.
-    """
+    """Texts in rows and columns under a title; the first column names the row."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
+    # faint, strong: rows to be shown as less, and as more, than the others
     faint: frozenset[int] = frozenset()
     strong: frozenset[int] = frozenset()
 

@@ -73,48 +73,28 @@ _SHOWN_SPANS = 3
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStepRow:
-    """One step: a round, once or several times in a row.
-
-    Attributes
-    ----------
-    after : tuple of int
-        Steps that must have been delivered before, counted from 0.
-    after_sent : tuple of int
-        Steps whose last byte must have left before.
-    """
+    """One step: a round, once or several times in a row."""
 
     times: int
-    after: tuple[int, ...] = ()
-    after_sent: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()  # Steps that must have been delivered before, counted from 0
+    after_sent: tuple[int, ...] = ()  # Steps whose last byte must have left before
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One message of one round.
+    """One message of one round."""
 
-    Attributes
-    ----------
-    step, time : int
-        Which step, and which of its repetitions, counted from 0.
-    src, dst : int or None
-        Ranks, or helpers numbered after them; None for a switch that sums and multicasts.
-    spans : tuple of (int, int)
-        Positions [start, stop) of the buffer that it carries.
-    size_bytes : float
-        What it counts on the network.
-    adds : bool
-        Whether the destination adds what comes to what it has, or replaces it.
-    start_s, end_s : float or None
-        Seconds from the start of the schedule at which its round starts and it has been delivered, where known.
-    """
-
+    # step, time: which step, and which of its repetitions, counted from 0
     step: int
     time: int
+    # src, dst: ranks, or helpers numbered after them; None for a switch that sums and multicasts
     src: int | None
     dst: int | None
-    spans: tuple[tuple[int, int], ...]
-    size_bytes: float
-    adds: bool
+    spans: tuple[tuple[int, int], ...]  # Positions [start, stop) of the buffer that it carries
+    size_bytes: float  # What it counts on the network
+    adds: bool  # Whether the destination adds what comes to what it has, or replaces it
+    # start_s, end_s: seconds from the start of the schedule at which its round starts and it has been delivered, where
+    # known
     start_s: float | None = None
     end_s: float | None = None
 

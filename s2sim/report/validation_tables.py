@@ -105,7 +105,10 @@ def calibration_lines(result: CalibrationResult) -> list[str]:
         ("each point left out", *_errors(result.held_out)),
     ]
     return [
-        f"{format_number_of(len(result.constants), 'constant')} fitted to {format_number_of(len(result.points), 'point')} ({counts})",
+        (
+            f"{format_number_of(len(result.constants), 'constant')} fitted to "
+            f"{format_number_of(len(result.points), 'point')} ({counts})"
+        ),
         f"  {'; '.join(runs)}{by}",
         "median |ln(predicted / measured)|, from 1 MiB on and below:",
         *aligned(errors, indent="  "),

@@ -15,59 +15,31 @@ from s2sim.simulation.faults.fault import Effect
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationSettings:
-    """How iterations run.
+    """How iterations run."""
 
-    Attributes
-    ----------
-    waits_for_all : bool
-        Whether the next forward waits for all gradients, or a layer only for those of its own parameters.
-    streams : int
-        Of each GPU: 1 where codec work stands between kernels of compute, 2 where it runs beside them.
-    host_loop_ps : int
-        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
-    accumulate : int
-        Mini-batches before gradients are exchanged.
-    slower : float64 array, shape (iterations, ranks)
-        How many times as long each rank's compute takes in each iteration; its length says how many run.
-    idle_ps : int
-        What ranks wait in each iteration for stages of a pipeline, before the last mini-batch.
-    """
-
-    slower: Floats
+    slower: Floats  # How many times as long each rank's compute takes in each iteration; its length says how many run
+    # Whether the next forward waits for all gradients, or a layer only for those of its own parameters
     waits_for_all: bool = True
-    streams: int = 1
+    streams: int = 1  # Of each GPU: 1 where codec work stands between kernels of compute, 2 where it runs beside them
+    # What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded
     host_loop_ps: int = 0
-    accumulate: int = 1
-    idle_ps: int = 0
+    accumulate: int = 1  # Mini-batches before gradients are exchanged
+    idle_ps: int = 0  # What ranks wait in each iteration for stages of a pipeline, before the last mini-batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
-    """Training iterations in simulated time.
+    """Training iterations in simulated time."""
 
-    Attributes
-    ----------
-    parts : tuple of Parts
-        Where the time went on the slowest rank, one a period of the exchange; means over its steps.
-    activity : Spent
-        All that happened on that rank.
-    by_rank : tuple of Spent
-        The same of each rank; ranks that did the same share one.
-    waiting_ps : float
-        Mean over all ranks and iterations of waiting for others.
-    launches, completed : tuples of Launch and Completed
-        All that went onto the network, and the calls.
-    effects : tuple of Effect
-        What faults did that do not last from the start on.
-    """
-
+    # Where the time went on the slowest rank, one a period of the exchange; means over its steps
     parts: tuple[IterationParts, ...]
-    activity: RankActivity
-    by_rank: tuple[RankActivity, ...]
-    waiting_ps: float
+    activity: RankActivity  # All that happened on that rank
+    by_rank: tuple[RankActivity, ...]  # The same of each rank; ranks that did the same share one
+    waiting_ps: float  # Mean over all ranks and iterations of waiting for others
+    # launches, completed: all that went onto the network, and the calls
     launches: tuple[Launch, ...]
     completed: tuple[CompletedCalls, ...]
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[Effect, ...] = ()  # What faults did that do not last from the start on
 
     @property
     def typical(self) -> IterationParts:
@@ -118,29 +90,17 @@ class IterationParts:
 
 @dataclass(frozen=True, slots=True)
 class RankActivity:
-    """All that happened on one rank.
+    """All that happened on one rank."""
 
-    Attributes
-    ----------
-    busy : tuple of Busy
-        What its GPU did, and the waits of its host that kept it from that.
-    in_flight, waiting : tuples of (int, int)
-        From when the last rank had posted a call until this rank was done with it, and from when this rank had posted
-        it until the last one had or this one was done, whichever came first; picoseconds.
-    ready : tuple of (int, int, int)
-        The number of an exchange, a bucket, and when all of that was there; picoseconds.
-    begun_ps : tuple of int
-        When each iteration began, and when the last was over.
-    rank : int
-        Which one it is, or the first of those that did the same.
-    """
-
-    busy: tuple[BusyInterval, ...]
+    busy: tuple[BusyInterval, ...]  # What its GPU did, and the waits of its host that kept it from that
+    # in_flight, waiting: from when the last rank had posted a call until this rank was done with it, and from when this
+    # rank had posted it until the last one had or this one was done, whichever came first; picoseconds
     in_flight: tuple[tuple[int, int], ...]
     waiting: tuple[tuple[int, int], ...]
+    # The number of an exchange, a bucket, and when all of that was there; picoseconds
     ready: tuple[tuple[int, int, int], ...]
-    begun_ps: tuple[int, ...]
-    rank: int
+    begun_ps: tuple[int, ...]  # When each iteration began, and when the last was over
+    rank: int  # Which one it is, or the first of those that did the same
 
 
 def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1) -> list[IterationParts]:

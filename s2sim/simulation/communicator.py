@@ -28,23 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What went onto the network at once.
+    """What went onto the network at once."""
 
-    Attributes
-    ----------
-    parts : tuple of (int, Step)
-        Which of the recording's calls, and which step of each.
-    timed : Timed
-        The schedule that ran for all of them, and its time alone.
-    ranks : tuple of int
-        Who took part, as the schedule numbers them; empty for all.
-    start_ps, end_ps : int
-        From when the last rank took part until the last rank was done.
-    """
-
-    parts: tuple[tuple[int, LaunchStep], ...]
-    timed: TimedSchedule
-    ranks: tuple[int, ...]
+    parts: tuple[tuple[int, LaunchStep], ...]  # Which of the recording's calls, and which step of each
+    timed: TimedSchedule  # The schedule that ran for all of them, and its time alone
+    ranks: tuple[int, ...]  # Who took part, as the schedule numbers them; empty for all
+    # start_ps, end_ps: from when the last rank took part until the last rank was done
     start_ps: int
     end_ps: int
 

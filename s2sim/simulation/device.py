@@ -25,23 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute:
-    """Times of one rank's compute, alone on its GPU; tensors are in the order in which gradients become ready.
+    """Times of one rank's compute, alone on its GPU; tensors are in the order in which gradients become ready."""
 
-    Attributes
-    ----------
-    forward_ps, backward_ps : int64 array, shape (t,)
-        Of each tensor's layer in forward, which visits them in reverse, and from the readiness of the gradient before
-        it until its own in backward.
-    optimizer_ps : int
-        Once all gradients are reduced.
-    memory_bound : float
-        Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy.
-    """
-
+    # forward_ps, backward_ps: of each tensor's layer in forward, which visits them in reverse, and from the readiness
+    # of the gradient before it until its own in backward
     forward_ps: Ints
     backward_ps: Ints
-    optimizer_ps: int = 0
-    memory_bound: float = 0.0
+    optimizer_ps: int = 0  # Once all gradients are reduced
+    memory_bound: float = 0.0  # Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy
 
 
 Activity: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
@@ -84,21 +75,12 @@ class GpuDevice:
     While collectives are in flight their kernels hold multiprocessors and memory traffic, and compute takes
     max(1 / (1 - held / all), 1 - m + m B / (B - traffic)) times as long, m being its memory-bound share and B the
     memory's bandwidth.
-
-    Attributes
-    ----------
-    streams : int
-        1 or 2.
-    memory_bound : float
-        Share of compute, from 0 to 1, in which the memory is busy.
-    log : list of Busy
-        What it did, in the order in which that ended.
     """
 
     env: simpy.Environment
-    streams: int
-    memory_bound: float
-    log: list[BusyInterval] = field(default_factory=list)
+    streams: int  # 1 or 2
+    memory_bound: float  # Share of compute, from 0 to 1, in which the memory is busy
+    log: list[BusyInterval] = field(default_factory=list)  # What it did, in the order in which that ended
     _queues: tuple[list[_Job], list[_Job]] = field(default_factory=lambda: ([], []))
     _held: list[GpuShare] = field(default_factory=list)
     _since_ps: int = 0

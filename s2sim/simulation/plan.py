@@ -56,22 +56,12 @@ def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the collectives of one recording are executed, one lowered a call.
-
-    Attributes
-    ----------
-    groups : bool
-        Whether those of one kind that are posted at once are one launch.
-    in_flight : int or None
-        How many run at once, in the order in which they were posted; None for any number.
-    profile : Profile
-        How the library runs them.
-    """
+    """How the collectives of one recording are executed, one lowered a call."""
 
     lowered: tuple[LoweredCall, ...]
-    groups: bool
-    in_flight: int | None
-    profile: LibraryProfile = NO_OVERHEADS
+    groups: bool  # Whether those of one kind that are posted at once are one launch
+    in_flight: int | None  # How many run at once, in the order in which they were posted; None for any number
+    profile: LibraryProfile = NO_OVERHEADS  # How the library runs them
 
     @property
     def host_syncs(self) -> int:

@@ -94,29 +94,16 @@ class Replay:
 
     What needs the batch alone has started before, at negative times. Of a recording of several steps, total and work
     are means over these, and all else is as it ran.
-
-    Attributes
-    ----------
-    total_ps : int
-        When the slowest rank was done.
-    encode_ps, decode_ps : int
-        That rank's GPU work, but for what is hidden behind collectives in flight.
-    launches : tuple of Launch
-        All that went onto the network, in the order in which it started.
-    completed : tuple of Completed
-        The calls, in the order in which they were posted.
-    effects : tuple of Effect
-        What those faults did that do not last from the start on.
-    encode_work_ps, decode_work_ps : int
-        All of that rank's GPU work, hidden or not.
     """
 
-    total_ps: int
+    total_ps: int  # When the slowest rank was done
+    # encode_ps, decode_ps: that rank's GPU work, but for what is hidden behind collectives in flight
     encode_ps: int
     decode_ps: int
-    launches: tuple[Launch, ...]
-    completed: tuple[CompletedCalls, ...]
-    effects: tuple[Effect, ...] = ()
+    launches: tuple[Launch, ...]  # All that went onto the network, in the order in which it started
+    completed: tuple[CompletedCalls, ...]  # The calls, in the order in which they were posted
+    effects: tuple[Effect, ...] = ()  # What those faults did that do not last from the start on
+    # encode_work_ps, decode_work_ps: all of that rank's GPU work, hidden or not
     encode_work_ps: int = 0
     decode_work_ps: int = 0
 

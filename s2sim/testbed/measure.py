@@ -38,7 +38,8 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
     Parameters
     ----------
     arguments : mapping
-        ``tasks`` and ``effort``, the fields of `MeasurementTask` and `Repetitions`; ``seed``; and ``spin``, whether workers compute or
+        ``tasks`` and ``effort``, the fields of `MeasurementTask` and `Repetitions`; ``seed``; and ``spin``, whether
+        workers compute or
         sleep before they exchange.
     """
     _raise_priority()

@@ -102,7 +102,7 @@ class MeasuredTestbeds:
 def resolve_testbeds_folder(text: str | None) -> Path:
     """Return the folder that was asked for; that of the shipped measurements for None, and for its name elsewhere."""
     path = None if text is None else user_path(text, S2SimError)
-    return data_directory(SHIPPED) if path is None or (text == SHIPPED and not path.exists()) else path
+    return data_directory("measured/testbed") if path is None or (text == SHIPPED and not path.exists()) else path
 
 
 def read_measured(folder: Path) -> MeasuredTestbeds:

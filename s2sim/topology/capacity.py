@@ -14,23 +14,14 @@ from s2sim.topology.nodes import Nodes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """A partition of the nodes, and of the switches that belong to their groups.
-
-    Attributes
-    ----------
-    group_of_node : int64 array, shape (nodes,)
-        Numbered without gaps.
-    group_of_switch : int64 array, shape (switches,)
-        The group of each; every switch that an interface joins is in its node's group where all of its nodes are.
-        -1 where a switch belongs to none.
-    nested : bool
-        Whether each group of the partition before lies in one group of this one.
-    """
+    """A partition of the nodes, and of the switches that belong to their groups."""
 
     name: str
-    group_of_node: Ints
+    group_of_node: Ints  # Numbered without gaps
+    # The group of each; every switch that an interface joins is in its node's group where all of its nodes are. -1
+    # where a switch belongs to none.
     group_of_switch: Ints
-    nested: bool = False
+    nested: bool = False  # Whether each group of the partition before lies in one group of this one
 
 
 def sum_by_group(rate_Bps: Floats, group: Ints, groups: int) -> Floats:

@@ -26,23 +26,15 @@ from s2sim.topology.switch_reduction import reduction_over_nodes, reduction_tree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutFamily:
-    """One partition of the ranks: by GPU, by node, and as the kind of fabric has it.
+    """One partition of the ranks: by GPU, by node, and as the kind of fabric has it."""
 
-    Attributes
-    ----------
-    name : str
-        ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``; ``"leaf"`` and ``"pod"`` of a tree,
-        ``"rail group"``, ``"router"`` and ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0
-        slab"`` of a torus.
-    group_of_rank : int64 array, shape (workers,)
-        Which group each rank belongs to; every group has at least one.
-    egress_Bps, ingress_Bps : float64 array, shape (groups,)
-        The most that all links out of, or into, a group carry together: never too low, so that a bound made of it
-        is never too high.
-    """
-
+    # ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``; ``"leaf"`` and ``"pod"`` of a tree, ``"rail
+    # group"``, ``"router"`` and ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0 slab"`` of a
+    # torus
     name: str
-    group_of_rank: Ints
+    group_of_rank: Ints  # Which group each rank belongs to; every group has at least one
+    # egress_Bps, ingress_Bps: the most that all links out of, or into, a group carry together: never too low, so that a
+    # bound made of it is never too high
     egress_Bps: Floats
     ingress_Bps: Floats
 
@@ -256,7 +248,10 @@ class Cluster:
         return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
 
     def reduction_tree(self) -> Routes:
-        """Return a transfer up from all ranks to the switch that reduces, and down; see `s2sim.topology.switch_reduction`."""
+        """Return a transfer up from all ranks to the switch that reduces, and down.
+
+        See `s2sim.topology.switch_reduction`.
+        """
         return reduction_tree(self.router, self.gpu_of_rank)
 
     def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:

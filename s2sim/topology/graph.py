@@ -89,31 +89,20 @@ class Fabric:
     Vertices are numbered: GPUs, then nodes (where a node's GPUs and network interfaces meet), then switches level by
     level, then PCIe switches node by node, then host bridges with a rate of their own, one a node. On a ring or torus
     the stop where a node's interfaces meet its neighbours counts as its switch.
-
-    Attributes
-    ----------
-    rate_Bps, latency_ps : float64 and int64 array
-        Bytes per second, and picoseconds.
-    link_names : sequence of str
-        ``"node3.gpu1.nvlink.out"``, made on demand.
-    link_class : int8 array
-        Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ...
-    tail, head : int64 array
-        Vertex at which each link starts and ends.
-    blocks : mapping of str to LinkBlock
-        The links by direction and kind, for example ``"leaf.up"``.
     """
 
+    # rate_Bps, latency_ps: bytes per second, and picoseconds
     rate_Bps: Floats
     latency_ps: Ints
-    link_names: Sequence[str]
-    link_class: NDArray[np.int8]
+    link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand
+    link_class: NDArray[np.int8]  # Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ..
     class_names: tuple[str, ...]
+    # tail, head: vertex at which each link starts and ends
     tail: Ints
     head: Ints
     gpus: int
     nodes: int
-    blocks: Mapping[str, LinkBlock]
+    blocks: Mapping[str, LinkBlock]  # The links by direction and kind, for example ``"leaf.up"``
 
     def __len__(self) -> int:
         """Return the number of directed links."""
@@ -122,25 +111,17 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class LinkPart:
-    """Links of one kind and direction, before they are numbered.
-
-    Attributes
-    ----------
-    link_class : str
-        For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ...
-    rate_Bps, latency_ps : float and int, or arrays of shape (count,)
-        Of all links, or of each.
-    ends : callable
-        Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
-    """
+    """Links of one kind and direction, before they are numbered."""
 
     key: str
-    link_class: str
+    link_class: str  # For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ..
+    # rate_Bps, latency_ps: of all links, or of each
     rate_Bps: float | Floats
     latency_ps: int | Ints
     template: str
     indices: Callable[[int], Iterable[int]]
     count: int
+    # Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
     ends: Callable[[Ints], tuple[Ints, Ints]]
 
     def turned(self) -> LinkPart:
@@ -183,25 +164,15 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """The links that each of m transfers crosses.
+    """The links that each of m transfers crosses."""
 
-    Attributes
-    ----------
-    offsets : int64 array, shape (m + 1,)
-        Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``.
-    links, weights : int64 and float64 array, shape (nnz,)
-        Link numbers, in the order in which they are crossed, and the share of the transfer that crosses the link: 1
-        except where it is sprayed.
-    latency_ps : int64 array, shape (m,)
-        Sum of the latencies along one way, the longest where it is sprayed, and what a library adds.
-    limit_Bps : float64 array, shape (m,), or None
-        Most that each transfer gets, however much its links have left; None without any limit.
-    """
-
-    offsets: Ints
+    offsets: Ints  # Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``
+    # links, weights: link numbers, in the order in which they are crossed, and the share of the transfer that crosses
+    # the link: 1 except where it is sprayed
     links: Ints
     weights: Floats
-    latency_ps: Ints
+    latency_ps: Ints  # Sum of the latencies along one way, the longest where it is sprayed, and what a library adds
+    # Most that each transfer gets, however much its links have left; None without any limit
     limit_Bps: Floats | None = None
 
     def narrowest(self, capacity: Floats) -> Floats:
@@ -273,20 +244,14 @@ def gather_slices(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteStage:
-    """A piece of all ways: what every transfer crosses next, if anything.
+    """A piece of all ways: what every transfer crosses next, if anything."""
 
-    Attributes
-    ----------
-    counts, links : int64 array, shape (m,), (sum of counts,)
-        How many links of this stage each transfer uses, in series or side by side, and which, transfer after transfer.
-    latency_ps : int64 array, shape (m,)
-        Latency of the stage: of links in series the sum, of links side by side the longest.
-    """
-
+    # counts, links: how many links of this stage each transfer uses, in series or side by side, and which, transfer
+    # after transfer
     counts: Ints
     links: Ints
     weight: float
-    latency_ps: Ints
+    latency_ps: Ints  # Latency of the stage: of links in series the sum, of links side by side the longest
 
 
 def join_stages(stages: Sequence[RouteStage], transfers: int) -> Routes:

@@ -21,22 +21,14 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HardwareEntry:
-    """One table of a hardware file, with what it has from others.
-
-    Attributes
-    ----------
-    quantities : dict of str to Quantity
-        What is known of it, by field; their own names are ``SECTION.NAME.FIELD``.
-    names : tuple of str
-        How else people write its name.
-    """
+    """One table of a hardware file, with what it has from others."""
 
     section: str
     name: str
     description: str
     source: str
-    names: tuple[str, ...]
-    quantities: dict[str, Quantity]
+    names: tuple[str, ...]  # How else people write its name
+    quantities: dict[str, Quantity]  # What is known of it, by field; their own names are ``SECTION.NAME.FIELD``
 
     def value(self, field: str) -> Any:
         """Return a value as it is written; None where there is none."""
@@ -152,38 +144,28 @@ GPU_FACTS = (
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU of the catalogue.
-
-    Attributes
-    ----------
-    memory_efficiency : float
-        Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1].
-    kernel_launch_ps, host_sync_ps : int
-        Picoseconds that one more kernel on a stream costs, and until the host knows a value that the GPU computed.
-    dense_encode_passes, dense_decode_passes : float
-        The published PyTorch code of S2 Reducer: passes over the dense table, at the datasheet's bandwidth, that take
-        as long as its encode and decode.
-    fp32_flop_per_s, flops_efficiency : float or None
-        Float32 operations per second of the datasheet, outside of tensor cores, and the share of them that matrix
-        products reach, in (0, 1].
-    host_step_ps : int or None
-        Picoseconds that one core of the host's CPU takes for a value or bit of a code, one after the other.
-    peak_flop_per_s : tuple of (str, float)
-        Operations per second of matrix products by precision, of those of `PRECISIONS` that are known.
-    """
+    """One GPU of the catalogue."""
 
     name: str
     description: str
     source: str
     memory_bandwidth_Bps: float
-    memory_efficiency: float
+    memory_efficiency: float  # Share of the datasheet's bandwidth that a streaming kernel reaches, in (0, 1]
+    # kernel_launch_ps, host_sync_ps: picoseconds that one more kernel on a stream costs, and until the host knows a
+    # value that the GPU computed
     kernel_launch_ps: int
     host_sync_ps: int
+    # dense_encode_passes, dense_decode_passes: the published PyTorch code of S2 Reducer: passes over the dense table,
+    # at the datasheet's bandwidth, that take as long as its encode and decode
     dense_encode_passes: float
     dense_decode_passes: float
+    # fp32_flop_per_s, flops_efficiency: float32 operations per second of the datasheet, outside of tensor cores, and
+    # the share of them that matrix products reach, in (0, 1]
     fp32_flop_per_s: float | None
     flops_efficiency: float | None
+    # Picoseconds that one core of the host's CPU takes for a value or bit of a code, one after the other
     host_step_ps: int | None
+    # Operations per second of matrix products by precision, of those of `PRECISIONS` that are known
     peak_flop_per_s: tuple[tuple[str, float], ...]
     quantities: tuple[Quantity, ...]
 

@@ -84,27 +84,15 @@ class NetworkLinks:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """Links of one model of GPU.
-
-    Attributes
-    ----------
-    names : tuple of str
-        What people write: words that all stand in it.
-    nvlink : str or None
-        Generation, a name in `LinkCatalogue.nvlink`.
-    links : Stated or None
-        How many NVLinks, or Infinity Fabric links, a GPU has.
-    pcie : Stated or None
-        Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None where something faster joins it to its host.
-    boards : dict of int to str
-        By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a name in `LinkCatalogue.board`.
-    """
+    """Links of one model of GPU."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    names: tuple[str, ...]
-    nvlink: str | None = None
-    links: SourcedValue | None = None
+    names: tuple[str, ...]  # What people write: words that all stand in it
+    nvlink: str | None = None  # Generation, a name in `LinkCatalogue.nvlink`
+    links: SourcedValue | None = None  # How many NVLinks, or Infinity Fabric links, a GPU has
+    # Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None where something faster joins it to its host
     pcie: SourcedValue | None = None
+    # By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a name in `LinkCatalogue.board`
     boards: dict[int, str] = field(default_factory=dict)
 
 

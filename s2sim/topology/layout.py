@@ -181,22 +181,13 @@ class Layout(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FabricKind:
-    """A kind of fabric as a reader of description files knows it.
-
-    Attributes
-    ----------
-    levels : tuple of int
-        Numbers of switch levels that it can have, the usual one first; empty where there are no levels.
-    fields : mapping of str to int
-        Fields of ``[fabric]`` that it has, and the number of switch levels from which on they mean something.
-    routings : tuple of str
-        Rules that it can follow, the usual one first; empty where there is one way only.
-    host_cable : bool
-        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
-    """
+    """A kind of fabric as a reader of description files knows it."""
 
     layout: type[Layout]
+    # Numbers of switch levels that it can have, the usual one first; empty where there are no levels
     levels: tuple[int, ...] = ()
+    # Fields of ``[fabric]`` that it has, and the number of switch levels from which on they mean something
     fields: Mapping[str, int] = field(default_factory=dict)
-    routings: tuple[str, ...] = ()
+    routings: tuple[str, ...] = ()  # Rules that it can follow, the usual one first; empty where there is one way only
+    # Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop
     host_cable: bool = True

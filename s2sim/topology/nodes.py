@@ -32,27 +32,20 @@ class Nodes:
 
     GPUs, interfaces ("ports") and PCIe switches are numbered node after node. The last node may be partial: GPUs
     that are not in use do not count.
-
-    Attributes
-    ----------
-    spec : int64 array, shape (nodes,)
-        Which of them each node is.
-    first_gpu, first_port, first_switch : int64 array, shape (nodes + 1,)
-        Node i holds the numbers ``first[i] ... first[i + 1] - 1``.
-    node_of_gpu, port_of_gpu, switch_of_gpu : int64 array, shape (GPUs,)
-        Where each GPU is, and which interface it uses first; -1 where it is below no PCIe switch.
-    node_of_port, switch_of_port : int64 array, shape (ports,)
-        Where each interface is; -1 where it joins the host bridge.
     """
 
     specs: tuple[NodeSpec, ...]
-    spec: Ints
+    spec: Ints  # Which of them each node is
+    # first_gpu, first_port, first_switch: node i holds the numbers ``first[i] ... first[i + 1] - 1``.
     first_gpu: Ints
     first_port: Ints
     first_switch: Ints
+    # node_of_gpu, port_of_gpu, switch_of_gpu: where each GPU is, and which interface it uses first; -1 where it is
+    # below no PCIe switch
     node_of_gpu: Ints
     port_of_gpu: Ints
     switch_of_gpu: Ints
+    # node_of_port, switch_of_port: where each interface is; -1 where it joins the host bridge
     node_of_port: Ints
     switch_of_port: Ints
 

@@ -28,20 +28,14 @@ from s2sim.topology.node_spec import NodeSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeshRoutes:
-    """The links of one node's mesh, and the ways over them.
+    """The links of one node's mesh, and the ways over them."""
 
-    Attributes
-    ----------
-    source, target, lines : int64 array, shape (links,)
-        Two GPUs in use, each order once, and how many lines the link between them has.
-    hops : int64 array, shape (longest way, GPUs, GPUs)
-        The link that a way from one GPU to another crosses first, second, ...; -1 where it has ended, or where there
-        is no way.
-    """
-
+    # source, target, lines: two GPUs in use, each order once, and how many lines the link between them has
     source: Ints
     target: Ints
     lines: Ints
+    # The link that a way from one GPU to another crosses first, second, ...; -1 where it has ended, or where there is
+    # no way
     hops: Ints
 
 

@@ -32,7 +32,8 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
         groups.append(NodeGroup(_read_node(_group_fields(fields, number)), fields.count(field)))
     if len({group.node.nics_per_gpu for group in groups}) > 1:
         raise TopologyError(
-            f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all"
+            f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many "
+            f"for all"
         )
     if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
         raise TopologyError(f"{fields.origin}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
@@ -119,7 +120,8 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
         return tuple((one, other, links) for one in range(gpus) for other in range(one + 1, gpus))
     if "nvlink.links_per_pair" in fields.quantities:
         raise TopologyError(
-            f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as often "
+            f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
+            f"often "
             "as it has links: leave one out"
         )
     lines: dict[tuple[int, int], int] = {}

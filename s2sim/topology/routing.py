@@ -163,23 +163,15 @@ def _walk(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _HostStaging:
-    """What transfers do at a host, between the way up to it and the way down: all arrays of shape (m,).
+    """What transfers do at a host, between the way up to it and the way down: all arrays of shape (m,)."""
 
-    Attributes
-    ----------
-    start, end : int64 array
-        Socket at which each arrives, and from which it goes on.
-    writes, reads : bool array
-        Whether a GPU writes it to the memory of the one, and whether a GPU reads it from that of the other.
-    crosses : bool array
-        Whether it passes from socket to socket.
-    """
-
+    # start, end: socket at which each arrives, and from which it goes on
     start: Ints
     end: Ints
+    # writes, reads: whether a GPU writes it to the memory of the one, and whether a GPU reads it from that of the other
     writes: Mask
     reads: Mask
-    crosses: Mask
+    crosses: Mask  # Whether it passes from socket to socket
 
     def back(self) -> _HostStaging:
         """Return the same the other way."""

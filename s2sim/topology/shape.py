@@ -14,59 +14,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """One description file, checked.
-
-    Attributes
-    ----------
-    source, file : str
-        Where the shape comes from, and which file was read.
-    gpu, library : str or None
-        What its machines have and run: name of a GPU, and option string of a communication library.
-    groups : tuple of NodeGroup
-        What nodes hold, the first nodes first; all groups but the last have a count.
-    host_cable : bool
-        Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop.
-    levels : int
-        Levels of switches of a tree; 1 for a single switch, 0 where there is no tree.
-    hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation : int or None
-        Of a tree or rail-optimised fabric; None where the smallest non-blocking one is to be taken.
-    size : tuple of int, or None
-        Nodes along each dimension of a torus.
-    hosts_per_router, routers_per_group, global_links_per_router : int or None
-        Of a dragonfly; None where the smallest balanced one is to be taken.
-    max_nodes : int or None
-        As many nodes as the fabric has places for; None for any number.
-    processors : int or None
-        Processors that all nodes share, which stand for places of one machine; None where each has its own.
-    packet_bytes : float or None
-        Most that TCP hands to the network of such a machine at once; None where that is not said.
-    named_links : tuple of NamedLinks
-        Links that differ from what is said above; where several name a link, the last one counts.
-    """
+    """One description file, checked."""
 
     name: str
     description: str
+    # source, file: where the shape comes from, and which file was read
     source: str
     file: str
+    # gpu, library: what its machines have and run: name of a GPU, and option string of a communication library
     gpu: str | None
     library: str | None
-    groups: tuple[NodeGroup, ...]
+    groups: tuple[NodeGroup, ...]  # What nodes hold, the first nodes first; all groups but the last have a count
     kind: str
+    # Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop
     host_cable: bool
-    levels: int
+    levels: int  # Levels of switches of a tree; 1 for a single switch, 0 where there is no tree
+    # hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation: of a tree or rail-optimised fabric;
+    # None where the smallest non-blocking one is to be taken
     hosts_per_leaf: int | None
     uplinks_per_leaf: int | None
     leaves_per_pod: int | None
     uplinks_per_aggregation: int | None
-    size: tuple[int, ...] | None
+    size: tuple[int, ...] | None  # Nodes along each dimension of a torus
     dimensions: int | None
+    # hosts_per_router, routers_per_group, global_links_per_router: of a dragonfly; None where the smallest balanced one
+    # is to be taken
     hosts_per_router: int | None
     routers_per_group: int | None
     global_links_per_router: int | None
-    max_nodes: int | None
+    max_nodes: int | None  # As many nodes as the fabric has places for; None for any number
+    # Processors that all nodes share, which stand for places of one machine; None where each has its own
     processors: int | None
+    # Most that TCP hands to the network of such a machine at once; None where that is not said
     packet_bytes: float | None
     link: LinkSpec
+    # Links that differ from what is said above; where several name a link, the last one counts
     named_links: tuple[NamedLinks, ...]
     routing: str
     quantities: tuple[Quantity, ...]

@@ -22,45 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CollectiveResult(FaultedForm):
-    """What `s2sim.run_collective` returns.
-
-    Attributes
-    ----------
-    kind, algorithm, why, cluster : str
-        What ran, why that algorithm, and where.
-    workers, size_bytes : int
-        Ranks, with groups beside each other those of one, and the size as nccl-tests counts it.
-    network : str
-        ``"fluid"`` or ``"packet"``.
-    time_s : float
-        Of the last rank.
-    lower_bound_s, lower_bound_why : float, str
-        No schedule is faster, and the cut or partition that forces it.
-    closed_form_s : float or None
-        What the algorithm's closed form gives; None where messages share links, so that none holds.
-    algbw_Bps, busbw_Bps : float or None
-        Size over time, and that times the factor by which links see it; None where no time passes.
-    bytes_per_rank : int
-        Most bytes sent by a rank.
-    bottlenecks : tuple of LinkLoad
-        The busiest links.
-    rank_finish_s : tuple of float
-        When the last message from or to each rank has been delivered.
-    clocked_s : float or None
-        The time where rounds are clocked for all ranks, where it was asked for without that.
-    cross_check : CollectiveCheck or None
-        What the other network makes of it, where that was asked for.
-    effects : tuple of Effect
-        What each fault did.
-    terms : tuple of TermRow
-        What the time is the sum of, where that was asked for.
-    band : Band or None
-        Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it.
-    notes : tuple of str
-        Where constants are used outside of what they were fitted to.
-    groups : BesideRow or None
-        The groups that did the same at once; None for one group of all ranks.
-    """
+    """What `s2sim.run_collective` returns."""
 
     answers: ClassVar[str] = "collective"
     more_json: ClassVar[tuple[str, ...]] = (
@@ -76,53 +38,49 @@ class CollectiveResult(FaultedForm):
 
     spec: CollectiveSpec
     spec_sha256: str
+    # kind, algorithm, why, cluster: what ran, why that algorithm, and where
     kind: str
     algorithm: str
     why: str
     cluster: str
+    # workers, size_bytes: ranks, with groups beside each other those of one, and the size as nccl-tests counts it
     workers: int
     size_bytes: int
-    network: str
-    time_s: float
+    network: str  # ``"fluid"`` or ``"packet"``
+    time_s: float  # Of the last rank
+    # lower_bound_s, lower_bound_why: no schedule is faster, and the cut or partition that forces it
     lower_bound_s: float
     lower_bound_why: str
+    # What the algorithm's closed form gives; None where messages share links, so that none holds
     closed_form_s: float | None
+    # algbw_Bps, busbw_Bps: size over time, and that times the factor by which links see it; None where no time passes
     algbw_Bps: float | None
     busbw_Bps: float | None
-    bytes_per_rank: int
-    bottlenecks: tuple[LinkLoad, ...]
-    rank_finish_s: tuple[float, ...]
+    bytes_per_rank: int  # Most bytes sent by a rank
+    bottlenecks: tuple[LinkLoad, ...]  # The busiest links
+    rank_finish_s: tuple[float, ...]  # When the last message from or to each rank has been delivered
+    # The time where rounds are clocked for all ranks, where it was asked for without that
     clocked_s: float | None = None
-    cross_check: CollectiveCheck | None = None
-    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
-    terms: tuple[TermRow, ...] = ()
+    cross_check: CollectiveCheck | None = None  # What the other network makes of it, where that was asked for
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))  # What each fault did
+    terms: tuple[TermRow, ...] = ()  # What the time is the sum of, where that was asked for
+    # Where nine of ten measured times lie that are predicted so; None where no library's measured constants made it
     band: Band | None = None
-    notes: tuple[str, ...] = ()
-    groups: BesideRow | None = None
+    notes: tuple[str, ...] = ()  # Where constants are used outside of what they were fitted to
+    groups: BesideRow | None = None  # The groups that did the same at once; None for one group of all ranks
 
 
 @dataclass(frozen=True, slots=True)
 class TermRow:
-    """A part of a time: all rows of a collective add up to it.
+    """A part of a time: all rows of a collective add up to it."""
 
-    Attributes
-    ----------
-    kind, of : str
-        ``"launch"``, ``"hop"``, ``"fill"``, ``"wire latency"``, ``"bytes"``, ``"limit"`` ..., and of which constant or
-        class of link.
-    count : float
-        How often; of bytes and limits how many bytes.
-    time_s : float
-        In seconds.
-    constants : dict
-        Constants of the library that it is proportional to, with their powers.
-    """
-
+    # kind, of: ``"launch"``, ``"hop"``, ``"fill"``, ``"wire latency"``, ``"bytes"``, ``"limit"`` ..., and of which
+    # constant or class of link
     kind: str
     of: str
-    count: float
-    time_s: float
-    constants: dict[str, int]
+    count: float  # How often; of bytes and limits how many bytes
+    time_s: float  # In seconds
+    constants: dict[str, int]  # Constants of the library that it is proportional to, with their powers
 
 
 def term_rows(terms: Iterable[Term]) -> tuple[TermRow, ...]:

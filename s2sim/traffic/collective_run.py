@@ -48,26 +48,15 @@ from s2sim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class BesideRow:
-    """Groups that did the same at once.
+    """Groups that did the same at once."""
 
-    Attributes
-    ----------
-    tp, pp, dp : int
-        Ranks that share a layer, stages, and ranks that hold the same: those of one group.
-    groups : int
-        How many there are.
-    alone_s : float
-        What one group takes with no other, the first.
-    contention : float or None
-        How many times as long it takes beside the others; None where no time passes.
-    """
-
+    # tp, pp, dp: ranks that share a layer, stages, and ranks that hold the same: those of one group
     tp: int
     pp: int
     dp: int
-    groups: int
-    alone_s: float
-    contention: float | None
+    groups: int  # How many there are
+    alone_s: float  # What one group takes with no other, the first
+    contention: float | None  # How many times as long it takes beside the others; None where no time passes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,25 +27,13 @@ class FlowShare:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """What one link direction carried.
-
-    Attributes
-    ----------
-    bytes : float
-        Bytes; a flow that is split over several links leaves a part on each.
-    utilisation : float
-        Bytes over what it could have carried in the whole time.
-    flows : int
-        Pairs of ranks that sent over it.
-    shared_by : tuple of FlowShare
-        Those that sent most, at most eight.
-    """
+    """What one link direction carried."""
 
     link: str
-    bytes: float
-    utilisation: float
-    flows: int = 0
-    shared_by: tuple[FlowShare, ...] = ()
+    bytes: float  # Bytes; a flow that is split over several links leaves a part on each
+    utilisation: float  # Bytes over what it could have carried in the whole time
+    flows: int = 0  # Pairs of ranks that sent over it
+    shared_by: tuple[FlowShare, ...] = ()  # Those that sent most, at most eight
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,37 +36,20 @@ class RankDevice:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTable:
-    """One table of a log, and what the lines around it say of it; None or nothing where they do not.
+    """One table of a log, and what the lines around it say of it; None or nothing where they do not."""
 
-    Attributes
-    ----------
-    line : int
-        Where its header stands in the log, from 1 on.
-    collective : str or None
-        By the name that s2sim has for it, else by that of the log.
-    gpus_per_thread : int or None
-        GPUs that one thread launches on, one after the other.
-    channels : int or None
-        Channels that the library has for collectives.
-    rows : tuple of MeasuredRow
-        In the order of the log, in which sizes may come again.
-    unfinished : tuple of int
-        Lines of rows that were begun and have no figures.
-    rings, trees : tuple of tuple of int
-        Of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1 of the
-        root.
-    """
-
-    line: int
-    collective: str | None
+    line: int  # Where its header stands in the log, from 1 on
+    collective: str | None  # By the name that s2sim has for it, else by that of the log
     ranks: int | None
     devices: tuple[RankDevice, ...]
-    gpus_per_thread: int | None
+    gpus_per_thread: int | None  # GPUs that one thread launches on, one after the other
     library: str | None
-    channels: int | None
-    rows: tuple[MeasuredRow, ...]
+    channels: int | None  # Channels that the library has for collectives
+    rows: tuple[MeasuredRow, ...]  # In the order of the log, in which sizes may come again
     average_busbw_Bps: float | None
-    unfinished: tuple[int, ...]
+    unfinished: tuple[int, ...]  # Lines of rows that were begun and have no figures
+    # rings, trees: of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1
+    # of the root
     rings: tuple[tuple[int, ...], ...] = ()
     trees: tuple[tuple[int, ...], ...] = ()
     transports: tuple[str, ...] = ()

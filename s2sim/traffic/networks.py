@@ -41,26 +41,15 @@ MAX_PACKET_HOPS = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCheck:
-    """What the network that was not asked for makes of a collective.
-
-    Attributes
-    ----------
-    packet_bytes : int
-        Bytes of a packet in the one that has packets.
-    time_s : float
-        Of the last rank, in the other network.
-    fill_s : float or None
-        What store and forward adds to the rounds, if nothing is shared: every round fills the pipeline again. None
-        where steps overlap, so that fills do not add.
-    difference : float
-        Time as packets, less the fill, over the time as a fluid, less 1.
-    """
+    """What the network that was not asked for makes of a collective."""
 
     other: str
-    packet_bytes: int
-    time_s: float
+    packet_bytes: int  # Bytes of a packet in the one that has packets
+    time_s: float  # Of the last rank, in the other network
+    # What store and forward adds to the rounds, if nothing is shared: every round fills the pipeline again. None where
+    # steps overlap, so that fills do not add.
     fill_s: float | None
-    difference: float
+    difference: float  # Time as packets, less the fill, over the time as a fluid, less 1
 
 
 def check_packet_hops(hops: int, packet_bytes: int) -> None:
@@ -209,27 +198,15 @@ def _run_with_faults(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossCheck(JsonForm):
-    """What the network that was not asked for makes of the transfers, in float64 arrays of shape (n,).
-
-    Attributes
-    ----------
-    packet_bytes : int
-        Bytes of a packet in the one that has packets.
-    finish_s : array
-        When each transfer is delivered in it, in seconds from time 0.
-    fill_s : array
-        What store and forward adds to each transfer alone, in seconds.
-    difference : array
-        The time of each as packets, less its fill, over its time as a fluid, less 1.
-    """
+    """What the network that was not asked for makes of the transfers, in float64 arrays of shape (n,)."""
 
     more_json: ClassVar[tuple[str, ...]] = ("largest_difference", "median_difference", "note")
 
     other: str
-    packet_bytes: int
-    finish_s: Floats
-    fill_s: Floats
-    difference: Floats
+    packet_bytes: int  # Bytes of a packet in the one that has packets
+    finish_s: Floats  # When each transfer is delivered in it, in seconds from time 0
+    fill_s: Floats  # What store and forward adds to each transfer alone, in seconds
+    difference: Floats  # The time of each as packets, less its fill, over its time as a fluid, less 1
 
     @property
     def largest_difference(self) -> float:

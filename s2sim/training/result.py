@@ -47,47 +47,21 @@ class TrainRow:
 
 @dataclass(frozen=True, slots=True)
 class TrainResult(ResultForm):
-    """The answer of `s2sim.training.run.train`.
-
-    Attributes
-    ----------
-    spec : TrainSpec
-        What was asked.
-    headline : str
-        Model, cluster and machines in a line.
-    score : str
-        What accuracy is the share of.
-    target : Target or None
-        What was to be reached; None where dense reached nothing.
-    target_why : str
-        Who chose it.
-    rows : tuple of TrainRow
-        One a reducer, dense first.
-    curves : tuple of Curve
-        One a reducer and seed.
-    verdict : tuple of str
-        The answer, a line a reducer.
-    compute_why : str
-        What a rank computes in a step, and where that is from.
-    notes : tuple of str
-        What is to be known.
-    provenance : dict
-        The run record.
-    """
+    """The answer of `s2sim.training.run.train`."""
 
     answers: ClassVar[str] = "train"
 
-    spec: TrainSpec
-    headline: str
-    score: str
-    target: Target | None
-    target_why: str
-    rows: tuple[TrainRow, ...]
-    curves: tuple[Curve, ...]
-    verdict: tuple[str, ...]
-    compute_why: str
-    notes: tuple[str, ...]
-    provenance: dict[str, Any]
+    spec: TrainSpec  # What was asked
+    headline: str  # Model, cluster and machines in a line
+    score: str  # What accuracy is the share of
+    target: Target | None  # What was to be reached; None where dense reached nothing
+    target_why: str  # Who chose it
+    rows: tuple[TrainRow, ...]  # One a reducer, dense first
+    curves: tuple[Curve, ...]  # One a reducer and seed
+    verdict: tuple[str, ...]  # The answer, a line a reducer
+    compute_why: str  # What a rank computes in a step, and where that is from
+    notes: tuple[str, ...]  # What is to be known
+    provenance: dict[str, Any]  # The run record
 
     @property
     def complete(self) -> bool:

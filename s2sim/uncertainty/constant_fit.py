@@ -78,7 +78,7 @@ def qualified_name(library: str, name: str) -> str:
 
 
 def fittable_library_constants(told: Collection[str]) -> tuple[MeasuredConstant, ...]:
-    """Return the constants among ``told``, as `qualified_name` calls them, of which files say that they were measured."""
+    """Return the constants among ``told``, named by `qualified_name`, whose kind in their files is "measured"."""
     found = []
     for text in sorted(told):
         library, _, name = text.partition(":")
@@ -273,19 +273,13 @@ _MAX_LOG_STEP = 2.5
 
 @dataclass(frozen=True, slots=True)
 class FitRules:
-    """What a fit holds to.
+    """What a fit holds to."""
 
-    Attributes
-    ----------
-    prior, highest : float64 arrays, shape (n,)
-        What constants are pulled to, and where they end, as logarithms of how many times as large they are as now.
-    pull : float64 array, shape (n,)
-        How strongly each is pulled.
-    """
-
+    # prior, highest: what constants are pulled to, and where they end, as logarithms of how many times as large they
+    # are as now
     prior: Floats
     highest: Floats
-    pull: Floats
+    pull: Floats  # How strongly each is pulled
 
 
 def point_weights(model: TermModel) -> Floats:

@@ -98,47 +98,24 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class CheckRow(JsonForm):
-    """One reducer between processes beside the same one in memory, over all steps.
+    """One reducer between processes beside the same one in memory, over all steps."""
 
-    Attributes
-    ----------
-    reducer : str
-        Its option string.
-    steps : int
-        How many were run.
-    refused : str
-        Why it does not run on this trace or library; empty where it does.
-    equal : bool
-        Whether every rank ends with the same bits.
-    difference : float
-        The largest relative L2 difference of any rank and step, null where that is undefined.
-    rounded : str
-        Why values may differ by more than by the order of float32 sums; empty where they may not.
-    payload_bytes : int
-        What the lowered scripts say that all ranks send.
-    header_bytes, told_bytes, connection_bytes : int
-        What goes around it: headers of the library's messages; shapes, and who sends, which programs know and processes
-        have to be told; and what begins new connections.
-    counted_bytes : int
-        What the kernel counted on all ranks' connections, less what was sent again and barriers.
-    bytes_equal : bool
-        Whether it is the sum of these on every rank in every step.
-    waited_s, total_s : float
-        Of the last step, of the slowest rank; this machine's time, for nothing but a hint.
-    """
-
-    reducer: str
-    steps: int
-    refused: str = ""
-    equal: bool = False
+    reducer: str  # Its option string
+    steps: int  # How many were run
+    refused: str = ""  # Why it does not run on this trace or library; empty where it does
+    equal: bool = False  # Whether every rank ends with the same bits
+    # The largest relative L2 difference of any rank and step, null where that is undefined
     difference: float | None = None
-    rounded: str = ""
-    payload_bytes: int = 0
+    rounded: str = ""  # Why values may differ by more than by the order of float32 sums; empty where they may not
+    payload_bytes: int = 0  # What the lowered scripts say that all ranks send
+    # header_bytes, told_bytes, connection_bytes: what goes around it: headers of the library's messages; shapes, and
+    # who sends, which programs know and processes have to be told; and what begins new connections
     header_bytes: int = 0
     told_bytes: int = 0
     connection_bytes: int = 0
-    counted_bytes: int = 0
-    bytes_equal: bool = False
+    counted_bytes: int = 0  # What the kernel counted on all ranks' connections, less what was sent again and barriers
+    bytes_equal: bool = False  # Whether it is the sum of these on every rank in every step
+    # waited_s, total_s: of the last step, of the slowest rank; this machine's time, for nothing but a hint
     waited_s: float = 0.0
     total_s: float = 0.0
 
@@ -161,25 +138,14 @@ class CheckRow(JsonForm):
 
 @dataclass(frozen=True, slots=True)
 class Interface(JsonForm):
-    """What went over the interface in all, of which nothing else used any.
+    """What went over the interface in all, of which nothing else used any."""
 
-    Attributes
-    ----------
-    bytes, packets : int
-        As the kernel counted them.
-    connections_bytes : int
-        What all connections sent, what was sent again included.
-    header_bytes : int
-        Of IP and TCP around that, by the number of packets.
-    again_bytes : int
-        What was sent again.
-    """
-
+    # bytes, packets: as the kernel counted them
     bytes: int
     packets: int
-    connections_bytes: int
-    header_bytes: int
-    again_bytes: int
+    connections_bytes: int  # What all connections sent, what was sent again included
+    header_bytes: int  # Of IP and TCP around that, by the number of packets
+    again_bytes: int  # What was sent again
 
     @property
     def equal(self) -> bool:
@@ -189,19 +155,14 @@ class Interface(JsonForm):
 
 @dataclass(frozen=True, slots=True)
 class BridgeCheckResult(JsonForm):
-    """All rows of a check.
-
-    Attributes
-    ----------
-    interface : Interface or None
-        None where processes had to share the machine's own loopback interface, or not all was run.
-    """
+    """All rows of a check."""
 
     trace: str
     workers: int
     seed: int
     library: str
     rows: tuple[CheckRow, ...]
+    # None where processes had to share the machine's own loopback interface, or not all was run
     interface: Interface | None = None
     complete: bool = True
 

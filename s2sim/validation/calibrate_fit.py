@@ -44,27 +44,17 @@ _MEDIAN_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FitResult:
-    """Constants of a library for one machine, n of them, fitted to m samples.
-
-    Attributes
-    ----------
-    logs, covariance : float64 arrays, shapes (n,) and (n, n)
-        Logarithms of how many times as large as shipped they are.
-    is_determined : bool array, shape (n,)
-        Which of them the samples depend on: the others are as shipped.
-    own : Own
-        These, as a library's file has them.
-    before_s, after_s, held_out_s : float64 arrays, shape (m,)
-        Predicted seconds of every sample with the shipped constants, with these, and with constants fitted without
-        its size; NaN where all are of one size.
-    """
+    """Constants of a library for one machine, n of them, fitted to m samples."""
 
     samples: tuple[Sample, ...]
     constants: tuple[FittableConstant, ...]
+    # logs, covariance: logarithms of how many times as large as shipped they are
     logs: Floats
     covariance: Floats
-    is_determined: Mask
-    own: ConstantOverrides
+    is_determined: Mask  # Which of them the samples depend on: the others are as shipped
+    own: ConstantOverrides  # These, as a library's file has them
+    # before_s, after_s, held_out_s: predicted seconds of every sample with the shipped constants, with these, and with
+    # constants fitted without its size; NaN where all are of one size
     before_s: Floats
     after_s: Floats
     held_out_s: Floats

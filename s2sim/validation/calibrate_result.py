@@ -113,27 +113,13 @@ _DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class FittableConstant:
-    """A constant that is fitted.
+    """A constant that is fitted."""
 
-    Attributes
-    ----------
-    name : str
-        As in the library's file, with dots.
-    value : float
-        What is shipped: a share, or in ``unit``.
-    unit : str
-        ``us``, ``GB/s``, or empty for a share.
-    spread : float
-        Standard deviation of the logarithm of what it may be, before anything is measured.
-    highest : float
-        Logarithm of how many times as large it may be.
-    """
-
-    name: str
-    value: float
-    unit: str
-    spread: float
-    highest: float
+    name: str  # As in the library's file, with dots
+    value: float  # What is shipped: a share, or in ``unit``
+    unit: str  # ``us``, ``GB/s``, or empty for a share
+    spread: float  # Standard deviation of the logarithm of what it may be, before anything is measured
+    highest: float  # Logarithm of how many times as large it may be
 
     def as_written(self, value: float) -> str | float:
         """Return a value as a library's file has it.

@@ -204,7 +204,7 @@ _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 def resolve_curves_folder(text: str | None) -> Path:
     """Return the folder that was asked for, or that of the public curves."""
-    return data_directory("measured") if text is None else user_path(text, S2SimError)
+    return data_directory("measured/curves") if text is None else user_path(text, S2SimError)
 
 
 def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:

@@ -136,7 +136,8 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
     name = known.get(_normalise_name(row.model), known.get(_normalise_name(base)))
     if name is None and (row.n_params is None or row.computing_ms is None):
         raise S2SimError(
-            f"the model {row.model!r} is not known{suggest_nearest(base, names)}, and n_params or times of compute are missing"
+            f"the model {row.model!r} is not known{suggest_nearest(base, names)}, and n_params or times of "
+            f"compute are missing"
         )
     if name is None:
         return _uniform_profile(row, gpu)

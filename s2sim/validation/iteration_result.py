@@ -22,7 +22,8 @@ _MOST_NOTED_MS = 1e9
 def time_in_notes_ms(notes: str, name: str) -> float | None:
     """Return the time that notes give under a name; None where they give none.
 
-    >>> time_in_notes_ms("2 GPU; step_ms=12.4; norm_exchange_ms=", "step_ms"), time_in_notes_ms("norm_exchange_ms=", "norm_exchange_ms")
+    >>> notes = "2 GPU; step_ms=12.4; norm_exchange_ms="
+    >>> time_in_notes_ms(notes, "step_ms"), time_in_notes_ms(notes, "norm_exchange_ms")
     (12.4, None)
     """
     found = re.search(rf"\b{name}\s*=\s*([-+.\deE]+)", notes)
@@ -164,7 +165,7 @@ class MeasuredIteration:
 def resolve_iterations_folder(text: str | None) -> Path:
     """Return the folder that was asked for; that of the public iterations for None, and for its name elsewhere."""
     path = None if text is None else user_path(text, S2SimError)
-    return data_directory(SHIPPED) if path is None or (text == SHIPPED and not path.exists()) else path
+    return data_directory("measured/iterations") if path is None or (text == SHIPPED and not path.exists()) else path
 
 
 def has_iterations(folder: Path) -> bool:

@@ -100,11 +100,11 @@ def own_files(tmp_path, monkeypatch, profiler_step):
         "1048576  262144  float  sum  -1  21.50  48.77  48.77  0  21.40  49.00  49.00  0\n"
     )
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
-    header, *rows = (data_directory("measured") / "index.csv").read_text().splitlines()
+    header, *rows = (data_directory("measured/curves") / "index.csv").read_text().splitlines()
     (line,) = [line for line in rows if line.startswith("hkbu_osu_latency_10gbe,")]
     (tmp_path / "my-curves").mkdir()
     (tmp_path / "my-curves" / "index.csv").write_text(f"{header}\n{line}\n")
-    copy(data_directory("measured") / "hkbu_osu_latency_10gbe.csv", tmp_path / "my-curves")
+    copy(data_directory("measured/curves") / "hkbu_osu_latency_10gbe.csv", tmp_path / "my-curves")
 
 
 def commands():

@@ -52,7 +52,7 @@ UNEQUAL_PARTS = (3, 2, 3, 2)
 BITS = reduce_of(10, "or", "uint8")
 UNEQUAL = gather_of((5, 0, 9, 2), from_data=True)
 PLANNED = gather_of((5, 0, 9, 2))
-SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
+SIZES_FIRST = ("all_gather", (1, 1, 1, 1), 8)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         (
             "nccl",
             UNEQUAL,
-            [[SIZE_EXCHANGE], [("all_gather", (9,) * 4, 4)]],
+            [[SIZES_FIRST], [("all_gather", (9,) * 4, 4)]],
             [LocalWork(), LocalWork(2 * 36, 1, host_syncs=1)],
             LocalWork(2 * 64, 1),
         ),
@@ -84,7 +84,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         (
             "nccl:gather=broadcast",
             UNEQUAL,
-            [[SIZE_EXCHANGE], [("broadcast", (size,) * 4, 4) for size in (5, 0, 9, 2)]],
+            [[SIZES_FIRST], [("broadcast", (size,) * 4, 4) for size in (5, 0, 9, 2)]],
             [LocalWork(), LocalWork(host_syncs=1)],
             LocalWork(),
         ),
@@ -93,7 +93,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         (
             "nccl",
             gather_of((7,) * 4, from_data=True),
-            [[SIZE_EXCHANGE], [("all_gather", (7,) * 4, 4)]],
+            [[SIZES_FIRST], [("all_gather", (7,) * 4, 4)]],
             [LocalWork(), LocalWork(56, 1, host_syncs=1)],
             LocalWork(2 * 112, 1),
         ),
@@ -187,7 +187,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         (
             "mpi:buffers=device",
             UNEQUAL,
-            [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]],
+            [[SIZES_FIRST], [("all_gather", (5, 0, 9, 2), 4)]],
             [LocalWork()] * 2,
             LocalWork(),
         ),
@@ -195,7 +195,7 @@ SIZE_EXCHANGE = ("all_gather", (1, 1, 1, 1), 8)
         (
             "mpi",
             UNEQUAL,
-            [[SIZE_EXCHANGE], [("all_gather", (5, 0, 9, 2), 4)]],
+            [[SIZES_FIRST], [("all_gather", (5, 0, 9, 2), 4)]],
             [LocalWork(), LocalWork(host_syncs=1, to_host_bytes=36)],
             LocalWork(to_gpu_bytes=64),
         ),

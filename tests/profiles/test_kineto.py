@@ -150,7 +150,8 @@ def test_a_layer_table_lends_its_names():
     model = load_model("vgg-16")
     layers = model.layers[::-1]
     profile = ComputeProfile(
-        "p", "m", "g", 1, "s", tuple(TensorTiming(str(i), layer.shape, True, i, 2 * i) for i, layer in enumerate(layers)),
+        "p", "m", "g", 1, "s",
+        tuple(TensorTiming(str(i), layer.shape, True, i, 2 * i) for i, layer in enumerate(layers)),
         0, 0.0, "measured", "t",
     )  # fmt: skip
     named = name_by_model(profile, model)

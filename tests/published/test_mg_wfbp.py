@@ -1,6 +1,6 @@
 """No overlap, WFBP and MG-WFBP beside what their authors measured: 8 nodes x 4 RTX 2080 Ti, 10 GbE, mini-batches of 64.
 
-The rows are those of github.com/HKBU-HPML/ddl-benchmarks (Shi et al., arXiv 2005.13247) in measured_iterations.
+The rows are those of github.com/HKBU-HPML/ddl-benchmarks (Shi et al., arXiv 2005.13247) in measured/iterations.
 """
 
 import json
@@ -24,7 +24,7 @@ NOISE = 0.015
 @cache
 def rows():
     """Return the rows by model, workers and discipline."""
-    found = [item.row for item in read_iterations(data_directory("measured_iterations")) if item.row is not None]
+    found = [item.row for item in read_iterations(data_directory("measured/iterations")) if item.row is not None]
     return {(row.model, row.workers, row.overlap_kind): row for row in found if "ddl-benchmarks" in row.source}
 
 

@@ -6,7 +6,7 @@ import csv
 
 from s2sim.files import data_directory
 
-with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as shipped:
+with (data_directory("measured/iterations") / "iterations.csv").open(newline="", encoding="utf-8") as shipped:
     COLUMNS = tuple(next(csv.reader(shipped)))
 ROW = dict.fromkeys(COLUMNS, "") | {
     "id": "dense",

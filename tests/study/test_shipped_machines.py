@@ -16,7 +16,7 @@ from s2sim.validation.curve_machine import machine_shape
 
 from .validation_folder import row, write_folder
 
-MEASURED = Path(__file__).parents[2] / "measured"
+MEASURED = Path(__file__).parents[2] / "measured" / "curves"
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=200,width=4,dense=100"
 NAMES = [name for name in shipped_topologies() if topology_group(name) != "fabrics"]
 # What an index calls its system, where that is a shipped cluster.

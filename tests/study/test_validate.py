@@ -361,11 +361,11 @@ def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypat
 
 
 def test_public_curves_are_shipped_with_their_origin():
-    curves = read_folder(data_directory("measured"))
+    curves = read_folder(data_directory("measured/curves"))
     assert len(curves) == 105
     assert not [curve.problem for curve in curves if curve.problem]
     assert all(curve.machine.source_url for curve in curves)
-    files = {path.stem for path in data_directory("measured").glob("*.csv")} - {"index"}
+    files = {path.stem for path in data_directory("measured/curves").glob("*.csv")} - {"index"}
     assert files == {curve.id for curve in curves}
 
 
@@ -378,7 +378,7 @@ def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script, t
     for part in (script.HEAD, script.LIMITS, script.LEGEND, script.ITERATIONS):
         assert part in page, "run python docs/make_fidelity.py"
     names = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
-    assert {curve.id for curve in read_folder(data_directory("measured"))} <= set(names)
+    assert {curve.id for curve in read_folder(data_directory("measured/curves"))} <= set(names)
 
 
 @pytest.mark.slow
@@ -413,7 +413,7 @@ def mutated(text, draw):
 @pytest.mark.slow
 def test_mutated_folders_are_refused_or_not_predicted(tmp_path):
     draw = random.Random(0)
-    public = data_directory("measured")
+    public = data_directory("measured/curves")
     header, *lines = (public / "index.csv").read_text("utf-8").splitlines()
     refused = unpredicted = 0
     for number in range(400):

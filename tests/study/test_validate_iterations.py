@@ -348,14 +348,14 @@ def test_a_codec_and_collectives_of_one_stream_do_not_hide_each_other(tmp_path):
 
 def test_the_public_ones_have_a_name_where_no_folder_has_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert resolve_iterations_folder("measured_iterations") == data_directory("measured_iterations")
+    assert resolve_iterations_folder("measured_iterations") == data_directory("measured/iterations")
     (tmp_path / "measured_iterations").mkdir()
     assert resolve_iterations_folder("measured_iterations").resolve() == tmp_path / "measured_iterations"
 
 
 @pytest.mark.slow
 def test_mutated_files_never_end_in_a_traceback(tmp_path):
-    text = (data_directory("measured_iterations") / "iterations.csv").read_text("utf-8").splitlines()
+    text = (data_directory("measured/iterations") / "iterations.csv").read_text("utf-8").splitlines()
     draw = random.Random(7)
     for _ in range(25):
         lines = [text[0], draw.choice(text[1:])]
@@ -397,7 +397,7 @@ def public():
 
 @pytest.mark.slow
 def test_public_iterations_are_predicted_as_well_as_the_page_says(public):
-    with (data_directory("measured_iterations") / "iterations.csv").open(newline="", encoding="utf-8") as file:
+    with (data_directory("measured/iterations") / "iterations.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [found.id for found in public.iterations] == [row["id"] for row in rows]
     assert public.overall.iteration.median <= 0.07

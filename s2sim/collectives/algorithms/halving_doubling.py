@@ -205,7 +205,8 @@ class RecursiveDoubling(OverGroups):
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where messages share nothing and all ways are alike.
 
-        All-reduce: k·(L + D/B), with r > 0 two rounds more. All-gather: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B for
+        All-reduce: k·(L + D/B), with r > 0 two rounds more. All-gather: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B
+        for
         a power of two and equal contributions. Barrier: k·L, with r > 0 two rounds more.
         """
         require_uniform_routes(self.name, hops)

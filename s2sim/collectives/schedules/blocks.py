@@ -14,16 +14,11 @@ from s2sim.collectives.schedules.groups import cut
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks that make up each rank's stretch, one for each rank, in rank order.
-
-    Attributes
-    ----------
-    cuts : int64 array, shape (ranks, ranks + 1), or None
-        Where the blocks begin and end in all stretches together; None where every stretch is cut evenly, which needs
-        no table.
-    """
+    """The blocks that make up each rank's stretch, one for each rank, in rank order."""
 
     demand: Demand
+    # Where the blocks begin and end in all stretches together; None where every stretch is cut evenly, which needs no
+    # table
     cuts: Ints | None
 
     @cached_property

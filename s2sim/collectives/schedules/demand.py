@@ -21,31 +21,20 @@ ROOTED = ("broadcast", "reduce")
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The task of a collective, before any algorithm.
+    """The task of a collective, before any algorithm."""
 
-    Attributes
-    ----------
-    kind : str
-        What ranks end with. ``all_reduce``: the sum of all buffers. ``reduce``: the same, on the root alone.
-        ``broadcast``: the root's buffer. ``all_gather``: all contributions side by side. ``reduce_scatter``: each its
-        part of the sum. ``all_to_all``: from every rank the block meant for it. ``send_recv``: what the rank before it
-        contributes. ``barrier``: word of every rank, without any byte.
-    elements : tuple of int
-        Elements of each rank: of its buffer (all equal for all_reduce, broadcast and reduce), of what it contributes
-        (all_gather, all_to_all, send_recv), or of the part that it ends with (reduce_scatter).
-    itemsize : int
-        Bytes of one element; 0 for a barrier.
-    root : int
-        Rank that a broadcast comes from or a reduce goes to.
-    blocks : tuple of tuple of int
-        Elements that each rank has for each rank, itself included, of an all_to_all; empty where every rank's are cut
-        evenly.
-    """
-
+    # What ranks end with. ``all_reduce``: the sum of all buffers. ``reduce``: the same, on the root alone.
+    # ``broadcast``: the root's buffer. ``all_gather``: all contributions side by side. ``reduce_scatter``: each its
+    # part of the sum. ``all_to_all``: from every rank the block meant for it. ``send_recv``: what the rank before it
+    # contributes. ``barrier``: word of every rank, without any byte.
     kind: Kind
+    # Elements of each rank: of its buffer (all equal for all_reduce, broadcast and reduce), of what it contributes
+    # (all_gather, all_to_all, send_recv), or of the part that it ends with (reduce_scatter)
     elements: tuple[int, ...]
-    itemsize: int
-    root: int = 0
+    itemsize: int  # Bytes of one element; 0 for a barrier
+    root: int = 0  # Rank that a broadcast comes from or a reduce goes to
+    # Elements that each rank has for each rank, itself included, of an all_to_all; empty where every rank's are cut
+    # evenly
     blocks: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:

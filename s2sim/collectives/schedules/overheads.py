@@ -28,25 +28,14 @@ from s2sim.topology.graph import Routes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundLatency:
-    """What rounds take beside their bytes: the latencies of some messages added up, spread over some rounds.
+    """What rounds take beside their bytes: the latencies of some messages added up, spread over some rounds."""
 
-    Attributes
-    ----------
-    ps : int
-        Picoseconds of one round.
-    src, dst : int64 arrays, shape (m,)
-        Ranks of these messages.
-    rounds : int
-        Over how many rounds their latencies are spread.
-    latencies : tuple of MessageConstants
-        What a library adds to them.
-    """
-
-    ps: int
+    ps: int  # Picoseconds of one round
+    # src, dst: ranks of these messages
     src: Ints
     dst: Ints
-    rounds: int
-    latencies: tuple[MessageConstants, ...]
+    rounds: int  # Over how many rounds their latencies are spread
+    latencies: tuple[MessageConstants, ...]  # What a library adds to them
 
 
 def ring_round_latency(
@@ -158,28 +147,16 @@ def _longest_latency_path(whole: CombinedRound, latency_ps: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overheads:
-    """The overheads of each message of a pattern; a library makes nothing faster, so that lower bounds stay bounds.
+    """The overheads of each message of a pattern; a library makes nothing faster, so that lower bounds stay bounds."""
 
-    Attributes
-    ----------
-    latency_ps : int64 array, shape (m,)
-        Picoseconds beside the latency of the message's way.
-    round_latency : Clock or None
-        What passes from one round to the next beside what bytes take, in place of all latencies, where those of a round
-        do not clock the next.
-    factor : float64 array, shape (m,)
-        Bytes on the network for each byte of the message, at least 1.
-    limit_Bps : float64 array, shape (m,)
-        Most that the network carries of each message; infinite where nothing limits it.
-    latencies, shares, limits : tuples of MessageConstants
-        What the latency is the sum of, the factor one over the product of, and the limit made of, by constants; empty
-        where a library does not tell.
-    """
-
-    latency_ps: Ints
-    factor: Floats
-    limit_Bps: Floats
+    latency_ps: Ints  # Picoseconds beside the latency of the message's way
+    factor: Floats  # Bytes on the network for each byte of the message, at least 1
+    limit_Bps: Floats  # Most that the network carries of each message; infinite where nothing limits it
+    # What passes from one round to the next beside what bytes take, in place of all latencies, where those of a round
+    # do not clock the next
     round_latency: RoundLatency | None = None
+    # latencies, shares, limits: what the latency is the sum of, the factor one over the product of, and the limit made
+    # of, by constants; empty where a library does not tell
     latencies: tuple[MessageConstants, ...] = ()
     shares: tuple[MessageConstants, ...] = ()
     limits: tuple[MessageConstants, ...] = ()
@@ -231,27 +208,13 @@ Powers: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageConstants:
-    """A latency, share or limit of each message, which is one of a few values.
+    """A latency, share or limit of each message, which is one of a few values."""
 
-    Attributes
-    ----------
-    kind : str
-        What it is, in words: ``"hop"``, ``"fill"``, ``"limit"`` ...
-    powers : tuple of Powers, length n
-        What each value is proportional to; none where no constant counts.
-    values : float64 array, shape (n,)
-        Whole picoseconds, bytes per second, or shares.
-    row : int64 array, shape (m,)
-        Which value each message has.
-    times : int
-        How often each message has it.
-    """
-
-    kind: str
-    powers: tuple[Powers, ...]
-    values: Floats
-    row: Ints
-    times: int = 1
+    kind: str  # What it is, in words: ``"hop"``, ``"fill"``, ``"limit"`` ..
+    powers: tuple[Powers, ...]  # What each value is proportional to; none where no constant counts
+    values: Floats  # Whole picoseconds, bytes per second, or shares
+    row: Ints  # Which value each message has
+    times: int = 1  # How often each message has it
 
     @property
     def each(self) -> Floats:

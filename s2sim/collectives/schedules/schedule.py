@@ -40,32 +40,22 @@ class TransferLegs:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Who sends to whom.
+    """Who sends to whom."""
 
-    Attributes
-    ----------
-    src, dst : int64 arrays, shape (m,)
-        Ranks of each message; a pair may have several, over connections of their own.
-    through_switch : bool
-        Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them.
-    legs : Legs or None
-        With ``through_switch``, what goes between nodes, whose own switches sum and multicast; None where switches do
-        all of it.
-    overheads : Overheads or None
-        What a library adds to each message; patterns that differ in it are different patterns.
-    part_of : (Pattern, int64 array of shape (m,)) or None
-        A pattern of which this one has some messages, and which: it has their routes.
-    groups : int
-        With ``through_switch``, how many groups of ranks have a message each: rank i of ``src`` and ``dst`` is of group
-        i mod ``groups``, and of legs too.
-    """
-
+    # src, dst: ranks of each message; a pair may have several, over connections of their own
     src: Ints
     dst: Ints
+    # Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them
     through_switch: bool = False
+    # With ``through_switch``, what goes between nodes, whose own switches sum and multicast; None where switches do all
+    # of it
     legs: TransferLegs | None = None
+    # What a library adds to each message; patterns that differ in it are different patterns
     overheads: Overheads | None = None
+    # A pattern of which this one has some messages, and which: it has their routes
     part_of: tuple[Pattern, Ints] | None = None
+    # With ``through_switch``, how many groups of ranks have a message each: rank i of ``src`` and ``dst`` is of group i
+    # mod ``groups``, and of legs too
     groups: int = 1
 
     def part(self, chosen: Ints) -> Pattern:
@@ -111,19 +101,12 @@ class Round:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A round, once or several times in a row.
-
-    Attributes
-    ----------
-    times : int
-        How often, each time after the time before has been delivered.
-    after, after_sent : tuple of int
-        Steps that must have been delivered before, None for the step before this one, and steps of which the last byte
-        must have left: their latency is not waited for.
-    """
+    """A round, once or several times in a row."""
 
     round: Round
-    times: int = 1
+    times: int = 1  # How often, each time after the time before has been delivered
+    # after, after_sent: steps that must have been delivered before, None for the step before this one, and steps of
+    # which the last byte must have left: their latency is not waited for
     after: tuple[int, ...] | None = None
     after_sent: tuple[int, ...] = ()
 
@@ -136,20 +119,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The positions [start, stop) that the messages of a round carry; a message may carry several pieces.
+    """The positions [start, stop) that the messages of a round carry; a message may carry several pieces."""
 
-    Attributes
-    ----------
-    message, start, stop : int64 arrays, shape (k,)
-        Which message of the round each piece belongs to, and where it lies.
-    adds : bool array, shape (k,)
-        Whether the destination adds what comes to what it has, or replaces it.
-    """
-
+    # message, start, stop: which message of the round each piece belongs to, and where it lies
     message: Ints
     start: Ints
     stop: Ints
-    adds: Mask
+    adds: Mask  # Whether the destination adds what comes to what it has, or replaces it
 
 
 def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
@@ -189,24 +165,12 @@ class LazySteps(Sequence[Step]):
 
 @dataclass(frozen=True, eq=False)
 class CombinedRound:
-    """All messages of a chain of rounds as one round, of which every round has a part.
+    """All messages of a chain of rounds as one round, of which every round has a part."""
 
-    Attributes
-    ----------
-    round : Round
-        Of all messages.
-    first : int64 array, shape (m,)
-        In which round each message is sent first, from 0 on.
-    times : int
-        In how many rounds, one after the other, each is sent.
-    line : int64 array, shape (m,)
-        To which line or tree of several side by side each belongs: a rank sends what it got in the same.
-    """
-
-    round: Round
-    first: Ints
-    times: int
-    line: Ints
+    round: Round  # Of all messages
+    first: Ints  # In which round each message is sent first, from 0 on
+    times: int  # In how many rounds, one after the other, each is sent
+    line: Ints  # To which line or tree of several side by side each belongs: a rank sends what it got in the same
 
     @cached_property
     def key(self) -> bytes:
@@ -218,27 +182,15 @@ class CombinedRound:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Steps that belong together, and what they carry: a schedule, or a part of one.
+    """Steps that belong together, and what they carry: a schedule, or a part of one."""
 
-    Attributes
-    ----------
-    steps : sequence of Step
-        In an order in which every step comes after those that it waits for.
-    pieces : callable
-        ``pieces(step, time)`` returns what the messages of that round carry.
-    volume : callable or None
-        Returns sent and received positions, int64 of shape (2, ranks), for a number of ranks; None where adding up the
-        pieces is quick enough.
-    chain : bool
-        Whether every step waits for the one before it and nothing else.
-    whole : Whole or None
-        Of a pipeline, whose steps are a chain, all that it sends, which bounds its time without a look at its steps.
-    """
-
-    steps: Sequence[Step]
-    pieces: Callable[[int, int], Pieces]
+    steps: Sequence[Step]  # In an order in which every step comes after those that it waits for
+    pieces: Callable[[int, int], Pieces]  # ``pieces(step, time)`` returns what the messages of that round carry
+    # Returns sent and received positions, int64 of shape (2, ranks), for a number of ranks; None where adding up the
+    # pieces is quick enough
     volume: Callable[[int], Ints] | None = None
-    chain: bool = True
+    chain: bool = True  # Whether every step waits for the one before it and nothing else
+    # Of a pipeline, whose steps are a chain, all that it sends, which bounds its time without a look at its steps
     whole: CombinedRound | None = None
 
     @cached_property
@@ -268,7 +220,8 @@ class Stage:
 class Schedule:
     """All rounds of one collective.
 
-    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``concurrent`` are ranks of other
+    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``concurrent`` are ranks of
+    other
     groups, numbered after those, which do the same at once and of which nothing else is told. ``launch_ps`` is what a
     library takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the
     library tells, and ``protocol`` how it sends, where it has several ways. ``host`` is what a host takes from one

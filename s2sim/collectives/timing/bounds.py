@@ -22,34 +22,20 @@ from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """The time that bandwidth alone forces.
+    """The time that bandwidth alone forces."""
 
-    Attributes
-    ----------
-    seconds : float
-        No schedule is faster.
-    derivation : str
-        The cut or partition that forces it, with its bytes and its capacity.
-    """
-
-    seconds: float
-    derivation: str
+    seconds: float  # No schedule is faster
+    derivation: str  # The cut or partition that forces it, with its bytes and its capacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BorderBytes:
-    """Bytes that have to cross the borders of groups of ranks.
+    """Bytes that have to cross the borders of groups of ranks."""
 
-    Attributes
-    ----------
-    out, into : float64 arrays, shape (groups,)
-        Out of and into each group at least, however clever the network.
-    together_out, together_in : float
-        Out of and into all groups together, unless switches or helpers reduce and multicast.
-    """
-
+    # Out of and into each group at least, however clever the network
     out: NDArray[np.float64]
     into: NDArray[np.float64]
+    # together_out, together_in: out of and into all groups together, unless switches or helpers reduce and multicast
     together_out: float
     together_in: float
 

@@ -224,24 +224,14 @@ class CollectiveRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletedRound:
-    """One round as it ran.
+    """One round as it ran."""
 
-    Attributes
-    ----------
-    step, time : int
-        Which step of the schedule, and which of its repetitions.
-    round : Round
-        What was sent.
-    start_ps : int
-        When its first message was sent.
-    end_ps, sent_ps : int64 array, shape (m,)
-        When each message had been delivered, and when it was sent.
-    """
-
+    # step, time: which step of the schedule, and which of its repetitions
     step: int
     time: int
-    round: Round
-    start_ps: int
+    round: Round  # What was sent
+    start_ps: int  # When its first message was sent
+    # end_ps, sent_ps: when each message had been delivered, and when it was sent
     end_ps: NDArray[np.int64]
     sent_ps: NDArray[np.int64]
 

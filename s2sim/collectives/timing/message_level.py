@@ -52,20 +52,12 @@ class PartialStep:
 
 @dataclass(frozen=True, slots=True)
 class MessagesByRank:
-    """Messages by rank, and ranks by message.
+    """Messages by rank, and ranks by message."""
 
-    Attributes
-    ----------
-    sends : dict of int to list of int
-        The messages that a rank sends; ranks that send none are left out.
-    has : dict of int to list of int
-        Those that it sends or receives; ranks without any are left out.
-    senders, ends : list of list of int
-        The ranks that send each message, several where a switch sums what they send, and those that send or receive it.
-    """
-
-    sends: dict[int, list[int]]
-    has: dict[int, list[int]]
+    sends: dict[int, list[int]]  # The messages that a rank sends; ranks that send none are left out
+    has: dict[int, list[int]]  # Those that it sends or receives; ranks without any are left out
+    # senders, ends: the ranks that send each message, several where a switch sums what they send, and those that send
+    # or receive it
     senders: list[list[int]]
     ends: list[list[int]]
 

@@ -54,33 +54,15 @@ def all_equal(sizes_bytes: NDArray[np.float64]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RouteSet:
-    """The routes of a pattern's messages, and who shares which link.
+    """The routes of a pattern's messages, and who shares which link."""
 
-    Attributes
-    ----------
-    original_routes : Routes
-        One a message.
-    routes : Routes
-        The same with their limits as links, numbered after the cluster's.
-    limits_Bps : float64 array
-        Rates of these links.
-    used : int64 array, shape (k,)
-        Links that any of them crosses.
-    place : int64 array, shape (crossings,)
-        Which of these each crossing is.
-    load : float64 array, shape (k,)
-        Messages on each; of one that is split over several links, its share on this one.
-    soonest_ps : int64 array, shape (k,)
-        The least latency of the messages on each.
-    """
-
-    original_routes: Routes
-    routes: Routes
-    limits_Bps: NDArray[np.float64]
-    used: NDArray[np.int64]
-    place: NDArray[np.int64]
-    load: NDArray[np.float64]
-    soonest_ps: NDArray[np.int64]
+    original_routes: Routes  # One a message
+    routes: Routes  # The same with their limits as links, numbered after the cluster's
+    limits_Bps: NDArray[np.float64]  # Rates of these links
+    used: NDArray[np.int64]  # Links that any of them crosses
+    place: NDArray[np.int64]  # Which of these each crossing is
+    load: NDArray[np.float64]  # Messages on each; of one that is split over several links, its share on this one
+    soonest_ps: NDArray[np.int64]  # The least latency of the messages on each
 
     @cached_property
     def inside(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:

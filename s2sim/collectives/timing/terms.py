@@ -97,8 +97,8 @@ class Terms:
 def describe_constant(constant: str) -> str:
     """Return what a latency or limit of a library is of, from its name in the library's file.
 
-    >>> describe_constant("protocol.LL.nvlink"), describe_constant("protocol.LL.network"), describe_constant("network.roce.latency")
-    ('LL over nvlink', 'LL between nodes', 'network roce')
+    >>> [describe_constant(name) for name in ("protocol.LL.nvlink", "protocol.LL.network", "network.roce.latency")]
+    ['LL over nvlink', 'LL between nodes', 'network roce']
     """
     table, *names = constant.split(".")
     if table == "protocol":

@@ -131,24 +131,12 @@ _MESSAGES_PER_BATCH = 1 << 17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedSchedule:
-    """A schedule and how it runs alone.
+    """A schedule and how it runs alone."""
 
-    Attributes
-    ----------
-    schedule : Schedule
-        What runs.
-    duration_ps : int
-        From a common start until the last rank is done.
-    why : str
-        Why this algorithm, for people.
-    times : RoundTimes
-        Of its rounds.
-    """
-
-    schedule: Schedule
-    duration_ps: int
-    why: str
-    times: RoundTimes
+    schedule: Schedule  # What runs
+    duration_ps: int  # From a common start until the last rank is done
+    why: str  # Why this algorithm, for people
+    times: RoundTimes  # Of its rounds
 
 
 def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:

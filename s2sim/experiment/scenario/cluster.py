@@ -91,32 +91,16 @@ class Scenario:
     """A cluster of any number of workers, what goes wrong on it, and by which algorithm it communicates.
 
     It pickles, so that a worker process can take it.
-
-    Attributes
-    ----------
-    shape : ClusterShape
-        What the topology's file and its overrides say.
-    overrides : tuple of str
-        These overrides as they were written, for messages.
-    placement : str
-        Where ranks run.
-    seed : int
-        Root of all randomness.
-    faults : tuple of Fault
-        What goes wrong.
-    algorithm : Algorithm or str
-        Of the collectives; ``auto`` for the fastest.
-    groups : Groups or None
-        Groups of ranks beside each other, all of which do the same: with them numbers of workers are those of one
-        data-parallel group, and so is the cluster; None for one group of all.
     """
 
-    shape: ClusterShape
-    overrides: tuple[str, ...] = ()
-    placement: str = "linear"
-    seed: int = 0
-    faults: tuple[Fault, ...] = ()
-    algorithm: Algorithm | str = AUTO
+    shape: ClusterShape  # What the topology's file and its overrides say
+    overrides: tuple[str, ...] = ()  # These overrides as they were written, for messages
+    placement: str = "linear"  # Where ranks run
+    seed: int = 0  # Root of all randomness
+    faults: tuple[Fault, ...] = ()  # What goes wrong
+    algorithm: Algorithm | str = AUTO  # Of the collectives; ``auto`` for the fastest
+    # Groups of ranks beside each other, all of which do the same: with them numbers of workers are those of one data-
+    # parallel group, and so is the cluster; None for one group of all
     groups: ParallelGroups | None = None
     _built: _ClusterCache | None = field(default=None, repr=False, compare=False)
 
@@ -273,24 +257,12 @@ _USUAL_LIBRARY, _USUAL_GPU = "nccl", "a100"
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """What a cluster's machines run.
+    """What a cluster's machines run."""
 
-    Attributes
-    ----------
-    library : Library
-        What executes the collectives.
-    real_library : Library
-        The same, or where that is ideal a real one: the topology's, or else the usual one.
-    gpu : Gpu
-        What encodes and decodes.
-    text : str
-        Library and GPU in words, and who chose them.
-    """
-
-    library: Library
-    real_library: Library
-    gpu: Gpu
-    text: str
+    library: Library  # What executes the collectives
+    real_library: Library  # The same, or where that is ideal a real one: the topology's, or else the usual one
+    gpu: Gpu  # What encodes and decodes
+    text: str  # Library and GPU in words, and who chose them
 
 
 def resolve_machines(
@@ -322,9 +294,9 @@ def resolve_machines(
     if real == IDEAL:
         real = choose(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
     asked = {"library": library, "gpu": gpu}
-    for override, field in _machine_overrides(overrides):
-        if asked[field] is not None:
-            text = f"--set {override} changes nothing beside --{field} {asked[field]}: leave one out"
+    for override, name in _machine_overrides(overrides):
+        if asked[name] is not None:
+            text = f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out"
             warnings.warn(text, S2SimWarning, stacklevel=4)
     chosen_by = {
         f"library {taken.option_string}{_assumptions_text(taken, shape)}": _chosen_by_text(

@@ -68,6 +68,9 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
 
 
 def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
-    """Return the hash of what is computed when ``sent`` goes over a cluster, see `s2sim.experiment.scenario.content_hash`."""
+    """Return the hash of what is computed when ``sent`` goes over a cluster.
+
+    See `s2sim.experiment.scenario.content_hash`.
+    """
     packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
     return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])

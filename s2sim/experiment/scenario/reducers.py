@@ -119,35 +119,17 @@ def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducerScenario(Scenario):
-    """A cluster, the reducers that run on it, and what they run with.
+    """A cluster, the reducers that run on it, and what they run with."""
 
-    Attributes
-    ----------
-    reducers : tuple of ReducerSpec
-        ``dense`` among them.
-    refused : dict of str to str
-        Why others that were asked for cannot be, by option string.
-    machines : Machines
-        What executes the collectives, and what encodes and decodes.
-    trace : AnyTrace
-        The gradients.
-    dtype : {"fp32", "bf16"}
-        Type that training holds them in.
-    target : Model, int or None
-        The model, or the number of parameters, to which sizes are scaled.
-    compute_ps : int or None
-        How long forward and backward take, where that is added without overlap.
-    training : Training or None
-        What iterations compute and how they exchange, where a profile says that.
-    """
-
-    reducers: tuple[ReducerSpec, ...]
-    machines: Machines
-    trace: AnyTrace
-    dtype: GradientDtype = "fp32"
-    target: Model | int | None = None
-    compute_ps: int | None = None
+    reducers: tuple[ReducerSpec, ...]  # ``dense`` among them
+    machines: Machines  # What executes the collectives, and what encodes and decodes
+    trace: AnyTrace  # The gradients
+    dtype: GradientDtype = "fp32"  # Type that training holds them in
+    target: Model | int | None = None  # The model, or the number of parameters, to which sizes are scaled
+    compute_ps: int | None = None  # How long forward and backward take, where that is added without overlap
+    # What iterations compute and how they exchange, where a profile says that
     training: TrainingIteration | None = None
+    # Why others that were asked for cannot be, by option string
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> Self:

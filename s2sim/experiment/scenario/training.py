@@ -168,45 +168,21 @@ _BY_CHANCE, _IN_A_ROW = 20, 5
 
 @dataclass(frozen=True, slots=True)
 class TrainingIteration:
-    """Iterations as they were asked for.
+    """Iterations as they were asked for."""
 
-    Attributes
-    ----------
-    source : ProfileSource
-        What the profile is made from, for any mini-batch.
-    profile : Profile
-        What a GPU computes, for the mini-batch and on the GPU of the run.
-    discipline : Discipline
-        Which gradients leave together, and when.
-    streams : int
-        1 where codec work stands between kernels of compute, 2 where it runs beside them.
-    host_loop_ps : int
-        What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded.
-    accumulate : int
-        Mini-batches before gradients are exchanged.
-    compute_cv : float
-        Standard deviation of a rank's compute time over its mean, by a lognormal distribution.
-    compute_times_ms : tuple of tuple of float
-        Forward and backward times of the ranks in each iteration, as measured; empty where nobody gave them.
-    iterations : int or None
-        How many are simulated; None for as many as are needed.
-    idle_ps : int
-        What a rank waits in each iteration for stages of a pipeline.
-    notes : tuple of str
-        What is to be known of ranks that share the model.
-    """
-
-    source: ProfileSource
-    profile: ComputeProfile
-    discipline: Discipline
-    streams: int
+    source: ProfileSource  # What the profile is made from, for any mini-batch
+    profile: ComputeProfile  # What a GPU computes, for the mini-batch and on the GPU of the run
+    discipline: Discipline  # Which gradients leave together, and when
+    streams: int  # 1 where codec work stands between kernels of compute, 2 where it runs beside them
+    # What a loop of the host over tensors takes for each, before a bucket is encoded and before it is decoded
     host_loop_ps: int
-    accumulate: int
-    compute_cv: float
+    accumulate: int  # Mini-batches before gradients are exchanged
+    compute_cv: float  # Standard deviation of a rank's compute time over its mean, by a lognormal distribution
+    # Forward and backward times of the ranks in each iteration, as measured; empty where nobody gave them
     compute_times_ms: tuple[tuple[float, ...], ...]
-    iterations: int | None
-    idle_ps: int = 0
-    notes: tuple[str, ...] = ()
+    iterations: int | None  # How many are simulated; None for as many as are needed
+    idle_ps: int = 0  # What a rank waits in each iteration for stages of a pipeline
+    notes: tuple[str, ...] = ()  # What is to be known of ranks that share the model
 
     @property
     def value_bytes(self) -> int:

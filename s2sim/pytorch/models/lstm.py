@@ -25,23 +25,16 @@ _INPUT, _OUTPUT = "encoder.weight", "decoder.weight"
 
 @dataclass(frozen=True, slots=True)
 class Lstm(ModelSettings):
-    """Settings of the LSTM language model.
-
-    Attributes
-    ----------
-    sequences, length : int
-        One rank's mini-batch: so many sequences of so many words, hidden state zero at their start.
-    negatives : int
-        Words drawn for the sampled softmax, the same on all ranks of a step.
-    """
+    """Settings of the LSTM language model."""
 
     needs_text: ClassVar[bool] = True
     samples: ClassVar[str] = "sequences"
 
     width: int = 64
+    # sequences, length: one rank's mini-batch: so many sequences of so many words, hidden state zero at their start
     sequences: int = 16
     length: int = 32
-    negatives: int = 512
+    negatives: int = 512  # Words drawn for the sampled softmax, the same on all ranks of a step
     warmup_steps: int = 40
     optimizer: Literal["sgd", "adam"] = "sgd"
     learning_rate: float = 4.0

@@ -18,25 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Transformer(ModelSettings):
-    """Settings of the transformer language model.
-
-    Attributes
-    ----------
-    width, heads, blocks : int
-        Width of the model, attention heads (a divisor of it), and layers.
-    vocabulary : int
-        Most frequent words kept; all others become one.
-    sequences, length : int
-        One rank's mini-batch: so many sequences of so many words.
-    """
+    """Settings of the transformer language model."""
 
     needs_text: ClassVar[bool] = True
     samples: ClassVar[str] = "sequences"
 
+    # Width of the model, attention heads (a divisor of it), and layers
     width: int = 64
     heads: int = 4
     blocks: int = 2
-    vocabulary: int = 8000
+    vocabulary: int = 8000  # Most frequent words kept; all others become one
+    # sequences, length: one rank's mini-batch: so many sequences of so many words
     sequences: int = 16
     length: int = 32
     warmup_steps: int = 40

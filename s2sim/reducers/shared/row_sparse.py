@@ -112,7 +112,10 @@ def pack_values_cost(tables: Sequence[RowSparse], launches: int) -> Work:
 
 
 def sum_values_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: Phase = "encode") -> Work:
-    """Return the cost of `sum_known_rows`: all sums are cleared at once, then each value that came is added in its place."""
+    """Return the cost of `sum_known_rows`.
+
+    All sums are cleared at once, then each value that came is added in its place.
+    """
     bytes_moved = 0
     for tables, total in zip(zip(*parts, strict=True), sums, strict=True):
         row_bytes = total.width * VALUE_BYTES

@@ -265,7 +265,8 @@ def measured_errors(
     """Return the relative L2 errors of all values of all tables together, read back, float64 of shape (seeds,).
 
     Each of ``tables`` is float32 of shape (k,), read from a sketch of its own; all have so many ``cells`` a value, of
-    all rows, which they share down to ``floor`` (see `s2sim.reducers.shared.sketch_settings`). ``seed`` is the root of the
+    all rows, which they share down to ``floor`` (see `s2sim.reducers.shared.sketch_settings`). ``seed`` is the root of
+    the
     hash seeds.
     """
     values = [len(table) for table in tables]

@@ -44,7 +44,8 @@ class Feedback(Wrapper):
             raise OptionError(f"{name}: {self.option_text} would be a second feedback, as {name} has its own")
         if traits.estimates != "mean":
             raise OptionError(
-                f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with {traits.estimates} here"
+                f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with {traits.estimates} "
+                f"here"
             )
 
     def check_delays(self) -> None:

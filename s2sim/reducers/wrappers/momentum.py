@@ -104,7 +104,8 @@ class MomentumCorrection(Feedback):
         self.check_delays()
         if self.masking and "density" not in self.inner.options():
             raise OptionError(
-                f"{name}: {self.option_text} would be cleared everywhere in every step, as {name} sends something of every "
+                f"{name}: {self.option_text} would be cleared everywhere in every step, as {name} sends something of "
+                f"every "
                 "element: add masking=false"
             )
 

@@ -40,28 +40,15 @@ _GAP = 5.0
 
 
 class Bars(NamedTuple):
-    """What a picture of bars shows.
+    """What a picture of bars shows."""
 
-    Attributes
-    ----------
-    title, of_time : str
-        What it is, and of what the time on its axis.
-    inches : float
-        Height of a row's place.
-    draw : callable
-        Draws the bars of rows, at 0, 1, ... from the top.
-    length_s : callable
-        How long a row's bar is.
-    text : callable
-        What stands beside it.
-    """
-
+    # title, of_time: what it is, and of what the time on its axis
     title: str
     of_time: str
-    inches: float
-    draw: Callable[[Axes, Sequence[Row]], None]
-    length_s: Callable[[Row], float]
-    text: Callable[[Row], str]
+    inches: float  # Height of a row's place
+    draw: Callable[[Axes, Sequence[Row]], None]  # Draws the bars of rows, at 0, 1, ... from the top.
+    length_s: Callable[[Row], float]  # How long a row's bar is
+    text: Callable[[Row], str]  # What stands beside it
 
 
 def bars_figure(

@@ -141,21 +141,14 @@ _MAX_ON_CIRCLE = 8
 
 @dataclass(frozen=True, slots=True)
 class ClusterDrawing:
-    """Everything that is drawn, in inches, and what must be said about it.
-
-    Attributes
-    ----------
-    outer, inner : tuple of Line
-        Links between the parts that are arranged, which run below their frames, and inside them.
-    note : str
-        How to read this arrangement; empty where nothing need be said.
-    """
+    """Everything that is drawn, in inches, and what must be said about it."""
 
     items: tuple[Item, ...]
+    # outer, inner: links between the parts that are arranged, which run below their frames, and inside them
     outer: tuple[DrawnLink, ...]
     inner: tuple[DrawnLink, ...]
     classes: tuple[str, ...]
-    note: str
+    note: str  # How to read this arrangement; empty where nothing need be said
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,41 +32,27 @@ _BOX_HEIGHT, _CELL_HEIGHT, _MORE_HEIGHT = 0.22, 0.2, 0.34
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One box; places and sizes are in inches, ``x`` and ``y`` those of its middle.
-
-    Attributes
-    ----------
-    kind : str
-        ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for what is left out.
-    """
+    """One box; places and sizes are in inches, ``x`` and ``y`` those of its middle."""
 
     x: float
     y: float
     width: float
     height: float
     text: str
-    kind: str
+    kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for what is left out
 
 
 @dataclass(slots=True, eq=False)
 class Canvas:
-    """Boxes, as far as they have been placed.
-
-    Attributes
-    ----------
-    limits : list of int
-        How many parts of each level are shown.
-    item_of : int64 array, shape (V,)
-        The box that stands for each vertex, its own or that of what is left out; -1 for none.
-    """
+    """Boxes, as far as they have been placed."""
 
     graph: ClusterGraph
     parts: GraphParts
     names: PartNames
     sizes: PartSizes
-    limits: list[int]
+    limits: list[int]  # How many parts of each level are shown
     items: list[Item]
-    item_of: Ints
+    item_of: Ints  # The box that stands for each vertex, its own or that of what is left out; -1 for none
 
     @classmethod
     def of(cls, graph: ClusterGraph, parts: GraphParts) -> Canvas:
@@ -165,27 +151,15 @@ _MIN_BEND, _MAX_BEND = 0.1, 0.45
 
 @dataclass(frozen=True, slots=True)
 class DrawnLink:
-    """One or several parallel links between two boxes, in inches.
-
-    Attributes
-    ----------
-    rate_Bps : float
-        Of the fastest.
-    count : int
-        Parallel links, one way.
-    hidden : bool
-        Whether it stands for links of parts that are left out.
-    bend : float
-        Inches by which its middle is above the straight line.
-    """
+    """One or several parallel links between two boxes, in inches."""
 
     start: tuple[float, float]
     end: tuple[float, float]
     link_class: int
-    rate_Bps: float
-    count: int
-    hidden: bool = False
-    bend: float = 0.0
+    rate_Bps: float  # Of the fastest
+    count: int  # Parallel links, one way
+    hidden: bool = False  # Whether it stands for links of parts that are left out
+    bend: float = 0.0  # Inches by which its middle is above the straight line
 
 
 def bundle_links(parts: GraphParts, which: Mask, thing_of: Ints) -> Iterator[tuple[int, int, int, float, int]]:

@@ -16,45 +16,24 @@ NO_LINK = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterGraph:
-    """The graph that a picture shows.
+    """The graph that a picture shows."""
 
-    Attributes
-    ----------
-    tail, head : int64 array, shape (L,)
-        Vertex at which each directed link starts and ends: first the GPUs, then the nodes, then all switches.
-    link_class : integer array, shape (L,)
-        Index into ``class_names``.
-    class_names : tuple of str
-        ``"nic"``, ``"leaf-up"``, ...; ``-up`` and ``-down`` are two directions of one class.
-    rate_Bps : float64 array, shape (L,)
-        Bytes per second.
-    latency_ps : int64 array, shape (L,)
-        Picoseconds.
-    node_of_gpu, rank_of_gpu : int64 array, shape (gpus,)
-        The node that holds each GPU, and the rank that runs on it.
-    switch_names : tuple of str
-        What a switch of each level is called, lowest first; an empty name draws a dot.
-    arrangement : str
-        ``"levels"``, or ``"ring"``, ``"grid"`` or ``"circle"`` for switches that are all alike.
-    grid : tuple of int
-        Rows and columns of a grid, before them its planes; switches are numbered row by row.
-    between_groups : tuple of str
-        Classes of links between groups of switches, where there are groups.
-    """
-
+    # tail, head: vertex at which each directed link starts and ends: first the GPUs, then the nodes, then all switches
     tail: Ints
     head: Ints
-    link_class: NDArray[np.integer]
-    class_names: tuple[str, ...]
-    rate_Bps: Floats
-    latency_ps: Ints
+    link_class: NDArray[np.integer]  # Index into ``class_names``
+    class_names: tuple[str, ...]  # ``"nic"``, ``"leaf-up"``, ...; ``-up`` and ``-down`` are two directions of one class
+    rate_Bps: Floats  # Bytes per second
+    latency_ps: Ints  # Picoseconds
+    # node_of_gpu, rank_of_gpu: the node that holds each GPU, and the rank that runs on it
     node_of_gpu: Ints
     rank_of_gpu: Ints
     nodes: int
-    switch_names: tuple[str, ...] = ()
+    switch_names: tuple[str, ...] = ()  # What a switch of each level is called, lowest first; an empty name draws a dot
+    # ``"levels"``, or ``"ring"``, ``"grid"`` or ``"circle"`` for switches that are all alike
     arrangement: str = "levels"
-    grid: tuple[int, ...] = ()
-    between_groups: tuple[str, ...] = ()
+    grid: tuple[int, ...] = ()  # Rows and columns of a grid, before them its planes; switches are numbered row by row
+    between_groups: tuple[str, ...] = ()  # Classes of links between groups of switches, where there are groups
 
     @property
     def gpus(self) -> int:
@@ -64,27 +43,18 @@ class ClusterGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphParts:
-    """A graph's vertices by level, and the parts that hang together below each level.
+    """A graph's vertices by level, and the parts that hang together below each level."""
 
-    Attributes
-    ----------
-    tail, head, link_class : int64 array, shape (M,)
-        The links, with `NO_LINK` from each GPU that has no port to its node; two directions have one class.
-    rate_Bps : float64 array, shape (M,)
-        Bytes per second; 0 for what is no link.
-    level : int64 array, shape (V,)
-        Links from the nearest GPU.
-    part : tuple of int64 array, shape (V,)
-        At each level the part that a vertex belongs to, named by its first vertex. The highest is the whole, unless
-        the highest switches are joined to each other alone.
-    """
-
+    # tail, head, link_class: the links, with `NO_LINK` from each GPU that has no port to its node; two directions have
+    # one class
     tail: Ints
     head: Ints
     link_class: Ints
-    rate_Bps: Floats
+    rate_Bps: Floats  # Bytes per second; 0 for what is no link
     classes: tuple[str, ...]
-    level: Ints
+    level: Ints  # Links from the nearest GPU
+    # At each level the part that a vertex belongs to, named by its first vertex. The highest is the whole, unless the
+    # highest switches are joined to each other alone.
     part: tuple[Ints, ...]
 
     @property
@@ -249,21 +219,11 @@ def level_height(level: int, width: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PartSizes:
-    """How wide parts of each level become at most.
+    """How wide parts of each level become at most."""
 
-    Attributes
-    ----------
-    cell : float
-        Width of a GPU, in inches.
-    children : tuple of int
-        At each level, the most parts that any part of the level above holds.
-    switches : tuple of float
-        At each level, the least width of a row of its own vertices, in inches.
-    """
-
-    cell: float
-    children: tuple[int, ...]
-    switches: tuple[float, ...]
+    cell: float  # Width of a GPU, in inches
+    children: tuple[int, ...]  # At each level, the most parts that any part of the level above holds
+    switches: tuple[float, ...]  # At each level, the least width of a row of its own vertices, in inches
 
     def width(self, level: int, limits: Sequence[int]) -> float:
         """Return the greatest width of a part when no more than ``limits`` of each level below are shown."""

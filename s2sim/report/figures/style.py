@@ -163,18 +163,10 @@ def workers_title(rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FamilyStyle:
-    """How a family is drawn.
+    """How a family is drawn."""
 
-    Attributes
-    ----------
-    colour : str
-        As ``#RRGGBB``.
-    marker : str
-        Of matplotlib, so that nobody depends on the colour alone.
-    """
-
-    colour: str
-    marker: str
+    colour: str  # As ``#RRGGBB``
+    marker: str  # Of matplotlib, so that nobody depends on the colour alone
 
 
 # Seven colours of Okabe and Ito, "Color universal design" (2008), with the wine of Tol's "muted" scheme
@@ -230,18 +222,10 @@ def family_style(family: str) -> FamilyStyle:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Rows that are drawn as one line, or one row.
+    """Rows that are drawn as one line, or one row."""
 
-    Attributes
-    ----------
-    rows : tuple of Row
-        In the order of the swept option.
-    swept : str or None
-        The option in which they differ; None of a single row.
-    """
-
-    rows: tuple[Row, ...]
-    swept: str | None
+    rows: tuple[Row, ...]  # In the order of the swept option
+    swept: str | None  # The option in which they differ; None of a single row
 
     @property
     def name(self) -> str:
