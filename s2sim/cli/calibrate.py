@@ -9,7 +9,7 @@ import typer
 from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
 from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
 from s2sim.errors import OptionError
-from s2sim.validation.calibrate_result import CalibrateSpec
+from s2sim.validation.calibrate_spec import CalibrateSpec
 
 _EXAMPLE = "s2sim calibrate measured.log --topology dgx-h100 --out mine.toml"
 EXAMPLES = examples(

@@ -11,7 +11,7 @@ from s2sim.cli.options import Experiment, JsonOption, QuietOption, TimelineOptio
 from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
-from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.spec import CollectiveSpec
 
 NCCL_TESTS = "nccl-tests"
 _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"

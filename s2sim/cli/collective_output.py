@@ -49,7 +49,7 @@ from s2sim.validation.compare_log import ChosenTables, choose_tables, compare_lo
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.schedule import Schedule
     from s2sim.collectives.timing.collective_run import CompletedRound
-    from s2sim.traffic.collective_spec import CollectiveSpec
+    from s2sim.traffic.spec import CollectiveSpec
 
 
 def show_collective(

@@ -8,7 +8,7 @@ import typer
 
 from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
 from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
-from s2sim.traffic.flows import FlowsSpec
+from s2sim.traffic.spec import FlowsSpec
 
 _EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
 EXAMPLES = examples(

@@ -12,6 +12,7 @@ from pathlib import Path
 from sys import modules
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -25,12 +26,12 @@ from typing import (
     get_type_hints,
 )
 
-import numpy as np
-
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
 from s2sim.registry import Registry
-from s2sim.simulation.faults.fault import Effect
+
+if TYPE_CHECKING:
+    from s2sim.simulation.faults.fault import Effect
 
 Schema = dict[str, Any]
 
@@ -197,6 +198,8 @@ class SchemaBuilder:
 
     def schema(self, kind: Any) -> Schema:
         """Return the schema of what a file of JSON has for a value of type ``kind``."""
+        import numpy as np  # not at the top: specs have a JSON form, and help texts are made of specs
+
         if kind is Any:
             return {}
         if kind in _PLAIN:
@@ -252,6 +255,8 @@ class SchemaBuilder:
 
     def load(self, kind: Any, value: Any) -> Any:
         """Return the value of type ``kind`` that was written as JSON."""
+        import numpy as np
+
         origin, inner = get_origin(kind), get_args(kind)
         if is_dataclass(kind) or _is_record(kind):
             return self._load_object(kind, value)
@@ -334,7 +339,7 @@ _NAMING = (
     "s2sim.traffic.collective_run",
     "s2sim.traffic.networks",
     "s2sim.traffic.link_loads",
-    "s2sim.traffic.collective_spec",
+    "s2sim.traffic.spec",
     "s2sim.traffic.collective_result",
     "s2sim.training.curve",
     "s2sim.training.curve",

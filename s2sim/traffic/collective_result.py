@@ -10,9 +10,9 @@ from s2sim.collectives.timing.terms import Term, schedule_terms
 from s2sim.errors import OptionError
 from s2sim.experiment.json_form import FaultedForm, left_out, load_effects
 from s2sim.simulation.faults.fault import Effect
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.link_loads import LinkLoad
 from s2sim.traffic.networks import CollectiveCheck
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import Band
 from s2sim.units import PS_PER_S
 

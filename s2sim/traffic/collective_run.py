@@ -39,9 +39,9 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.topology.shape import ClusterShape
 from s2sim.traffic.collective_result import CollectiveResult
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.link_loads import RoutedBytes, busiest_links
 from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import interval_at
 from s2sim.units import PS_PER_S
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.cluster_spec import NetworkSpec, accept_fields_of, check_integer, option, parse_workers
+from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.json_form import FaultedForm, json_value, left_out, load_effects
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import Scenario
@@ -25,6 +25,7 @@ from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
 from s2sim.traffic.networks import CrossCheck, cross_check, deliver_fluid, deliver_packets, simulate_flows_with_faults
+from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
 
@@ -205,31 +206,6 @@ class FlowsResult(FaultedForm):
         """Return the transfers as they were read, with two columns more."""
         lines = [",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]
         return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True, slots=True)
-class FlowsSpec(NetworkSpec):
-    """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.
-
-    ``file`` is None for transfers that a caller has at hand.
-    """
-
-    what: ClassVar[str] = "flows"
-
-    file: str | None = option(
-        None,
-        "FILE.csv",
-        "Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
-        argument=True,
-    )
-    workers: int | None = option(
-        None, "N", "Number of workers (ranks, GPUs).", none="as many as the file names", parse=parse_workers
-    )
-
-    def __post_init__(self) -> None:
-        NetworkSpec.__post_init__(self)
-        if self.workers is not None:
-            check_integer(self.workers)
 
 
 @accept_fields_of(FlowsSpec)

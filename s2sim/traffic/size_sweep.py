@@ -13,9 +13,9 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.topology.cluster import Cluster
 from s2sim.traffic.collective_run import plan_collective, simulate_collective
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
 from s2sim.traffic.nccl_tests_writer import nccl_tests_lines
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
 
 

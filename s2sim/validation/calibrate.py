@@ -19,7 +19,7 @@ from s2sim.validation.calibrate_fit import (
     median_errors,
     suggest,
 )
-from s2sim.validation.calibrate_result import CalibratedPoint, CalibrateSpec, CalibrationResult, profile_text
+from s2sim.validation.calibrate_result import CalibratedPoint, CalibrationResult, profile_text
 from s2sim.validation.calibrate_runs import (
     LogMeasurements,
     MachinePredictor,
@@ -28,6 +28,7 @@ from s2sim.validation.calibrate_runs import (
     make_predictor,
     read_runs,
 )
+from s2sim.validation.calibrate_spec import CalibrateSpec
 
 _FEW_POINTS = 5
 

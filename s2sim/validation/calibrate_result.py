@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import dataclass, fields
 from math import inf, log
 from typing import Any, ClassVar
 
 from s2sim import __version__
-from s2sim.errors import OptionError, UnitError
-from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, described, option, parse_workers
+from s2sim.errors import UnitError
 from s2sim.experiment.json_form import ResultForm
 from s2sim.libraries.calibration import FittedRange
 from s2sim.libraries.constants import ConstantOverrides, load_constants
 from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
+from s2sim.validation.calibrate_spec import CalibrateSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,40 +227,3 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value).replace("\x7f", "\\u007f")
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrateSpec(ClusterSpec):
-    """What `s2sim.validation.calibrate.run_calibration` computes, for the machine of a `ClusterSpec`."""
-
-    what: ClassVar[str] = "calibration"
-
-    topology: str = field(
-        metadata=described(
-            "NAME|FILE",
-            "The machine: name of a shipped topology (see s2sim list topologies) or path of a TOML file, which says "
-            "nic.transport.",
-        )
-    )
-    _: KW_ONLY
-    logs: tuple[str, ...] = option(
-        (),
-        "LOG...",
-        "Logs of nccl-tests or rccl-tests, as people keep them; five sizes from the smallest to the largest suffice. "
-        "Required without --suggest.",
-        argument=True,
-    )
-    workers: int | None = option(None, "N", "Ranks that ran.", none="as the logs say", parse=parse_workers)
-    collective: str | None = option(None, "KIND", "What to take of the logs, for example all_reduce.", none="all")
-    library: str | None = option(
-        None, "LIBRARY", "Library whose constants are fitted: nccl or rccl.", none="as the logs say, or nccl"
-    )
-    suggest: bool = option(False, None, "Say which measurement would make predictions surest.")
-
-    def __post_init__(self) -> None:
-        ClusterSpec.__post_init__(self)
-        check_tuples(self, "logs")
-        if not self.logs and not (self.suggest and self.workers):
-            raise OptionError("no log was given: name one or more, or ask for --suggest with --workers")
-        if self.faults:
-            raise OptionError("a calibration is of a machine without faults: leave them out")

@@ -33,7 +33,7 @@ from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
 from s2sim.traffic.nccl_tests import MAX_BYTES, read_nccl_tests
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, TermModel, candidate_of
 from s2sim.units import PS_PER_S, format_number_of
-from s2sim.validation.calibrate_result import CalibrateSpec
+from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log import ChosenTables, choose_tables
 
 

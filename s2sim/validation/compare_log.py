@@ -16,9 +16,9 @@ from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.collective_run import plan_collective
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
 from s2sim.traffic.size_sweep import time_sizes
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
 from s2sim.validation.compare_log_result import (
     LARGE_BYTES,

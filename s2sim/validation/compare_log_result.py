@@ -21,9 +21,9 @@ from s2sim.collectives.timing.terms import WIRE_LATENCY, Term
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.experiment.json_form import ResultForm
 from s2sim.topology.cluster import Cluster
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S, format_number_of, plural
 from s2sim.validation.replay_log import ALGORITHMS
 

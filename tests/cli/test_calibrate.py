@@ -12,8 +12,8 @@ import pytest
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
 from s2sim.validation.calibrate import run_calibration
-from s2sim.validation.calibrate_result import CalibrateSpec
 from s2sim.validation.calibrate_runs import read_runs
+from s2sim.validation.calibrate_spec import CalibrateSpec
 
 MACHINE = ("--topology", "dgx-h100")
 SIZES = ("16B", "64KiB", "1MiB", "16MiB", "1GiB")
@@ -212,7 +212,7 @@ def test_an_interruption_ends_it(s2sim, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("s2sim.validation.calibrate_runs.MachinePredictor.contenders", interrupt)
+    monkeypatch.setattr("s2sim.validation.calibrate_runs.MachinePredictor.candidates", interrupt)
     assert s2sim("calibrate", "a.log", *MACHINE)[0] == 130
 
 

@@ -35,7 +35,7 @@ def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, wor
     clusters = [build_cluster(with_rate(load_shape(topology), field, rate), workers) for rate in rates_Bps]
     ways = RouteTable(clusters[0])
     for cluster in clusters:
-        together = Timer(cluster, route_table=ways, profile=NcclProfile("nccl"))
+        together = Timer(cluster, ways=ways, profile=NcclProfile("nccl"))
         for demand in demands(workers):
             alone = Timer(cluster, profile=NcclProfile("nccl")).time(demand)
             kept = together.time(demand)
@@ -47,13 +47,15 @@ def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, wor
 
 def test_nothing_is_found_twice(monkeypatch):
     found = []
-    monkeypatch.setattr("s2sim.libraries.nccl.each_hop", lambda *a, **k: found.append(1) or message_overheads(*a, **k))
+    monkeypatch.setattr(
+        "s2sim.libraries.nccl.message_overheads", lambda *a, **k: found.append(1) or message_overheads(*a, **k)
+    )
     shape = load_shape("dgx-a100")
     ways, counts = None, []
     for rate_Bps in (1e9, 25e9, 100e9):
         cluster = build_cluster(with_rate(shape, "nic.rate", rate_Bps), 32)
         ways = ways or RouteTable(cluster)
-        timer = Timer(cluster, route_table=ways, profile=NcclProfile("nccl"))
+        timer = Timer(cluster, ways=ways, profile=NcclProfile("nccl"))
         for elements in (1 << 18, 3 << 18):
             timer.time(Demand("all_gather", (elements,) * 32, 4))
         counts.append(len(found))

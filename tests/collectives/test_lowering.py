@@ -227,7 +227,7 @@ def test_launches_and_work_of_each_way(library, asked, launches, before, after):
         assert [step.before for step in found.steps] == before
         assert found.after == after
     assert found.why
-    assert found.asked == asked.text
+    assert found.requested == asked.text
     assert ("through host memory" in found.executes) == choose_library(library).through_host
 
 

@@ -148,7 +148,7 @@ def test_routes_do_not_depend_on_rates(topology):
 
 def test_a_round_is_known_by_its_content():
     cluster = build_cluster(load_shape("leaf-spine"), 32, placement="random")
-    times = RoundTimes(cluster, route_table=(ways := RouteTable(cluster)))
+    times = RoundTimes(cluster, ways=(ways := RouteTable(cluster)))
     ranks = np.arange(32)
     rng = np.random.default_rng(1)
     sizes = [rng.integers(1, 10**6, 32).astype(float) for _ in range(2)]

@@ -220,7 +220,7 @@ def test_a_pipeline_meets_each_latency_of_its_way_once():
     """Through a chain over two nodes: the hops' latencies once, and the bytes of every round."""
     sent = timed("dgx-h100", 16, "broadcast", 1 << 24, "chain:chunks=64")[0]
     latency_ps = sum(each.latency_ps.sum() for each in [sent.schedule.stage.whole.round.pattern.overheads])
-    clock = sent.schedule.steps[0].round.pattern.overheads.clock
+    clock = sent.schedule.steps[0].round.pattern.overheads.round_latency
     assert (clock.rounds, len(clock.src)) == (15 - 1 + 64, 15)
     bare = timed("dgx-h100", 16, "broadcast", 1 << 24, "chain:chunks=64", choose_library("ideal").profile)[0]
     assert clock.ps * clock.rounds >= latency_ps
@@ -229,7 +229,7 @@ def test_a_pipeline_meets_each_latency_of_its_way_once():
 
 def test_the_longest_way_through_trees_goes_up_and_down():
     sent, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 24, "double-binary-tree:chunks=8")
-    clock = sent.schedule.steps[0].round.pattern.overheads.clock
+    clock = sent.schedule.steps[0].round.pattern.overheads.round_latency
     # Up a chain of eight and over a node, and the same way down again.
     assert np.array_equal(clock.src[1:], clock.dst[:-1])
     assert len(clock.src) == 2 * (7 + 1) or len(clock.src) == 2 * (7 + 2)

@@ -40,10 +40,10 @@ def as_script(**fields):
 def test_the_bars_are_the_rows_of_the_run(ran):
     defined = ran[1]
     (axes,) = defined["bars"].axes
-    rows = sorted(defined["result"].rows, key=lambda row: row.total_s)
+    rows = sorted(defined["result"].rows, key=lambda row: row.time_s.total)
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.option_string for row in rows]
     lengths = [sum(bars.patches[number].get_width() for bars in axes.containers) for number in range(len(rows))]
-    assert lengths == pytest.approx([row.total_s for row in rows])
+    assert lengths == pytest.approx([row.time_s.total for row in rows])
 
 
 def test_the_curves_pass_through_the_rows(ran):

@@ -50,7 +50,7 @@ def test_alone_it_computes_all():
     profile = model(3)
     found = share(profile, mini_batches=4)
     assert found.profile == profile
-    assert (found.idle_ps, found.tensor_parallel_ps, found.pipeline_ps, found.untold) == (0, 0, 0, "")
+    assert (found.idle_ps, found.tensor_parallel_ps, found.pipeline_ps, found.unmodelled) == (0, 0, 0, "")
 
 
 def test_tensor_parallel_ranks_divide_matrices_and_not_what_normalises():
@@ -106,7 +106,7 @@ def test_stages_send_an_even_part_from_each_tensor_parallel_rank():
 def test_what_is_not_known_is_told():
     found = share(model(4, sample="row"), tp=2, pp=2, reduce_ps=5, send_ps=5)
     assert (found.tensor_parallel_ps, found.pipeline_ps) == (0, 0)
-    assert "tensor-parallel ranks and stages send each other is left out" in found.untold
+    assert "tensor-parallel ranks and stages send each other is left out" in found.unmodelled
 
 
 @pytest.mark.parametrize(

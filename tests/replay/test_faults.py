@@ -103,7 +103,7 @@ def test_jitter_is_exponential_and_independent_of_the_order_of_events(make_clust
     assert len({tuple(draws[:10]) for draws in first.values()}) == len(rounds)
     assert disturb(cluster, "jitter:latency=2us", seed=1).late_ps(0, 0, 0, 9).tolist() != first[0, 0, 0][:9].tolist()
     (effect,) = one.effects()
-    assert effect.did == "200,000 messages were late, by 1.995 us on average"
+    assert effect.description == "200,000 messages were late, by 1.995 us on average"
 
 
 def test_two_kinds_of_jitter_add(make_cluster):
@@ -133,7 +133,7 @@ def test_background_loads_interfaces_to_its_share(make_cluster, node, extra, ran
     assert (cluster.node_of_rank[src] != cluster.node_of_rank[dst]).all()
     assert set(src.tolist()) == set(dst.tolist()) == set(range(ranks))
     (effect,) = disturbance.effects()
-    assert "30." in effect.did or "29." in effect.did
+    assert "30." in effect.description or "29." in effect.description
 
 
 def test_background_that_fills_a_link_is_refused_with_the_largest_load(make_cluster):

@@ -29,7 +29,7 @@ from s2sim.simulation.plan import make_plan
 from s2sim.simulation.run import replay
 from s2sim.topology.hardware import load_gpu
 from s2sim.traffic.collective_run import collective_result, plan_collective
-from s2sim.traffic.collective_spec import CollectiveSpec
+from s2sim.traffic.spec import CollectiveSpec
 
 US = 10**6
 NIC_BPS = 50 * 2**30

@@ -6,17 +6,16 @@ import pytest
 
 from s2sim.experiment.choice import judge
 from s2sim.experiment.record import Gradients
-from s2sim.experiment.row_parts import BoundRow, CollectiveRow, IterationRow, LoweringRow
+from s2sim.experiment.row_parts import BoundRow, CollectiveRow, Distance, IterationRow, LoweringRow, Times
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.verdict import VerdictContext, give_verdict
-from s2sim.reducers.measure import Error
 
 
 def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=0.0, cosine=1.0):
     return Row(
-        reducer=option_string.partition(":")[0],
-        option_string=option_string,
+        name=option_string.partition(":")[0],
+        reducer=option_string,
         options={},
         workers=workers,
         baseline=option_string == "dense",
@@ -25,19 +24,17 @@ def make_row(option_string="dense", workers=4, *, ratio=1.0, speedup=1.0, error=
         consensus_distance=0.0,
         estimates="mean",
         period=1,
-        encode_s=1.5e-5,
-        communication_s=2e-3,
-        decode_s=0.0,
-        total_s=2.015e-3,
-        iteration_s=None,
+        time_s=Times(encode=1.5e-5, communication=2e-3, decode=0.0, total=2.015e-3, iteration=None),
         bytes_sent_per_rank=18_740_000,
         bytes_received_per_rank=18_740_000,
         payload_bytes_per_rank=9_517_056,
         ratio=ratio,
-        error=Error(error, cosine),
-        error_compressed=Error(error, cosine),
-        error_per_layer={"encoder.weight": Error(error, cosine), "<bias>": Error(None, None)},
-        bound=BoundRow(0.0023, 0.7407, 0.99996, 0.82, "a theorem") if error else None,
+        error=Distance(error, cosine),
+        error_compressed=Distance(error, cosine),
+        error_largest=None,
+        error_compressed_largest=None,
+        error_per_layer={"encoder.weight": Distance(error, cosine), "<bias>": Distance(None, None)},
+        error_bound=BoundRow(0.0023, 0.7407, 0.99996, 0.82, "a theorem") if error else None,
         rounds=2,
         rounds_before_gradient=0,
         host_syncs=1,
@@ -89,11 +86,7 @@ def iterating(option_string="dense", workers=64, *, codec=0.0, exposed=0.03, hid
     return replace(
         make_row(option_string, workers, speedup=dense_s / iteration.total_s, error=error),
         iteration=iteration,
-        iteration_s=iteration.total_s,
-        encode_s=codec / 2,
-        decode_s=codec / 2,
-        communication_s=exposed + hidden,
-        total_s=codec + exposed + hidden,
+        time_s=Times(codec / 2, exposed + hidden, codec / 2, codec + exposed + hidden, iteration.total_s),
     )
 
 
@@ -153,7 +146,7 @@ def result_of(rows, verdicts):
             workers=tuple(dict.fromkeys(row.workers for row in rows)),
             reducers=tuple(dict.fromkeys(row.option_string for row in rows)),
         ),
-        headline="<fat-tree> & co",
+        cluster="<fat-tree> & co",
         gradients=Gradients(
             trace="<mine>",
             model="a network & a table",
@@ -174,7 +167,7 @@ def result_of(rows, verdicts):
         gpu="a100",
         machines="library nccl and GPU a100, as fat-tree says",
         provenance={},
-        rows=rows,
+        results=rows,
         verdict=verdicts[-1],
         verdicts=verdicts,
         notes=("first step & empty residuals",),

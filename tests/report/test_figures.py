@@ -67,7 +67,10 @@ def curves(result):
 @pytest.fixture(scope="module")
 def figures(result, curves):
     rows, subtitle = {8: result.rows}, describe_setup(result)
-    more = {8: result.rows, 16: [replace(row, workers=16, total_s=2 * row.total_s) for row in result.rows]}
+    more = {
+        8: result.rows,
+        16: [replace(row, workers=16, time_s=row.time_s._replace(total=2 * row.time_s.total)) for row in result.rows],
+    }
     return {
         "breakdown": breakdown_figure(rows, subtitle),
         "break-even": break_even_figure({8: curves}, subtitle),
@@ -101,11 +104,11 @@ def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
     assert tuple(bars) == PHASES
     for number, row in enumerate(rows):
         communication, encode, decode = (bars[phase][number] for phase in PHASES)
-        assert encode.get_width() == pytest.approx(row.encode_s)
-        assert communication.get_width() == pytest.approx(row.communication_s)
-        assert decode.get_width() == pytest.approx(row.decode_s)
-        assert encode.get_x() == pytest.approx(row.communication_s)
-        assert decode.get_x() + decode.get_width() == pytest.approx(row.total_s)
+        assert encode.get_width() == pytest.approx(row.time_s.encode)
+        assert communication.get_width() == pytest.approx(row.time_s.communication)
+        assert decode.get_width() == pytest.approx(row.time_s.decode)
+        assert encode.get_x() == pytest.approx(row.time_s.communication)
+        assert decode.get_x() + decode.get_width() == pytest.approx(row.time_s.total)
         (bound,) = axes.collections[number].get_segments()
         assert bound[:, 0].tolist() == [row.lower_bound_s] * 2
         assert colour(communication) == family_style(row.reducer).colour
@@ -179,7 +182,7 @@ def test_lines_of_scaling_pass_through_every_number_of_workers(figures, rows):
     of = {line.get_label(): line for line in time.lines}
     for row in rows:
         assert of[row.option_string].get_xdata().tolist() == [8, 16]
-        assert of[row.option_string].get_ydata().tolist() == [row.total_s, 2 * row.total_s]
+        assert of[row.option_string].get_ydata().tolist() == [row.time_s.total, 2 * row.time_s.total]
     assert {text.get_text() for text in gain.texts} == {row.option_string for row in rows}
     assert [text.get_text() for text in time.get_xticklabels()] == ["8", "16"]
     with pytest.raises(OptionError, match="several numbers of workers"):
@@ -228,7 +231,7 @@ def test_scaling_from_one_worker_who_takes_no_time(rows):
 @pytest.mark.parametrize("name", ["breakdown", "break-even", "error", "scaling"])
 def test_cluster_gradients_and_library_stand_above(figures, result, name):
     said = " ".join(text.get_text() for text in texts(figures[name]) if text.get_text() in about_lines(figures[name]))
-    for words in (result.headline, f"gradients of {SMALL}", f"library {result.library}"):
+    for words in (result.cluster, f"gradients of {SMALL}", f"library {result.library}"):
         assert words in said
 
 

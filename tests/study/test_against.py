@@ -9,8 +9,8 @@ import pytest
 
 from s2sim.errors import S2SimError
 from s2sim.report.log_comparison import log_comparison_grid
-from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.nccl_tests import parse_nccl_tests
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.validation.compare_log import choose_tables, compare_log
 
 from .measured_logs import logs

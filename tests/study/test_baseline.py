@@ -18,7 +18,7 @@ def test_half_precision_gains_nothing_over_gradients_in_bf16():
     dense, half = result.rows
     assert (dense.speedup_vs_dense, dense.ratio, half.ratio) == (1.0, 1.0, 1.0)
     # The same bytes, and two casts on top.
-    assert half.total_s == pytest.approx(dense.total_s + half.encode_s + half.decode_s, rel=1e-9)
+    assert half.time_s.total == pytest.approx(dense.time_s.total + half.time_s.encode + half.time_s.decode, rel=1e-9)
     assert 1e-4 < half.error.relative_l2 * 4 < dense.error.relative_l2 < 4e-3
     assert result.verdict.decision == "do not compress"
     assert (result.verdict.best, result.verdict.best_exact) == ("dense:dtype=bf16", "dense:dtype=bf16")
@@ -32,7 +32,7 @@ def test_a_baseline_that_rounds_is_no_choice_that_an_error_could_rule_out():
 
 def test_another_dense_is_a_candidate_as_any_other():
     rounded, full = run("dense:dtype=bf16", "dense", library="ideal").rows
-    assert full.speedup_vs_dense == pytest.approx(rounded.total_s / full.total_s)
+    assert full.speedup_vs_dense == pytest.approx(rounded.time_s.total / full.time_s.total)
     assert full.speedup_vs_dense < 0.7
     full, rounded = run("dense", "dense:dtype=bf16").rows
     assert (full.speedup_vs_dense, rounded.ratio) == (1.0, 2.0)

@@ -141,7 +141,7 @@ def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text
 
 
 def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
-    monkeypatch.setattr("s2sim.experiment.scaled_buckets.MOST_ELEMENTS", RANKS * 300)
+    monkeypatch.setattr("s2sim.experiment.scaled_buckets.MAX_ELEMENTS", RANKS * 300)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     small = dense({"x": (300, 40)})
     with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):

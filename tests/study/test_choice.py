@@ -183,7 +183,7 @@ def rows():
 
 def test_what_is_worse_than_zeros_on_one_layer_is_out(rows):
     sketch = next(row for row in rows if row.reducer == "s2")
-    layer, error = sketch.worst_layer
+    layer, error = sketch.error_worst_layer
     assert error > 1
     assert sketch.error_per_layer[layer].relative_l2 == error
     assert rejected(sketch, None) == "worse than zeros"
@@ -214,7 +214,7 @@ def replace_error(error, relative_l2):
 
 def test_rows_are_judged_by_what_the_verdict_is_about(rows):
     for row in judge(rows, None):
-        assert row.judgement.time_s == row.total_s
+        assert row.judgement.time_s == row.time_s.total
         assert row.judgement.speedup == pytest.approx(row.speedup_vs_dense)
 
 
@@ -226,7 +226,7 @@ def test_with_steps_the_median_one_with_feedback_decides():
     result = s2sim.run("fat-tree", **asked, **where, steps=5)
     topk = result.rows[1]
     times_s = sorted(step.total_s for step in topk.steps)
-    assert topk.judgement.time_s == times_s[2] > topk.total_s
+    assert topk.judgement.time_s == times_s[2] > topk.time_s.total
     assert "median of 5 steps with feedback" in result.verdict.lines[1]
     # The rates at which it pays are those of that step too.
     (crossing,) = result.verdict.break_even

@@ -13,8 +13,8 @@ from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import data_directory
 from s2sim.traffic.collective_run import collective_result, plan_collective, run_collective
-from s2sim.traffic.collective_spec import CollectiveSpec
-from s2sim.traffic.flows import FlowsSpec, simulate_transfers
+from s2sim.traffic.flows import simulate_transfers
+from s2sim.traffic.spec import CollectiveSpec, FlowsSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4"
 BASE = {

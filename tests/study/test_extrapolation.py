@@ -235,10 +235,10 @@ def test_more_parameters_scale_bytes_and_keep_ratio_and_error():
         assert after.bytes_sent_per_rank == pytest.approx(10_000 * before.bytes_sent_per_rank, rel=1e-3)
         assert after.ratio == pytest.approx(before.ratio, rel=1e-3)
         assert after.error == before.error._replace(largest=None)
-        assert after.bound is None
+        assert after.error_bound is None
         assert after.extrapolated.to_parameters == 28_000_000
         assert after.extrapolated.from_parameters == 2800
-        assert after.communication_s >= after.lower_bound_s
+        assert after.time_s.communication >= after.lower_bound_s
 
 
 def test_a_models_dense_all_reduce_has_its_parameters():

@@ -18,8 +18,8 @@ from s2sim.traffic.collective_run import (
     run_collective,
     watch_rounds,
 )
-from s2sim.traffic.collective_spec import CollectiveSpec
-from s2sim.traffic.flows import FlowsSpec, Transfers, simulate_transfers
+from s2sim.traffic.flows import Transfers, simulate_transfers
+from s2sim.traffic.spec import CollectiveSpec, FlowsSpec
 
 RATE_BPS = 50 * 2**30
 SIZE = 50 * 2**20
@@ -63,7 +63,7 @@ def test_all_links_at_half_rate_are_a_slower_cluster(cluster_file):
         other.closed_form_s,
         other.lower_bound_s,
     )
-    assert slow.effects[0].did == "24 messages crossed it at 0.5 of its rate"
+    assert slow.effects[0].description == "24 messages crossed it at 0.5 of its rate"
     # From the first picosecond on: the same, but for that, and without a closed form.
     moving = collective(cluster_file(SWITCH), "slow-link:link=*,factor=0.5,at=1ps")
     assert moving.time_s == pytest.approx(slow.time_s, rel=1e-6)
@@ -114,11 +114,11 @@ def test_a_rank_that_comes_late(cluster_file):
     topology = cluster_file(SWITCH)
     late = collective(topology, "slow-rank:rank=3,delay=1ms")
     assert late.time_s == pytest.approx(collective(topology).time_s + 1e-3, abs=1e-12)
-    assert late.effects[0].did == "rank 3 came 1ms late: 4 ranks ended later, the last one by 1 ms"
+    assert late.effects[0].description == "rank 3 came 1ms late: 4 ranks ended later, the last one by 1 ms"
     rows = [(0.0, 0, 1, SIZE), (0.0, 0, 1, SIZE), (0.0, 2, 3, SIZE)]
     result = flows(topology, rows, "slow-rank:rank=2,delay=1ms")
     assert result.finish_s == pytest.approx(LATENCY_S + np.array([2, 2, 1]) * ALONE_S + np.array([0, 0, 1e-3]))
-    assert result.effects[0].did == "1 transfers start later"
+    assert result.effects[0].description == "1 transfers start later"
 
 
 @pytest.mark.parametrize("workers", [2, 5, 16, 64, pytest.param(256, marks=pytest.mark.slow)])

@@ -31,7 +31,7 @@ def test_exposed_parts_in_json_are_the_iteration_to_the_picosecond(ps):
     parts = IterationParts(*ps)
     row = iteration_row(parts, samples=None, **HARD)
     assert sum(getattr(row, name) for name in EXPOSED) == pytest.approx(parts.iteration / PS_PER_S, rel=0, abs=1e-12)
-    assert row.total_s == pytest.approx(parts.iteration / PS_PER_S, rel=0, abs=1e-12)
+    assert row.time_s.total == pytest.approx(parts.iteration / PS_PER_S, rel=0, abs=1e-12)
 
 
 def test_throughput_is_of_all_workers_and_unknown_without_a_batch():

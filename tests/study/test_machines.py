@@ -29,7 +29,10 @@ def test_every_shipped_topology_says_both_and_why(name):
     assert machines.text.startswith(f"library {shape.library}")
     assert machines.text.endswith(f" and GPU {shape.gpu}, as {name} says")
     if shape.library != "ideal":
-        assert (machines.library.profile, machines.library.untold(shape)) == (machines.library.measured, None)
+        assert (machines.library.profile, machines.library.unmodelled_reason(shape)) == (
+            machines.library.measured,
+            None,
+        )
     assert {item.field for item in shape.quantities if item.source} >= {"gpu", "library"}
 
 
@@ -59,7 +62,7 @@ def test_a_run_takes_what_its_topology_says_and_tells():
     assert by_default.provenance["spec_sha256"] == spelled_out.provenance["spec_sha256"]
     assert (by_default.spec.library, by_default.spec.gpu) == (None, None)
     faster = run(overrides=["gpu=h100"])
-    assert faster.rows[1].encode_s < by_default.rows[1].encode_s
+    assert faster.rows[1].time_s.encode < by_default.rows[1].time_s.encode
     assert faster.rows == run(gpu="h100").rows
     assert faster.provenance["spec_sha256"] == run(gpu="h100").provenance["spec_sha256"]
 
@@ -85,7 +88,7 @@ def test_what_is_unknown_is_told():
 
 def test_a_library_runs_by_its_constants_where_the_topology_says_its_network():
     by_default, asked = run("dgx-h100"), run("dgx-h100", library="nccl:timing=measured")
-    assert [row.total_s for row in by_default.rows] == [row.total_s for row in asked.rows]
+    assert [row.time_s.total for row in by_default.rows] == [row.time_s.total for row in asked.rows]
     assert by_default.provenance["spec_sha256"] == asked.provenance["spec_sha256"]
     assert by_default.machines == (
         "library nccl (with its constants for ib-verbs, one process a GPU) and GPU h100, as dgx-h100 says"
@@ -93,10 +96,10 @@ def test_a_library_runs_by_its_constants_where_the_topology_says_its_network():
     known = by_default.provenance["inputs"]["library"]["fields"]
     assert known["network.ib-verbs.latency"].keys() == {"value", "kind", "source"}
     wire = run("dgx-h100", library="nccl:timing=wire")
-    assert all(own.total_s < other.total_s for own, other in zip(wire.rows, by_default.rows, strict=True))
+    assert all(own.time_s.total < other.time_s.total for own, other in zip(wire.rows, by_default.rows, strict=True))
     assert "library" not in wire.provenance["inputs"]
     assert wire.provenance["spec_sha256"] != by_default.provenance["spec_sha256"]
-    assert run("dgx-h100", library="nccl:launch=node").rows[0].total_s > by_default.rows[0].total_s
+    assert run("dgx-h100", library="nccl:launch=node").rows[0].time_s.total > by_default.rows[0].time_s.total
 
 
 def test_a_topology_that_does_not_say_its_network_is_told_what_to_add():

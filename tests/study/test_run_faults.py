@@ -34,8 +34,8 @@ def test_a_rank_whose_work_takes_longer(cluster_file):
     # A real library adds work of its own, which takes longer there too.
     (_, healthy), _ = rows(cluster_file(TREE), library="ideal")
     (_, slow), result = rows(cluster_file(TREE), "slow-rank:rank=3,factor=2", library="ideal")
-    assert slow.encode_s == pytest.approx(2 * healthy.encode_s, rel=1e-6)
-    assert slow.total_s == pytest.approx(healthy.total_s + healthy.encode_s, rel=1e-6)
+    assert slow.time_s.encode == pytest.approx(2 * healthy.time_s.encode, rel=1e-6)
+    assert slow.time_s.total == pytest.approx(healthy.time_s.total + healthy.time_s.encode, rel=1e-6)
     last = "slow-rank:rank=3,factor=2.0: dense: it has no work; union: its work took 2 times as long"
     assert result.notes[-1] == last
 
@@ -43,20 +43,22 @@ def test_a_rank_whose_work_takes_longer(cluster_file):
 def test_a_rank_that_comes_late_is_waited_for(cluster_file):
     (healthy, _), _ = rows(cluster_file(TREE))
     (late, _), _ = rows(cluster_file(TREE), "slow-rank:rank=1,delay=1ms")
-    assert late.total_s == pytest.approx(healthy.total_s + 1e-3, abs=1e-12)
+    assert late.time_s.total == pytest.approx(healthy.time_s.total + 1e-3, abs=1e-12)
 
 
 def test_links_at_half_rate_are_a_slower_cluster(cluster_file):
     slow, _ = rows(cluster_file(TREE), "slow-link:link=*,factor=0.5")
     other, _ = rows(cluster_file(TREE, nic='rate = "25GiB/s"'))
-    assert [(row.total_s, row.lower_bound_s) for row in slow] == [(row.total_s, row.lower_bound_s) for row in other]
+    assert [(row.time_s.total, row.lower_bound_s) for row in slow] == [
+        (row.time_s.total, row.lower_bound_s) for row in other
+    ]
 
 
 def test_message_by_message_is_the_same_as_alone(cluster_file):
     with pytest.warns(S2SimWarning, match="changes nothing here: all was over before 5s"):
         disturbed, _ = rows(cluster_file(TREE), "slow-link:link=*,factor=0.5,at=5s")
     healthy, _ = rows(cluster_file(TREE))
-    assert [row.total_s for row in disturbed] == [row.total_s for row in healthy]
+    assert [row.time_s.total for row in disturbed] == [row.time_s.total for row in healthy]
 
 
 @pytest.mark.slow
@@ -65,8 +67,8 @@ def test_everything_at_once_is_the_same_twice(cluster_file):
     (one, result), (two, _) = (rows(topology, *EVERYTHING, workers=8) for _ in range(2))
     assert one == two
     healthy, _ = rows(topology, workers=8)
-    assert all(row.total_s > other.total_s for row, other in zip(one, healthy, strict=True))
-    assert all(row.total_s >= row.lower_bound_s for row in one)
+    assert all(row.time_s.total > other.time_s.total for row, other in zip(one, healthy, strict=True))
+    assert all(row.time_s.total >= row.lower_bound_s for row in one)
     assert len(result.notes) >= len(EVERYTHING)
     assert RunSpec.from_json(result.to_json(), "it") == result.spec
     assert make_faults(result.spec.faults)

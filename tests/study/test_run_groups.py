@@ -35,8 +35,8 @@ def test_groups_share_what_one_has_alone(reducer):
     assert beside.workers == 64
     assert beside.bytes_sent_per_rank == alone.bytes_sent_per_rank
     assert beside.lower_bound_s == pytest.approx(8 * alone.lower_bound_s, rel=1e-3)
-    assert beside.lower_bound_s < beside.communication_s
-    assert 3 * alone.communication_s < beside.communication_s < 8.5 * alone.communication_s
+    assert beside.lower_bound_s < beside.time_s.communication
+    assert 3 * alone.time_s.communication < beside.time_s.communication < 8.5 * alone.time_s.communication
     assert any("all 8 data-parallel groups exchange at once" in each for each in found.caveats)
 
 
@@ -48,7 +48,7 @@ def test_iterations_of_a_rank_of_the_first_stage():
     assert dense.forward < plain.forward / 4
     assert dense.waiting > 0
     # Replicas compute mini-batches: eight of them in 64 workers.
-    assert dense.samples_per_s == pytest.approx(8 * 4 * 4 / dense.total_s)
+    assert dense.samples_per_s == pytest.approx(8 * 4 * 4 / dense.time_s.total)
     assert any("one rank of 4 that share the first of 2 stages" in each for each in found.caveats)
     assert any("waits" in each for each in found.caveats)
 

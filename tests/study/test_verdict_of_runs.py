@@ -31,14 +31,14 @@ RUNS = {
 
 
 def time_s(row):
-    phase_s = median_low(step.total_s for step in row.steps) if row.steps else row.total_s
-    return phase_s + (0.0 if row.iteration_s is None else row.iteration_s - row.total_s)
+    phase_s = median_low(step.total_s for step in row.steps) if row.steps else row.time_s.total
+    return phase_s + (0.0 if row.iteration_s is None else row.iteration_s - row.time_s.total)
 
 
 def longest_s(row):
     """Return the time if the gradients are as far off as was found."""
     doubt = 1.0 if row.extrapolated is None else row.extrapolated.doubt
-    phase_s = median_low(step.total_s for step in row.steps) if row.steps else row.total_s
+    phase_s = median_low(step.total_s for step in row.steps) if row.steps else row.time_s.total
     return time_s(row) + (doubt - 1) * phase_s
 
 

@@ -65,7 +65,7 @@ def table_energies(tables: Sequence[RowSparse]) -> Floats:
 
 
 def cell_energies(cells: Sequence[Floats32]) -> Floats:
-    """Return an estimate of `table_energies` of the summed tables: the median over rows of their cells' sums of squares.
+    """Return an estimate of `table_energies` of the summed tables: the median over rows of their sums of squares.
 
     N. Alon, Y. Matias, M. Szegedy, "The space complexity of approximating the frequency moments", STOC 1996.
     """

@@ -179,7 +179,8 @@ def test_all_ranks_go_through_launches_in_one_order(make_cluster, switch_fabric)
         for spent in found.by_rank:
             assert len(spent.in_flight) == 12
         assert all(
-            parts.iteration == length for parts, length in zip(found.parts, np.diff(found.spent.begun_ps), strict=True)
+            parts.iteration == length
+            for parts, length in zip(found.parts, np.diff(found.activity.begun_ps), strict=True)
         )
 
 

@@ -132,7 +132,7 @@ def test_parts_sum_to_the_iteration_and_cover_it(timer, gpu):
         ]
         slower = rng.lognormal(0, 0.1, (3, WORKERS))
         found = iterate(exchange, compute, timer, gpu, slower=slower, streams=int(rng.integers(1, 3)))
-        begun = found.spent.begun_ps
+        begun = found.activity.begun_ps
         assert [parts.iteration for parts in found.parts] == np.diff(begun).tolist()
         assert all(
             min(part for part in (parts.codec, parts.waiting, parts.exposed_communication)) >= 0
@@ -147,7 +147,7 @@ def test_the_slowest_rank_is_waited_for_and_does_not_wait(timer, gpu):
     compute = computing([10], [20])
     slower = np.array([[1.0, 1.0, 2.0, 1.0]])
     found = iterate([((0,), 0, recording)], compute, timer, gpu, slower=slower)
-    assert found.spent.rank == 2
+    assert found.activity.rank == 2
     assert found.typical.waiting == 0
     assert found.typical.iteration == 60 * MS + alone_ps(recording, timer)
     assert found.waiting_ps == pytest.approx(30 * MS * 3 / 4)
@@ -225,7 +225,7 @@ def test_codec_work_waits_for_the_kernel_in_flight_and_no_longer(timer, gpu):
     exchange = [((0,), 0, dense(10, works=(ENCODE, DECODE))), ((1, 2, 3), 0, dense(10))]
     found = iterate(exchange, computing([1, 1, 1, 1], [10, 5, 5, 5]), timer, gpu)
     encode_ps, decode_ps = work_ps(ENCODE, gpu), work_ps(DECODE, gpu)
-    busy = [(each.what, each.start_ps, each.end_ps) for each in found.spent.busy]
+    busy = [(each.what, each.start_ps, each.end_ps) for each in found.activity.busy]
     assert busy[:2] == [("forward", 0, 4 * MS), ("backward", 4 * MS, 14 * MS)]
     codec = [each for each in busy if each[0] == "codec"]
     # The first of the next kernels is in flight when the gradient has been handed over; then it is the codec's turn.

@@ -38,7 +38,7 @@ def test_a_sweep_has_the_times_of_runs():
         rows = run("tcp-10g", workers=8, reducers=["union"], trace=SMALL, overrides=overrides, break_even=False).rows
         for row in rows:
             timed = found[name][row.option_string]
-            assert timed.time_s == timed.iteration_s == row.total_s
+            assert timed.time_s == timed.iteration_s == row.time_s.total
             assert timed.error == row.error.relative_l2
     assert found["slow"]["dense"].time_s > found["fast"]["dense"].time_s
 

@@ -1,4 +1,4 @@
-"""One collective as people write it."""
+"""Specifications of a collective and of other traffic: what Python, the command line and files of JSON share."""
 
 from __future__ import annotations
 
@@ -68,3 +68,28 @@ class CollectiveSpec(NetworkSpec):
                 "execution by-message is of one group of ranks on the fluid network: leave it out, or --groups, "
                 "--network packet and --cross-check"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsSpec(NetworkSpec):
+    """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.
+
+    ``file`` is None for transfers that a caller has at hand.
+    """
+
+    what: ClassVar[str] = "flows"
+
+    file: str | None = option(
+        None,
+        "FILE.csv",
+        "Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
+        argument=True,
+    )
+    workers: int | None = option(
+        None, "N", "Number of workers (ranks, GPUs).", none="as many as the file names", parse=parse_workers
+    )
+
+    def __post_init__(self) -> None:
+        NetworkSpec.__post_init__(self)
+        if self.workers is not None:
+            check_integer(self.workers)
