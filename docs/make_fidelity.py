@@ -89,7 +89,7 @@ row tells.
 
 def page(result: ValidationResult, iterations: IterationsResult) -> str:
     """Return the page."""
-    answer = "\n".join(f"- {line}" for line in [result.headline, *answer_lines(result)])
+    answer = "\n".join(f"- {line}" for line in [result.what, *answer_lines(result)])
     parts = [HEAD, answer, "", LEGEND, "", LIMITS]
     parts += ["## Bands", "", *band_lines(result), ""]
     worst = worst_lines(result)
@@ -100,7 +100,7 @@ def page(result: ValidationResult, iterations: IterationsResult) -> str:
 
 def of_iterations(result: IterationsResult) -> list[str]:
     """Return what the page says of iterations."""
-    answer = "\n".join(f"- {line}" for line in [result.headline, *iterations_lines(result)])
+    answer = "\n".join(f"- {line}" for line in [result.what, *iterations_lines(result)])
     more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in unpredicted_iteration_lines(result)), ""]
     return [ITERATIONS, answer, "", ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher
-from s2sim.files import MAX_SHOWN_CHARACTERS, describe_problem, read_table
+from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, describe_problem, read_table
 from s2sim.provenance import run_record
 
 _Row = TypeVar("_Row")
@@ -24,6 +24,14 @@ NOT_YET = "interrupted before it was its turn"
 """Why rows are not predicted that an interrupted validation did not reach."""
 
 _MOST_ROWS = 4096
+
+
+def folder_name(folder: Path) -> str:
+    """Return the name of a folder of measurements; those that are shipped are known by one name each."""
+    for path, name in (("measured/curves", "measured"), ("measured/iterations", "measured_iterations")):
+        if folder.resolve() == data_directory(path).resolve():
+            return name
+    return folder.resolve().name
 
 
 def none_if_empty(value: Any) -> Any:

@@ -45,7 +45,7 @@ from s2sim.validation.curve_result import (
     group_errors,
     score_curve,
 )
-from s2sim.validation.harness import NOT_YET, in_turn, origin_of
+from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule that takes so many times as long as the fastest is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
@@ -222,7 +222,7 @@ def run_validation(
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
     return ValidationResult(
-        what=f"{len(found)} curves of {sources} sources in {path.resolve().name}",
+        what=f"{len(found)} curves of {sources} sources in {folder_name(path)}",
         overall=group_errors("good", counted),
         apart=excluded_curves(found),
         by_source=by_source(counted),

@@ -13,7 +13,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
 from s2sim.files import read_bytes
 from s2sim.topology.hardware_links import load_links
-from s2sim.validation.harness import NOT_YET, error_statistics, in_turn, origin_of
+from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import (
     FILE,
@@ -161,7 +161,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
     called = tuple(_compared(rows, found))
     sources = by_source(called)
     return IterationsResult(
-        what=f"{len(called)} iterations of {len(sources)} sources in {path.resolve().name}",
+        what=f"{len(called)} iterations of {len(sources)} sources in {folder_name(path)}",
         overall=over_sources(called, sources),
         by_source=sources,
         iterations=called,

@@ -106,6 +106,6 @@ def test_python_takes_groups():
     result = run_collective(
         "all_reduce", "dgx-h100", workers=32, size_bytes=2**20, groups="tp=8", overrides=("nic.count=1",)
     )
-    assert result.concurrent.groups == 8
-    assert result.concurrent.contention > 1
-    assert np.isclose(result.time_s, result.concurrent.alone_s * result.concurrent.contention)
+    assert result.groups.groups == 8
+    assert result.groups.contention > 1
+    assert np.isclose(result.time_s, result.groups.alone_s * result.groups.contention)

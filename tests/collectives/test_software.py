@@ -173,7 +173,7 @@ def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     for step in found.schedule.steps:
         pattern = step.round.pattern
         alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree")
-        assert replace(pattern.overheads, clock=None).key == alone.key
+        assert replace(pattern.overheads, round_latency=None).key == alone.key
     assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
 

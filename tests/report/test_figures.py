@@ -111,7 +111,7 @@ def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
         assert decode.get_x() + decode.get_width() == pytest.approx(row.time_s.total)
         (bound,) = axes.collections[number].get_segments()
         assert bound[:, 0].tolist() == [row.lower_bound_s] * 2
-        assert colour(communication) == family_style(row.reducer).colour
+        assert colour(communication) == family_style(row.name).colour
     assert axes.get_xlim()[0] == 0
     assert axes.get_xscale() == "linear"
 
@@ -207,7 +207,10 @@ def test_what_never_wins_is_pale_and_its_error_stands_beside(rows, curves):
 
 def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
     timed = {
-        count: [replace(row, workers=count, total_s=1.0, iteration_s=1.0 + count) for row in rows] for count in (1, 3)
+        count: [
+            replace(row, workers=count, time_s=row.time_s._replace(total=1.0, iteration=1.0 + count)) for row in rows
+        ]
+        for count in (1, 3)
     }
     share = scaling_figure(timed).axes[1]
     line = next(line for line in share.lines if line.get_label() == "dense")
@@ -219,7 +222,13 @@ def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
 
 def test_scaling_from_one_worker_who_takes_no_time(rows):
     lone = [
-        replace(row, workers=1, total_s=0.0 if row.reducer == "dense" else 1e-5, speedup_vs_dense=0.0) for row in rows
+        replace(
+            row,
+            workers=1,
+            time_s=row.time_s._replace(total=0.0 if row.name == "dense" else 1e-5),
+            speedup_vs_dense=0.0,
+        )
+        for row in rows
     ]
     time, gain = scaling_figure({1: lone, 8: rows}).axes
     for axes in (time, gain):
@@ -240,9 +249,7 @@ def about_lines(figure):
 
 
 def many(rows, count=40):
-    return [
-        replace(rows[number % len(rows)], option_string=f"s2:cells={number}", options={}) for number in range(count)
-    ]
+    return [replace(rows[number % len(rows)], reducer=f"s2:cells={number}", options={}) for number in range(count)]
 
 
 def test_an_svg_says_what_the_figure_says(figures):
@@ -268,7 +275,7 @@ def test_with_many_reducers_the_legend_covers_nothing_and_files_stay_small(rows,
 
 def test_rows_that_differ_in_more_than_a_number_are_no_sweep(rows):
     of = {row.option_string: row for row in rows}
-    (sweep,) = (series for series in find_series(rows) if series.rows[0].reducer == "topk" and series.swept)
+    (sweep,) = (series for series in find_series(rows) if series.rows[0].name == "topk" and series.swept)
     assert [row.option_string for row in sweep.rows] == [f"topk:density={density}" for density in (0.001, 0.003, 0.01)]
     assert of["topk:density=0.01,ef=true"] not in sweep.rows
     assert sum(len(series.rows) for series in find_series(rows)) == len(rows)

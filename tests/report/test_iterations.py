@@ -39,7 +39,7 @@ def test_an_unknown_batch_leaves_throughput_open(iterations):
     rows = [replace(row, iteration=replace(row.iteration, samples_per_s=None)) for row in iterations.rows]
     (dense,) = (
         line.split()
-        for line in result_text(replace(iterations, rows=tuple(rows))).splitlines()
+        for line in result_text(replace(iterations, results=tuple(rows))).splitlines()
         if line.strip().startswith("dense ")
     )
     assert dense[4] == "-"

@@ -72,7 +72,7 @@ def test_scaling_is_of_what_verdicts_are_about_and_says_what_can_win_with_no_num
         judgement = dataclasses.replace(row.judgement, time_s=1.5e-3, speedup=2.0, rejected="residuals diverge")
         return row if row.reducer == "dense" else dataclasses.replace(row, steps=(step,), judgement=judgement)
 
-    grid, below = scaling_grid(dataclasses.replace(result, rows=tuple(map(with_steps, result.rows))))
+    grid, below = scaling_grid(dataclasses.replace(result, results=tuple(map(with_steps, result.rows))))
     assert grid.title == "scaling: time of communication, median step, speed-up over dense"
     # The fastest stands first, whether it can win or not.
     assert grid.rows[0] == ("topk:density=0.01", "1.5 ms, 2.00x", "1.5 ms, 2.00x")
@@ -142,7 +142,7 @@ def test_mechanics_show_rounds_and_a_real_library(result):
 
 def test_rounds_before_the_gradient_are_told_apart(result):
     early = dataclasses.replace(result.rows[0], rounds=1, rounds_before_gradient=1)
-    (grid, _) = rows.mechanics_grids(dataclasses.replace(result, rows=(early, *result.rows[1:])))
+    (grid, _) = rows.mechanics_grids(dataclasses.replace(result, results=(early, *result.rows[1:])))
     assert column(grid, "rounds")[0] == "1+1"
 
 
@@ -151,7 +151,7 @@ def test_steps_are_shown_for_those_that_have_them(result):
     spec = dataclasses.replace(result.spec, steps=20)
     followed = dataclasses.replace(result.rows[1], steps=steps, residual_trend="still grows")
     exact = dataclasses.replace(result.rows[0], steps=tuple(dataclasses.replace(step, residual=None) for step in steps))
-    shown = dataclasses.replace(result, spec=spec, rows=(exact, followed, *result.rows[2:]))
+    shown = dataclasses.replace(result, spec=spec, results=(exact, followed, *result.rows[2:]))
     (residuals,) = rows.residual_grids(shown)
     assert residuals.rows == (
         ("topk:density=0.01", "0", "0.5", "1.25", "1.75", "2.5", "3", "3.5", "4.25", "4.75", "still grows"),

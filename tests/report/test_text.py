@@ -13,7 +13,7 @@ def make_collective(**changes):
         "kind": "all_reduce",
         "algorithm": "ring",
         "why": "asked for",
-        "headline": "cluster",
+        "cluster": "cluster",
         "workers": 64,
         "size_bytes": 104857600,
         "time_s": 0.02,

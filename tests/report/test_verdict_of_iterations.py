@@ -36,7 +36,7 @@ def test_codec_beside_compute_is_told():
 
 def test_dense_that_hides_behind_backward_is_not_to_be_beaten():
     dense = iterating("dense", exposed=0.0, hidden=0.2, waiting=0.0)
-    for fp16 in (iterating("fp16", codec=0.002, exposed=0.0, waiting=0.0), replace(dense, option_string="fp16")):
+    for fp16 in (iterating("fp16", codec=0.002, exposed=0.0, waiting=0.0), replace(dense, reducer="fp16")):
         verdict = verdict_of(dense, replace(fp16, baseline=False))
         assert verdict.decision == "do not compress"
         assert verdict.lines[0] == "Do not compress: dense hides 100% of its communication behind backward."

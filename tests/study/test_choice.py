@@ -182,7 +182,7 @@ def rows():
 
 
 def test_what_is_worse_than_zeros_on_one_layer_is_out(rows):
-    sketch = next(row for row in rows if row.reducer == "s2")
+    sketch = next(row for row in rows if row.name == "s2")
     layer, error = sketch.error_worst_layer
     assert error > 1
     assert sketch.error_per_layer[layer].relative_l2 == error

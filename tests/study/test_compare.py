@@ -4,8 +4,8 @@ import pytest
 
 import s2sim
 from s2sim.experiment.choice import pareto_front
+from s2sim.experiment.row_parts import Distance
 from s2sim.experiment.spec import COMPARED
-from s2sim.reducers.measure import Error
 
 TRACE = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 
@@ -22,7 +22,7 @@ def test_a_fair_comparison_has_all_baselines_and_sketches_of_several_sizes(rows)
     assert tuple(names) == COMPARED
     assert {"dense", "fp16", "union", "union:prefetch=true", "owner-reduce", "gather-rows"} <= set(names)
     assert {"s2-exact", "s2-exact:warm=true"} <= set(names)
-    assert sum(row.reducer == "s2" for row in rows) >= 8
+    assert sum(row.name == "s2" for row in rows) >= 8
 
 
 @pytest.mark.parametrize("cost", [lambda row: row.bytes_sent_per_rank, lambda row: row.time_s.total])
@@ -47,7 +47,7 @@ def test_equals_are_all_on_the_front_and_useless_ones_never(rows):
     row = dataclasses.replace(rows[0], lossless=False)
 
     def make(name, error, sent):
-        return dataclasses.replace(row, option_string=name, error=Error(error, None), bytes_sent_per_rank=sent)
+        return dataclasses.replace(row, reducer=name, error=Distance(error, None), bytes_sent_per_rank=sent)
 
     made = [make("a", 0.5, 10), make("b", 0.5, 10), make("c", 0.5, 11), make("d", 1.0, 1), make("e", None, 0)]
     assert pareto_front(made, lambda row: row.bytes_sent_per_rank) == {"a", "b"}

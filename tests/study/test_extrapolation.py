@@ -234,7 +234,7 @@ def test_more_parameters_scale_bytes_and_keep_ratio_and_error():
     for before, after in zip(small.rows, large.rows, strict=True):
         assert after.bytes_sent_per_rank == pytest.approx(10_000 * before.bytes_sent_per_rank, rel=1e-3)
         assert after.ratio == pytest.approx(before.ratio, rel=1e-3)
-        assert after.error == before.error._replace(largest=None)
+        assert (after.error, after.error_largest) == (before.error, None)
         assert after.error_bound is None
         assert after.extrapolated.to_parameters == 28_000_000
         assert after.extrapolated.from_parameters == 2800

@@ -287,7 +287,7 @@ def test_a_timeline_shows_what_happens(cluster_file):
 def test_what_is_foreseen_is_what_messages_would_give(cluster_file, fault, monkeypatch):
     topology = cluster_file(SWITCH)
     foreseen = collective(topology, fault, workers=9)
-    monkeypatch.setattr("s2sim.simulation.faults.disturbance.last_passage", lambda *_: None)
+    monkeypatch.setattr("s2sim.simulation.faults.disturbance.critical_path", lambda *_: None)
     sent = collective(topology, fault, workers=9)
     assert (foreseen.time_s, foreseen.rank_finish_s, foreseen.effects) == (
         sent.time_s,

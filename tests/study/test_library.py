@@ -75,7 +75,7 @@ def test_bytes_are_those_of_what_is_executed(rows, library):
     for row in rows[library].values():
         each = sum(item.bytes_sent for item in row.lowering)
         # The rank that owns most rows is not the one that holds most.
-        assert row.bytes_sent_per_rank == pytest.approx(each, rel=0.02 if row.reducer == "owner-reduce" else 1e-3)
+        assert row.bytes_sent_per_rank == pytest.approx(each, rel=0.02 if row.name == "owner-reduce" else 1e-3)
         assert row.bytes_sent_per_rank <= each
         assert [item.bytes_ideal for item in row.lowering] == [
             item.bytes_ideal for item in rows["ideal"][row.option_string].lowering
@@ -278,7 +278,7 @@ def test_what_groups_ask_alike_is_one_row_and_its_gap_is_closed_for_all():
     row = next(
         row
         for row in s2sim.run("fat-tree", workers=8, reducers=["owner-reduce:hierarchical=true"], trace="ncf").rows
-        if row.reducer == "owner-reduce"
+        if row.name == "owner-reduce"
     )
     asked = [each for each in row.lowering if each.call == "rows of all shards"]
     assert len(asked) == 1

@@ -90,8 +90,8 @@ def test_the_winner_is_the_fastest_whose_error_is_allowed(result):
             for each in cell.reducers
             if make_reducer(each.reducer).traits.lossless or each.error_relative_l2 <= result.spec.max_error
         ]
-        assert cell.winner in allowed
-        assert cell.winner.total_ps == min(each.total_ps for each in allowed)
+        assert cell.fastest in allowed
+        assert cell.fastest.total_ps == min(each.total_ps for each in allowed)
         assert cell.speedup_vs_dense >= 1
         cut_off += min(each.total_ps for each in cell.reducers) < cell.winner.total_ps
     # The limit has to matter somewhere, or nothing was tested.

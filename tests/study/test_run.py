@@ -39,7 +39,7 @@ def test_the_default_comparison(result, rows):
 def test_lossless_reducers_are_exact_and_lossy_ones_are_not(rows):
     for text, row in rows.items():
         # With cells of 32 bits an exact sketch rounds to units of its own, so that it counts as lossy.
-        assert (row.error.relative_l2 <= 1e-6) == (row.lossless or row.reducer == "s2-exact"), text
+        assert (row.error.relative_l2 <= 1e-6) == (row.lossless or row.name == "s2-exact"), text
     assert rows["fp16"].error.relative_l2 < 1e-3
     assert rows["fp16"].error.cosine > 0.999
 
