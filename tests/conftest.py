@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items):
     """Mark what runs only with an extra: all of three folders, and tests that are skipped for want of one."""
     for item in items:
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
-        if {"bridge", "compiled", "notebooks"} & set(item.path.parts) or any("the extra" in why for why in reasons):
+        if {"pytorch", "compiled", "notebooks"} & set(item.path.parts) or any("the extra" in why for why in reasons):
             item.add_marker("extra")
 
 

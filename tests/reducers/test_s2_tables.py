@@ -124,11 +124,11 @@ def test_the_law_of_one_row_holds_of_all_tables_together():
     gradients = unlike_tables()
     asked = ReducerSpec("s2", make_reducer("s2:rows=1,columns=20000"))
     rows = [record([asked], gradients, seed=seed)[0][0] for seed in range(8)]
-    law = rows[0].error_bound.relative_l2
+    law = rows[0].bound.relative_l2
     assert law == pytest.approx(sqrt(6400 / 10_000), rel=1e-3)
     assert sqrt(np.mean([row.errors.whole.relative_l2**2 for row in rows])) == pytest.approx(law, rel=0.05)
     for row in rows:
-        assert row.error_bound.share <= row.error_bound.share_found
+        assert row.bound.share <= row.bound.share_found
 
 
 @given(

@@ -167,7 +167,7 @@ def test_what_other_programs_rely_on_is_there():
         "regimes cells[].winner string",
         "validate curves[].median_abs_log_error_large number",
         "iterations iterations[].iteration_s number",
-        "iterations iterations[].time_s.communication number",
+        "iterations iterations[].communication_s number",
         "iterations iterations[].wins boolean",
     } <= {line for name in RESULTS.names() for line in lines(name)}
 

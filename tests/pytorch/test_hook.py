@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-import s2sim.bridge
-
+import s2sim.pytorch
 from s2sim.errors import S2SimError
 
 pytestmark = pytest.mark.slow
