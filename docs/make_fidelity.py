@@ -74,7 +74,7 @@ directly were settled with these rows in view, and errors on others may be large
   Broadwell or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
 - **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor.
   Packing all gradients into one buffer and back is nine of them (0.09 ms a tensor), what codecs start was counted in
-  their code (`study/validate/iterations/implementations.py`); the host runs ahead of collectives in flight. Where codec
+  their code (`IMPLEMENTATIONS` in `s2sim/validation/`); the host runs ahead of collectives in flight. Where codec
   and collectives share a stream of the GPU, neither runs beside the other.
 - **Passes over memory**: such code reads and writes the whole array in each operation.
 - **Calls**: about ten operations for a framework's call of one collective, and two waits for the GPU where somebody

@@ -1,4 +1,7 @@
-"""Makes docs/reducers.md of what reducers say and of one run of each: ``python docs/make_reducers.py``."""
+"""Makes docs/reducers.md and docs/reducers/ of the classes' docstrings and of one run of each reducer.
+
+``python docs/make_reducers.py``
+"""
 
 from __future__ import annotations
 
@@ -15,34 +18,64 @@ if TYPE_CHECKING:
 
     from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 
-PAGE = Path(__file__).parent / "reducers.md"
+DOCS = Path(__file__).parent
 RANKS = 8
 HEAD = """# Every reducer
 
-Made by `python docs/make_reducers.py` of the classes' own texts and of one run of each; `s2sim list reducers` shows the
-same. Options are those of each system, with their defaults; each also takes those of the
-[wrappers](#options-that-any-reducer-takes).
+Made by `python docs/make_reducers.py` of the classes' docstrings and of one run of each; `s2sim list reducers` shows
+the same. The page of a reducer has its algorithm, source and options with their defaults; each also takes those of the
+[wrappers](reducers/wrappers.md).
 """
+PRESETS, WRAPPER_PAGE = "presets", "wrappers"
+TITLES = {
+    "quantisers": "All elements, in fewer bits",
+    "elements": "Some of the elements",
+    "rows": "Rows of sparse tables",
+    "sketches": "Sketches",
+    "low-rank": "Matrices of low rank",
+    "training": "By layer, or by another way of training",
+    PRESETS: "Reducers that are others with given options",
+    WRAPPER_PAGE: "Options that any reducer takes",
+}
+GROUPS = {
+    "quantisers": ("dense fp16 fp8 qsgd terngrad natural ef-signsgd onebit-sgd signsgd-vote int8 dorefa quantized-fw"),
+    "elements": (
+        "topk dgc-select pactrain random-k random-block topka2a sparcml omnireduce sbc stc strom wangni gtopk ok-topk"
+        " spardl scalecom deepreduce"
+    ),
+    "rows": "ag-sparse parallax union node-union owner-reduce gather-rows embrace",
+    "sketches": "s2 s2-exact sketched-sgd fetchsgd ccss",
+    "low-rank": "powersgd acp-sgd",
+    "training": "per-layer choco fedavg",
+}
+GROUP_OF = {name: group for group, names in GROUPS.items() for name in names.split()}
 
 
-def page(facts: Sequence[ReducerFacts]) -> str:
-    """Return the page."""
+def group_of(facts: ReducerFacts) -> str:
+    """Return the page of a reducer; a new system needs its group in ``GROUPS``."""
+    return PRESETS if facts.stands_for is not None else GROUP_OF[facts.name]
+
+
+def pages(facts: Sequence[ReducerFacts]) -> dict[str, str]:
+    """Return the text of the index and of each group by its path in docs/."""
     grid = facts_grid(facts)
     titles = [*(column.title.replace("-\n", "") for column in grid.columns), "known by"]
     rows = [
-        (f"[{name}](#{name})", *cells, item.certainty.removesuffix(" read"))
+        (f"[{name}](reducers/{group_of(item)}.md#{name})", *cells, item.certainty.removesuffix(" read"))
         for (name, *cells), item in zip(grid.rows, facts, strict=True)
     ]
+    links = "".join(f"- [{title}](reducers/{group}.md)\n" for group, title in TITLES.items())
     legend = f"{LEGEND} known by: what of the published system was read.\n"
-    parts = [HEAD, table(titles, rows), legend, "## The systems\n", *map(section, facts)]
-    parts += ["## Options that any reducer takes\n", *map(wrapper_section, WRAPPERS)]
-    return "\n".join(parts)
+    texts = {group: [section(item) for item in facts if group_of(item) == group] for group in [*GROUPS, PRESETS]}
+    texts[WRAPPER_PAGE] = [wrapper_section(wrapper) for wrapper in WRAPPERS]
+    made = {f"reducers/{group}.md": "\n".join([f"# {TITLES[group]}\n", *texts[group]]) for group in TITLES}
+    return {"reducers.md": "\n".join([HEAD, links, table(titles, rows), legend]), **made}
 
 
 def section(facts: ReducerFacts) -> str:
-    """Return what there is to say of one reducer."""
+    """Return the section of a reducer."""
     preset = f"{facts.summary[0].upper()}{facts.summary[1:]}."
-    lines = [f"### {facts.name}", ""]
+    lines = [f"## {facts.name}", ""]
     for paragraph in facts.paragraphs if facts.stands_for is None else [preset]:
         lines += [marked(paragraph), ""]
     lines += [f"- *{label}*: {marked(text)}" for label, text in properties_of(facts)]
@@ -51,9 +84,9 @@ def section(facts: ReducerFacts) -> str:
 
 
 def wrapper_section(wrapper: type) -> str:
-    """Return what there is to say of one wrapper."""
+    """Return the section of a wrapper."""
     options = [option for option in describe_options(wrapper) if option.name != "inner"]
-    lines = [f"### {', '.join(option.name for option in options)}", ""]
+    lines = [f"## {', '.join(option.name for option in options)}", ""]
     for paragraph in describe_class(wrapper):
         lines += [marked(paragraph), ""]
     return "\n".join([*lines, *map(option_line, options), ""])
@@ -76,5 +109,12 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([*(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines), ""])
 
 
+def main() -> None:
+    """Write all pages."""
+    (DOCS / "reducers").mkdir(exist_ok=True)
+    for path, text in pages(all_reducer_facts(example_gradients(RANKS))).items():
+        (DOCS / path).write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(all_reducer_facts(example_gradients(RANKS))), encoding="utf-8")
+    main()

@@ -24,7 +24,7 @@ Made by `python docs/make_testbed.py` of [measured/testbed/](../measured/testbed
 Gloo over TCP) in network namespaces of one machine with two processors, on links whose rates are set. It shows what
 `s2sim testbed compare --calibrate-on {CALIBRATED_ON}` prints.
 
-Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim calibrate --testbed measured_testbed
+Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim calibrate --testbed measured/testbed
 --setting {CALIBRATED_ON} --out gloo-here.toml` does; all other rates and numbers of workers are predicted.
 `s2sim testbed topology NAME --out FILE.toml` writes the cluster that a setting is to the simulator, and `s2sim
 collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml` predicts by hand.

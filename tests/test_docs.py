@@ -27,7 +27,8 @@ SLOW = {
         " --reducer s2:rows=1,cells=0.5 --reducer s2:rows=3,cells=2"
     ),
 }
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_EXAMPLES = [path for path in DOCUMENTS if "```" in path.read_text(encoding="utf-8")]
 
 
 def console_lines(document):
@@ -41,8 +42,8 @@ def console_lines(document):
 
 def documents():
     """Yield each document with the lines to leave out: those that take seconds, but in the slow tests none."""
-    for path in DOCUMENTS:
-        if path.parent.name != "docs":
+    for path in WITH_EXAMPLES:
+        if path.parent == ROOT:
             yield pytest.param(path, SLOW, id=f"{path.name}-quick")
             if SLOW.isdisjoint(console_lines(path)):
                 continue
@@ -90,5 +91,5 @@ def test_files_and_folders_that_a_document_names_are_there(document):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_pictures_and_pages_that_a_document_links_are_there(document):
-    linked = re.findall(r"\]\(([^)#:]+)\)", document.read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
     assert [path for path in linked if not (document.parent / path).exists()] == []

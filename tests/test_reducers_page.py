@@ -1,4 +1,4 @@
-"""docs/reducers.md is what reducers say now, and s2sim list tells the same."""
+"""docs/reducers.md and the pages of its groups are what reducers say now, and s2sim list says the same."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ def facts():
     return all_reducer_facts(example_gradients(8))
 
 
-def test_the_page_of_reducers_is_up_to_date(facts):
+def test_the_pages_of_reducers_are_up_to_date(facts):
     spec = importlib.util.spec_from_file_location("make_reducers", DOCS / "make_reducers.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert (DOCS / "reducers.md").read_text("utf-8") == script.page(facts), "run python docs/make_reducers.py"
+    pages = script.pages(facts)
+    assert {path.name for path in (DOCS / "reducers").iterdir()} == {Path(path).name for path in pages} - {
+        "reducers.md"
+    }
+    for path, text in pages.items():
+        assert (DOCS / path).read_text("utf-8") == text, "run python docs/make_reducers.py"
 
 
 def test_all_that_is_known_stands_in_json(facts):

@@ -63,7 +63,7 @@ def test_without_the_extra_torch_claims_of_accuracy_say_so(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["random-block", "deepreduce", "sbc"])
 def test_what_is_published_of_messages_is_judged(name, monkeypatch):
-    """Sizes of real messages: as published where `docs/claims.md` says so, see there for what is not."""
+    """Sizes of real messages: as published where `docs/claims/` says so, see there for what is not."""
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
     judged = {claim.text: claim.judgement for claim in rebuild_paper(PAPERS.get(name), PaperEffort(), SILENT).claims}
     expected = {
