@@ -167,10 +167,7 @@ def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
         return median(own) if own else None
 
     return HeatMap(
-        title,
-        tuple(columns),
-        tuple(rows),
-        tuple(tuple(value(reducer, where) for where in columns) for reducer in rows),
+        title, tuple(columns), tuple(rows), tuple(tuple(value(reducer, where) for where in columns) for reducer in rows)
     )
 
 

@@ -184,9 +184,8 @@ def accuracy_claim(
         published,
         "diverges" if lost is None else _points_text(lost),
         "not reproduced" if lost is None else judge_loss(lost, most_points),
-        f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of "
-        f"{against}, mean of "
-        f"{found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
+        f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of {against}, mean "
+        f"of {found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
         stopped[0] if stopped else _paired_interval(found, name, against),
     )
 

@@ -25,11 +25,7 @@ _PTB_LSTM = (
     (10_000,),
 )
 # MB before and after, and their ratio, as recalled from the paper's tables; MB are 2^20 bytes, as the left column says.
-_PUBLISHED = {
-    "ResNet-50": (97.49, 0.35, 277),
-    "AlexNet": (232.56, 0.39, 597),
-    "PTB LSTM": (194.68, 0.42, 462),
-}
+_PUBLISHED = {"ResNet-50": (97.49, 0.35, 277), "AlexNet": (232.56, 0.39, 597), "PTB LSTM": (194.68, 0.42, 462)}
 
 
 def _shapes(name: str) -> tuple[tuple[int, ...], ...]:

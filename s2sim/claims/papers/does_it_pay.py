@@ -147,8 +147,7 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
             f"{_RULE}, for any cost of the host in the published range",
             "of a codec only kernels and launches are counted, and what a loop of the host costs a tensor; theirs were "
             "written in Python of 2021, whose times are not public. With 300 us a tensor and their largest "
-            "mini-batches "
-            f"{share_text(len(winning_gains(largest, MARGINS[0])), len(largest))} win, and those are "
+            f"mini-batches {share_text(len(winning_gains(largest, MARGINS[0])), len(largest))} win, and those are "
             f"{_winners_text(winning_gains(largest, MARGINS[0]))}",
         ),
         Claim(
@@ -169,23 +168,19 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
         tables.append(replace(by_batch, title=f"p3.8xlarge, {names[host]}: {by_batch.title.lower()}"))
     setup = (
         (
-            f"{setups} set-ups of the authors' code ({_CODE}): "
-            f"{', '.join(model for model, _ in _THEIR_MODELS)} with five mini-batches each, {len(_HOOKS) - 1} "
-            f"compressors as hooks of DDP and after backward, {' and '.join(map(str, counts))} V100 of p3.8xlarge at "
-            "10 Gb/s; "
-            "dense overlaps as DDP does"
+            f"{setups} set-ups of the authors' code ({_CODE}): {', '.join(model for model, _ in _THEIR_MODELS)} with "
+            f"five mini-batches each, {len(_HOOKS) - 1} compressors as hooks of DDP and after backward, "
+            f"{' and '.join(map(str, counts))} V100 of p3.8xlarge at 10 Gb/s; dense overlaps as DDP does"
         ),
     )
     assumed = (
         (
-            "BERT's mini-batches are not in the code, and of the ResNets' 16, 32 and 64 are; those between and "
-            "BERT's 2 to 12 "
-            "are assumed"
+            "BERT's mini-batches are not in the code, and of the ResNets' 16, 32 and 64 are; those between and BERT's "
+            "2 to 12 are assumed"
         ),
         (
             "a loop of the host over tensors costs 0 to 300 us for each before encode and decode (0.1 to 0.3 ms in "
-            "Cupcake, "
-            "MLSys 2023, figure 2)"
+            "Cupcake, MLSys 2023, figure 2)"
         ),
     )
     return PaperPart(claims, tuple(tables), (), setup, assumed)

@@ -168,9 +168,8 @@ PAPER = Paper(
     claimed="2.7 to 12 times the scaling of dense and 1.1 to 1.7 times that of top-k on 32 GPUs with 1 GbE",
     setup=(
         (
-            "32 nodes of one GPU on 1 GbE over TCP, a density of 0.001, the exchange after backward; compute is what "
-            "a worker "
-            "alone was measured to take"
+            "32 nodes of one GPU on 1 GbE over TCP, a density of 0.001, the exchange after backward; compute is what a "
+            "worker alone was measured to take"
         ),
     ),
     assumed=(

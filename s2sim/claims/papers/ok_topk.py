@@ -9,13 +9,7 @@ _SUMMARY = "summary of the paper by rajatbisht.net; abstract"
 MAX_WORDS, MIN_WORDS = 6, 2
 """Words a kept element that Ok-Topk sends at most, and that any all-reduce of pairs sends at least, times (P-1)/P."""
 _ELEMENTS, _DENSITY = 100_000, 0.01
-_REDUCERS = (
-    "dense",
-    "topk:density=0.01",
-    "gtopk:density=0.01",
-    "sparcml:density=0.01",
-    "ok-topk:density=0.01",
-)
+_REDUCERS = ("dense", "topk:density=0.01", "gtopk:density=0.01", "sparcml:density=0.01", "ok-topk:density=0.01")
 _OURS = _REDUCERS[-1]
 # Of one node's interface; what MPI gets of it is not public.
 _RATES = ("40Gbps", "80Gbps")

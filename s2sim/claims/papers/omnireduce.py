@@ -210,8 +210,7 @@ PAPER = Paper(
     setup=(
         (
             "8 nodes of one V100 at 100 Gb/s InfiniBand on one switch; 102,400 blocks of 256 float32, those that are "
-            "not zero "
-            "drawn by each worker on its own"
+            "not zero drawn by each worker on its own"
         ),
         "iterations: gradients leave in DDP's buckets; all tables and layers go through OmniReduce",
     ),

@@ -150,9 +150,8 @@ def _language_model(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
         milliseconds(saved),
         judge_within(saved, published),
         WITHIN,
-        f"dense sends {_LSTM_PARAMETERS} parameters, its decoder tied to its embedding; rank 4 is that of the "
-        "same model "
-        "untied, which sends a third more",
+        f"dense sends {_LSTM_PARAMETERS} parameters, its decoder tied to its embedding; rank 4 is that of the same "
+        "model untied, which sends a third more",
     )
     return PaperPart((claim,))
 

@@ -216,9 +216,8 @@ def _saving_claims(tables: dict[str, Times]) -> tuple[Claim, ...]:
         _saving(
             f"the same with sketches whose error is below 1: three rows, four cells a value ({name}, {FIRST})",
             saved_share(times, FIRST, _REPAIRED_ROW, "dense"),
-            f"an error of {format_ratio(times[FIRST][_REPAIRED_ROW].error or 0.0, 3)} needs more cells than the "
-            f"union has "
-            "values",
+            f"an error of {format_ratio(times[FIRST][_REPAIRED_ROW].error or 0.0, 3)} needs more cells than the union "
+            "has values",
         ),
         _saving(
             f"the same exactly, by sketches that are peeled: s2-exact ({name}, {FIRST})",

@@ -74,11 +74,7 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     least = {}
     for ranks in counts:
         published = PUBLISHED_LEAST[ranks]
-        least[ranks] = crossing(
-            partial(_sends_less_than_pairs, ranks),
-            published / 2,
-            2 * published,
-        )
+        least[ranks] = crossing(partial(_sends_less_than_pairs, ranks), published / 2, 2 * published)
         progress.advance()
     dense = sent_bytes("dense", 8)
     most = crossing(lambda density: sent_bytes(f"topka2a:density={density:.6f}", 8) >= dense, 0.3, 0.7)
@@ -184,8 +180,7 @@ PAPER = Paper(
     assumed=(
         (
             "the paper was not read; that it used the group's cluster of 8 nodes with 4 GPUs is inferred from the "
-            "scripts of "
-            "its ACP-SGD, and so is 10 GbE"
+            "scripts of its ACP-SGD, and so is 10 GbE"
         ),
         "densities of 0.02 to 0.1, which its summary calls practical; the largest by exact selection, not MSTopK",
         "mini-batches of 1 and 4 sequences (512 tokens BERT-Large, 1,024 GPT-2)",
