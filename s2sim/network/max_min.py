@@ -29,10 +29,10 @@ MAX_PS = 2.0**61  # about 27 days: longer ones would not fit in 64 bits with roo
 TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
 _INFINITE, _RATE_TOLERANCE = float("inf"), -1.0
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
-_BELOW, _ABOVE = 1 - 1e-12, 1 + 1e-12
+_SLACK = 1e-12
+_BELOW, _ABOVE = 1 - _SLACK, 1 + _SLACK
 # Places in `s2sim.network.flow_table.FlowTable.tally`.
-_DIRTY, _MOVED, _ARRIVED, LOOKS = range(4)
-TALLIES = 4
+_DIRTY, _MOVED, _ARRIVED, LOOKS, TALLIES = range(5)
 
 
 def activate_flow(table: FlowTable, flow: int, now: int) -> None:
