@@ -17,7 +17,7 @@ The reducers then run on real arrays for every rank, so that whatever a reducer 
 done and not guessed. A rank beyond the recorded ones has one of them, drawn by chance, as its parent:
 
 - Of each row-sparse layer it holds as many rows as its parent. Which, is drawn by the law
-  (`s2sim.gradients.extrapolation.law`): each row has a probability that fits the number of recorded ranks that hold
+  (`s2sim.gradients.law`): each row has a probability that fits the number of recorded ranks that hold
   it, and rows are drawn with these probabilities without replacement (B. Rosén, "On sampling with probability
   proportional to size", JSPI 1997).
 - The values of a row are what the recorded ranks have in common there, plus or minus what one of them has beside it.

@@ -19,13 +19,10 @@ _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("bool", "uint8", "uint16", "uint32", "uint64")
 _INTEGERS = (*_SIGNED, *_UNSIGNED)
 _FLOATS = ("float32", "float64")
-_WHOLE_TYPES = ("all_reduce", "reduce")
-_REDUCING = (*_WHOLE_TYPES, "reduce_scatter")
-_SUM_MAX = ("sum", "max")
-_SUM_MAX_V = ("sum", "max", "sumv", "maxv")
+_WHOLE_TYPES, _REDUCING = ("all_reduce", "reduce"), ("all_reduce", "reduce", "reduce_scatter")
+_SUM_MAX, _SUM_MAX_V = ("sum", "max"), ("sum", "max", "sumv", "maxv")
 
-_NCCL = "NCCL user guide"
-_C10D = "PyTorch torch/csrc/distributed/c10d"
+_NCCL, _C10D = "NCCL user guide", "PyTorch torch/csrc/distributed/c10d"
 _NARROW = ("float16", "bfloat16")
 _HALF_HOPS = "rounded to two bytes at every hop, while the error shown is that of a sum in float32 rounded once"
 

@@ -1,6 +1,6 @@
 """Tables of flows: made for routes, made larger, and turned from lists into arrays.
 
-The functions of `s2sim.network.flights` as they stand, or compiled by numba.
+The functions of `s2sim.network.max_min` as they stand, or compiled by numba.
 
 Small work runs as plain Python over lists. Once there has been enough of it in this process to be worth the second that
 it takes to load numba, the same functions run compiled over arrays, where numba is installed.

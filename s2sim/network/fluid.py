@@ -1,7 +1,7 @@
 """The fluid network: flows share links max-min fairly, and one SimPy event stands for all that complete together.
 
 A transfer first waits for its path's latency, then its bytes share links with all others in flight, and it is
-delivered when the last byte has gone. Rates change only when a flow comes or goes; `s2sim.network.flights` finds them.
+delivered when the last byte has gone. Rates change only when a flow comes or goes; `s2sim.network.max_min` finds them.
 """
 
 from __future__ import annotations

@@ -6,9 +6,8 @@ a flow's rate is the lowest level on its way. What a link gives depends only on 
 Gallager, Data Networks, section 6.5.2); links that no longer agree with their flows are therefore put right from the
 lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
 
-The functions take a `s2sim.network.tables.Table`, of lists or of arrays: they run as they stand, or compiled by numba
-(extra ``numba``), with the same operations in the same order and so the same bits. They stay in one file, with
-their constants, because numba's cache looks at no other when it asks whether a function has changed.
+The functions take a `s2sim.network.flow_table.FlowTable` of lists or of arrays, as plain Python or compiled by numba
+(extra ``numba``), with the same bits. They and their constants stay in one file: numba's cache looks at no other.
 """
 
 from __future__ import annotations
@@ -22,21 +21,18 @@ from s2sim.errors import S2SimError
 if TYPE_CHECKING:
     from s2sim.network.flow_table import FlowTable, MemberQueues, Wholes
 
-
 NEVER = 2**62
 # Completions closer than this share of their duration are one event (DESIGN law 1).
 TIE = 1e-9
 ROUNDING_PS = 1e-3  # left by floating point above whole numbers: some hundred events round 10 ms by that much
 MAX_PS = 2.0**61  # about 27 days: longer ones would not fit in 64 bits with room to add
 TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
-_INFINITE = float("inf")
+_INFINITE, _RATE_TOLERANCE = float("inf"), -1.0
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
 _BELOW, _ABOVE = 1 - _SLACK, 1 + _SLACK
-_RATE_TOLERANCE = -1.0
 # Places in `s2sim.network.flow_table.FlowTable.tally`.
-_DIRTY, _MOVED, _ARRIVED, LOOKS = range(4)
-TALLIES = 4
+_DIRTY, _MOVED, _ARRIVED, LOOKS, TALLIES = range(5)
 
 
 def activate_flow(table: FlowTable, flow: int, now: int) -> None:
@@ -398,16 +394,7 @@ def run_to_completion(
 
 # All that others of them call, for the compiler.
 INNER_FUNCTIONS: tuple[Any, ...] = (
-    *(
-        activate_flow,
-        deactivate_flow,
-        mark_link,
-        update_rates,
-        _solve_levels,
-        _queue_inconsistent_links,
-        _fair_level,
-        _set_level,
-        _set_rate,
-    ),
-    *(set_finish, next_ps, pop_finished, add_flows, remove_finished, _complete_members, _round_up_ps),
+    *(activate_flow, deactivate_flow, mark_link, update_rates, _solve_levels, _queue_inconsistent_links),
+    *(_fair_level, _set_level, _set_rate, set_finish, next_ps, pop_finished, add_flows, remove_finished),
+    *(_complete_members, _round_up_ps),
 )

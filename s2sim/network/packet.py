@@ -14,7 +14,7 @@ finish times converge to those of `s2sim.network.fluid` as packets get smaller:
   others once, when shares change; it is what finish times differ by from fluid ones, and grows with the window. Yet a
   window that is too small lets a message miss turns for good where packets of others come in bursts, which Hahne's
   theorem excludes by large windows. So the window beyond the round trip is small, but grows with the square root of
-  the packets of a message (`s2sim.network.packet.queues.find_window`): both errors vanish as packets get smaller. The
+  the packets of a message (`s2sim.network.packet_queues.find_window`): both errors vanish as packets get smaller. The
   part that covers the round trip does not: latency remains a difference where it is not small beside the time of a
   message.
 - *Turns.* A message that is sprayed over links side by side gives each its packets in turn. A packet that waits for its

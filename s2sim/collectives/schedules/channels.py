@@ -1,6 +1,6 @@
 """Channels: one collective side by side through every network interface of a node, each with its part of the data.
 
-Inside a mesh of NVLinks channels also differ in the links that they use: see `s2sim.topology.mesh_rings`.
+Inside a mesh of NVLinks channels also differ in the links that they use: see `s2sim.topology.nvlink_mesh`.
 """
 
 from __future__ import annotations

@@ -8,15 +8,6 @@ d-mod-k is their deterministic routing, under which shift patterns between the h
 link (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT
 report 776, 2010). ECMP hashes the pair of hosts at each level, so collisions happen as they do on Ethernet. Spraying
 splits every transfer evenly over all ways.
-
-Rail-optimised fabrics: interface i of every node of a group goes to the group's leaf switch i, its rail.
-
-GPUs with the same number in their nodes, and so on the same rail, are two links apart within a group. Traffic between
-different rails, of one group or of two, crosses the spines: it does not first move over NVLink to a GPU on the
-target's rail, as NCCL does with PXN (PCI x NVLink), so all-to-all traffic between rails is slower here than with it.
-
-The shape is that of the compute fabric of NVIDIA's DGX SuperPOD reference architectures: a scalable unit is a group
-with as many leaf switches as a node has interfaces.
 """
 
 from __future__ import annotations
@@ -331,87 +322,3 @@ TREE_ROUTINGS = ("d-mod-k", "ecmp", "spray")
 FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=TREE_ROUTINGS)
 LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=TREE_ROUTINGS)
 SINGLE_SWITCH = FabricKind(TreeLayout, levels=(1,), fields=_FIELDS)
-
-
-@dataclass(frozen=True, slots=True)
-class RailDimensions(TreeDimensions):
-    """Counts of a rail-optimised fabric; ``leaves`` are groups of nodes, with a leaf switch a rail each."""
-
-    @property
-    def rails(self) -> int:
-        """Leaf switches of a group: as many as any node has interfaces."""
-        return self.node_set.most_nics
-
-    @property
-    def leaf_switches(self) -> int:
-        """Switches of the first level: the rails of all groups."""
-        return self.leaves * self.rails
-
-
-@dataclass(frozen=True, slots=True)
-class RailOptimisedLayout(TreeLayout):
-    """A tree of two levels in which each interface of a node has a leaf switch of its own."""
-
-    dims: RailDimensions
-
-    @classmethod
-    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
-        """Return the fabric with as many groups as needed.
-
-        Without ``hosts_per_leaf`` it is the smallest in which switches of k ports, half of them up, reach all: k leaf
-        switches, so k over the number of rails groups of k / 2 nodes.
-        """
-        nics = nodes.most_nics
-        hosts = shape.hosts_per_leaf or 1
-        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes.count:
-            hosts += 1
-        groups = ceil_div(nodes.count, hosts)
-        switches = groups * nics
-        uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
-        return cls(shape, RailDimensions(nodes, hosts, groups, switches, 1, uplinks, 0))
-
-    def host_of_port(self, port: Ints) -> Ints:
-        """Return the host number of each interface: rail after rail, inside a rail node after node."""
-        dims = self.dims
-        place = dims.node_set.node_of_port[port] % dims.hosts_per_leaf
-        return self.switch_of_port(port) * dims.hosts_per_leaf + place
-
-    def switch_of_port(self, port: Ints) -> Ints:
-        """Return the rail of each interface: the leaf switch of its number in its group."""
-        dims = self.dims
-        group = dims.node_set.node_of_port[port] // dims.hosts_per_leaf
-        return group * dims.rails + dims.node_set.local_port(port)
-
-    def hops(self) -> tuple[int, int]:
-        """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
-        dims = self.dims
-        return (0 if dims.hosts_per_leaf > 1 else 2), (2 if dims.leaf_switches > 1 else 0)
-
-    def partitions(self) -> list[Partition]:
-        """Return the groups of nodes, each with all of its rails."""
-        dims = self.dims
-        group_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        group_of_switch = np.full(self.switches, -1, np.int64)
-        group_of_switch[: dims.leaf_switches] = np.arange(dims.leaf_switches) // dims.rails
-        return [Partition("rail group", group_of_node, group_of_switch)]
-
-    def describe(self, oversubscription: float | None) -> list[str]:
-        """Return groups, rails, oversubscription and routing."""
-        dims = self.dims
-        groups = f"{format_number_of(dims.leaves, 'group')} of {format_number_of(dims.hosts_per_leaf, 'node')}"
-        rails = f"{format_number_of(dims.rails, 'rail')} each"
-        if not dims.uplinks_per_leaf:
-            return [groups, rails]
-        return [groups, rails, describe_blocking(oversubscription), f"{self.shape.routing} routing"]
-
-    def counts(self) -> dict[str, Any]:
-        """Return leaf switches, spines, groups and rails."""
-        return {**TreeLayout.counts(self), "groups": self.dims.leaves, "rails": self.dims.rails}
-
-
-RAIL_OPTIMISED = FabricKind(
-    RailOptimisedLayout,
-    levels=(2,),
-    fields={"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2},
-    routings=TREE_ROUTINGS,
-)
