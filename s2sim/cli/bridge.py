@@ -19,10 +19,7 @@ _CHECK = (
 # Of a reducer whose values or bytes are not as they should be.
 _DISAGREES = 1
 
-app = group(
-    help="Run reducers between real processes. Needs the extra torch.",
-    epilog=examples(*_CHECK),
-)
+app = group(help="Run reducers between real processes. Needs the extra torch.", epilog=examples(*_CHECK))
 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Compare reducers between processes with those in memory.")

@@ -11,8 +11,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.cluster_spec import TOPOLOGY, parse_worker_list
 
 EXAMPLES = examples(
-    "s2sim notebook",
-    "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps",
+    "s2sim notebook", "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps"
 )
 
 

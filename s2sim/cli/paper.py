@@ -47,8 +47,7 @@ def paper_command(
         ),
     ],
     full: Annotated[
-        bool,
-        typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper."),
+        bool, typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper.")
     ] = False,
     html: Annotated[
         str | None,

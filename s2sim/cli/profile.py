@@ -48,8 +48,7 @@ _LARGEST = 5
 _MANY = 1e4
 
 app = group(
-    help="Look at how long models compute, record it.",
-    epilog=examples(_LIST[0], *_SHOW, _RECORD[0], _IMPORT[0]),
+    help="Look at how long models compute, record it.", epilog=examples(_LIST[0], *_SHOW, _RECORD[0], _IMPORT[0])
 )
 
 ProfileArgument = Annotated[

@@ -71,10 +71,7 @@ app = group(
 FolderOption = Annotated[
     str | None,
     typer.Option(
-        "--folder",
-        metavar="DIR",
-        help="Folder with what s2sim testbed run measured.",
-        show_default="what is shipped",
+        "--folder", metavar="DIR", help="Folder with what s2sim testbed run measured.", show_default="what is shipped"
     ),
 ]
 NameArgument = Annotated[
@@ -183,8 +180,7 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
 @app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
 def run_command(
     out: Annotated[
-        str,
-        typer.Option(metavar="FOLDER", help="Where rows are added; what it has already is not measured again."),
+        str, typer.Option(metavar="FOLDER", help="Where rows are added; what it has already is not measured again.")
     ],
     name: Annotated[
         str | None,

@@ -27,13 +27,11 @@ _IMPORT = (
 )
 
 app = group(
-    help="Look at, check, record and import gradients.",
-    epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
+    help="Look at, check, record and import gradients.", epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0])
 )
 
 TraceArgument = Annotated[
-    str,
-    typer.Argument(metavar="TRACE", help="Name of a shipped trace (see s2sim list traces) or path of a directory."),
+    str, typer.Argument(metavar="TRACE", help="Name of a shipped trace (see s2sim list traces) or path of a directory.")
 ]
 OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]

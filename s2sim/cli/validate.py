@@ -28,8 +28,7 @@ def validate_command(
         ),
     ] = None,
     iterations: Annotated[
-        bool,
-        typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder."),
+        bool, typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder.")
     ] = False,
     html: Annotated[
         str | None,
@@ -42,7 +41,7 @@ def validate_command(
     fit: Annotated[
         bool,
         typer.Option(
-            help="Fit constants again, to these curves and the public ones, and without each source of the folder.",
+            help="Fit constants again, to these curves and the public ones, and without each source of the folder."
         ),
     ] = True,
     write: Annotated[

@@ -28,10 +28,7 @@ _ENDS = {
     "weights": "models of their own, around the mean one",
     "shards": "their own parts of the mean",
 }
-_IN_BUCKETS = {
-    "bucket": "runs on each by itself",
-    "gradient": "waits for the whole gradient, over which it is defined",
-}
+_IN_BUCKETS = {"bucket": "runs on each by itself", "gradient": "waits for the whole gradient, over which it is defined"}
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:

@@ -94,9 +94,7 @@ def regimes_screen(result: RegimeMap) -> Screen:
     names = names_line(result.spec.reducers)
     notes = [f"Note: {note}." for note in result.notes]
     return Screen(
-        [result.cluster],
-        regime_grids(result),
-        ["", *([] if names is None else [names]), *notes, "", result.summary],
+        [result.cluster], regime_grids(result), ["", *([] if names is None else [names]), *notes, "", result.summary]
     )
 
 

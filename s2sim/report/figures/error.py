@@ -213,8 +213,7 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
         steps = _steps(quantity, front, group)
         draw_steps(main, steps)
         draw_rings(
-            main,
-            [(quantity.of(row), _error(row)) for row in group.rows if row.reducer in front and not row.exact],
+            main, [(quantity.of(row), _error(row)) for row in group.rows if row.reducer in front and not row.exact]
         )
         if band is not None:
             exact = enumerate(group.exact)
