@@ -92,11 +92,11 @@ def compare_command(
 
 def _to_json(result: Result) -> dict[str, Any]:
     """Return the result of a run, each row with whether nothing beats it."""
-    from s2sim.cli.pictures import rows_by_workers
     from s2sim.experiment.choice import pareto_fronts
+    from s2sim.report.format import group_by_workers
 
     value = result.to_json()
-    found = {count: pareto_fronts(rows) for count, rows in rows_by_workers(result).items()}
+    found = {count: pareto_fronts(rows) for count, rows in group_by_workers(result.results).items()}
     for row in value["results"]:
         by_bytes, by_time = found[row["workers"]]
         row["best_by_bytes"], row["best_by_time"] = row["reducer"] in by_bytes, row["reducer"] in by_time
@@ -104,9 +104,9 @@ def _to_json(result: Result) -> dict[str, Any]:
 
 
 def _print_comparison(result: Result, *, quiet: bool) -> None:
-    from s2sim.cli.pictures import rows_by_workers
     from s2sim.experiment.choice import pareto_fronts
     from s2sim.report.answer import about_lines, verdict_lines
+    from s2sim.report.format import group_by_workers
     from s2sim.report.study_tables import compare_grid
 
     for line in verdict_lines(result):
@@ -116,7 +116,7 @@ def _print_comparison(result: Result, *, quiet: bool) -> None:
     show_lines([""])
     for line in about_lines(result):
         show_paragraph(line)
-    show_grids([compare_grid(rows, *pareto_fronts(rows)) for rows in rows_by_workers(result).values()])
+    show_grids([compare_grid(rows, *pareto_fronts(rows)) for rows in group_by_workers(result.results).values()])
     show_lines([""])
     for note in result.notes:
         show_paragraph(f"Note: {note}.")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
 from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
 from s2sim.traffic.flows import FlowsSpec
 
@@ -24,12 +22,7 @@ EXAMPLES = examples(
 def flows_command(
     experiment: Experiment[FlowsSpec],
     out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Write the transfers again with finish_s and slowdown beside them.",
-            show_default="no file",
-        ),
+        str | None, option("FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file")
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,

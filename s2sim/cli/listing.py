@@ -7,9 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, check_targets, examples
+from s2sim.cli.options import JsonOption, argument, check_targets, examples
 from s2sim.cli.output import STDOUT, show_entry, show_grids, show_lines, show_paragraph, write_json
 from s2sim.errors import OptionError, unknown_name
 
@@ -164,19 +162,10 @@ def group_of(kind: str, name: str) -> str | None:
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KIND",
-            help=f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.",
-            show_default="all of them",
-        ),
+        argument("KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A reducer, a library or a part of hardware, for all that is known of it.",
-            show_default="all",
-        ),
+        str | None, argument("NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all")
     ] = None,
     json: JsonOption = None,
 ) -> None:
@@ -308,9 +297,9 @@ def _show_page(facts: ReducerFacts) -> None:
 def schema_command(
     result: Annotated[
         str,
-        typer.Argument(
-            metavar="RESULT",
-            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
+        argument(
+            "RESULT",
+            "What wrote it: run (codec compare too), collective, against (collective --against), flows, "
             "validate, paper, or regimes of codec regimes.",
         ),
     ] = "run",

@@ -20,58 +20,79 @@ from s2sim.experiment.cluster_spec import Option, options_of
 S = TypeVar("S")
 Command = Callable[..., None]
 
+
+def option(
+    metavar: str, text: str, default: str | bool = True, *, flag: str | None = None, minimum: int | None = None
+) -> Any:
+    """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Its value and its description in the help.
+    default : str or bool
+        Description of the default; True shows the default itself, False shows none.
+    minimum : int, optional
+        The least number that it accepts.
+    """
+    flags = () if flag is None else (flag,)
+    return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum)
+
+
+def argument(metavar: str, text: str, default: str | bool = True) -> Any:
+    """Return an argument of a command, as `option` returns an option."""
+    return typer.Argument(metavar=metavar, help=text, show_default=default)
+
+
 JsonOption = Annotated[
     str | None,
-    typer.Option(
-        "--json",
-        metavar="FILE|-",
-        help="Write the result as JSON to a file; with - to standard output and nothing else there.",
-        show_default="no JSON",
+    option(
+        "FILE|-",
+        "Write the result as JSON to a file; with - to standard output and nothing else there.",
+        "no JSON",
+        flag="--json",
     ),
 ]
 PngOption = Annotated[
     str | None,
-    typer.Option(
-        "--png",
-        metavar="FILE",
-        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        show_default="no picture",
+    option(
+        "FILE",
+        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        "no picture",
+        flag="--png",
     ),
 ]
 PlotOption = Annotated[
     str | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        show_default="no picture",
+    option(
+        "FILE",
+        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        "no picture",
+        flag="--plot",
     ),
 ]
 HtmlOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE.html",
-        help="Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
-        show_default="no page",
+    option(
+        "FILE.html",
+        "Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
+        "no page",
     ),
 ]
 TimelineOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE.json",
-        help="Write every message and the load of every link over time, or with --profile a rank's streams, for "
+    option(
+        "FILE.json",
+        "Write every message and the load of every link over time, or with --profile a rank's streams, for "
         "ui.perfetto.dev.",
-        show_default="no file",
+        "no file",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
 SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
-RootSeedOption = Annotated[int, typer.Option(metavar="N", help="Root of all randomness, a whole number from 0.")]
+RootSeedOption = Annotated[int, option("N", "Root of all randomness, a whole number from 0.")]
 TextOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATH", help="UTF-8 text for a language model; repeatable, read in order.", show_default="no text"
-    ),
+    list[str] | None, option("PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
 ]
 
 _SPEC = typer.Option(

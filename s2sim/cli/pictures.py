@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.rows import Result, Row
+    from s2sim.experiment.rows import Result
     from s2sim.experiment.spec import RunSpec
     from s2sim.topology.cluster import Cluster
 
@@ -101,12 +101,6 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
     return plot or (BARS if len(spec.workers) == 1 else SCALING)
 
 
-def rows_by_workers(result: Result) -> dict[int, list[Row]]:
-    """Return the rows of each number of workers that is finished."""
-    held = {count: [row for row in result.results if row.workers == count] for count in result.spec.workers}
-    return {count: rows for count, rows in held.items() if rows}
-
-
 def _rejection_reasons(result: Result) -> dict[str, str]:
     """Return why reducers are out of the choice on some number of workers, however fast."""
     from s2sim.report.answer import short_rejection
@@ -118,8 +112,9 @@ def _rejection_reasons(result: Result) -> dict[str, str]:
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
     """Return the picture of a run, of every number of workers."""
     from s2sim.report.figures.labels import describe_setup
+    from s2sim.report.format import group_by_workers
 
-    rows, subtitle = rows_by_workers(result), describe_setup(result)
+    rows, subtitle = group_by_workers(result.results), describe_setup(result)
     if plot == BREAK_EVEN:
         from s2sim.report.figures.break_even import break_even_figure
 

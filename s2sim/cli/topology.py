@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.options import Experiment, JsonOption, PngOption, check_targets, examples, group, options_from
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    PngOption,
+    argument,
+    check_targets,
+    examples,
+    group,
+    option,
+    options_from,
+)
 from s2sim.cli.output import STDOUT, show_lines, write_bytes, write_json
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
@@ -39,8 +49,8 @@ app = group(help="Look at a cluster description.", epilog=EXAMPLES)
 @options_from(ClusterSpec, only=("overrides", "placement"))
 def show_command(
     experiment: Experiment[ClusterSpec],
-    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY["text"])],
-    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = "64",
+    topology: Annotated[str, argument("TOPOLOGY", TOPOLOGY["text"])],
+    workers: Annotated[str, option("N", "Number of workers (ranks, GPUs).")] = "64",
     seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
     png: PngOption = None,
     json: JsonOption = None,

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import Experiment, JsonOption, PlotOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    PlotOption,
+    QuietOption,
+    check_targets,
+    examples,
+    option,
+    options_from,
+)
 from s2sim.cli.output import show_paragraph, show_screen, watching, write_bytes, write_result
 from s2sim.errors import S2SimError
 from s2sim.files import user_path
@@ -26,10 +35,7 @@ EXAMPLES = examples(
 @options_from(TrainSpec, topology="fat-tree")
 def train_command(
     experiment: Experiment[TrainSpec],
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Keep checkpoints there, to go on from.", show_default="none are kept"),
-    ] = None,
+    out: Annotated[str | None, option("FOLDER", "Keep checkpoints there, to go on from.", "none are kept")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoints of --out; more reducers and seeds may join.")
     ] = False,

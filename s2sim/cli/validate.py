@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, check_targets, examples
+from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
 from s2sim.cli.output import show_lines, show_screen, watching, write_result, write_text
 from s2sim.errors import OptionError
 
@@ -19,12 +19,12 @@ EXAMPLES = examples(
 def validate_command(
     folder: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DIR",
-            help="Folder with an index.csv, a row a curve, and a table of sizes and times for each "
+        argument(
+            "DIR",
+            "Folder with an index.csv, a row a curve, and a table of sizes and times for each "
             "(measured/curves/README.md "
             "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
-            show_default="the public curves that are shipped",
+            "the public curves that are shipped",
         ),
     ] = None,
     iterations: Annotated[
@@ -32,10 +32,10 @@ def validate_command(
     ] = False,
     html: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.html",
-            help="Write one page with all tables, and predicted against measured times of every curve.",
-            show_default="no file",
+        option(
+            "FILE.html",
+            "Write one page with all tables, and predicted against measured times of every curve.",
+            "no file",
         ),
     ] = None,
     fit: Annotated[

@@ -122,7 +122,7 @@ def iterations_screen(result: IterationsResult) -> Screen:
 def calibrate_screen(result: CalibrationResult) -> Screen:
     """Return the constants that were fitted, what they make of predictions, and what to measure next."""
     notes = [f"Note: {note}." for note in result.notes]
-    grids = [constants_grid(result), points_grid(result)] if result.points else []
+    grids = [constants_grid(result.constants), points_grid(result)] if result.points else []
     after = [*suggestion_lines(result.suggestion), *notes]
     return Screen([result.cluster, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
 

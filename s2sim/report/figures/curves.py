@@ -24,9 +24,9 @@ from s2sim.report.figures.style import (
     figure_style,
     style_axes,
 )
+from s2sim.report.format import signed_text
 from s2sim.report.html import lines_html
 from s2sim.report.screens import Screen
-from s2sim.report.validation_tables import signed_text
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
