@@ -30,9 +30,7 @@ def notebook_command(
     nic: Annotated[str | None, option("RATE", "Rate of a NIC, for example 25Gbps.", "as it is")] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            minimum=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"
-        ),
+        typer.Option(min=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"),
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
 ) -> None:

@@ -133,7 +133,10 @@ def bounds_grids(result: Result) -> list[Grid]:
         number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
         number_column("bound\non it", bound_text),
         number_column("which holds for\nat least, found", shares),
-        number_column("L2 error\nby law", lambda row: error_text(row.error_bound and row.error_bound.relative_l2)),
+        number_column(
+            "L2 error\nby law",
+            lambda row: error_text(None if (bound := row.error_bound) is None else bound.relative_l2),
+        ),
     )
     return [grid for grid in grids if grid.rows]
 
