@@ -73,9 +73,9 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
     if html is not None:
-        from s2sim.report.figures.curves import check_page
+        from s2sim.report.figures.style import check_matplotlib
 
-        check_page()
+        check_matplotlib()
 
     from s2sim.claims.paper import PaperEffort, run_papers
 

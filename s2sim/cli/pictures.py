@@ -116,7 +116,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
 
     rows, subtitle = group_by_workers(result.results), describe_setup(result)
     if plot == BREAK_EVEN:
-        from s2sim.report.figures.break_even import break_even_figure
+        from s2sim.report.figures.sweeps import break_even_figure
 
         if not curves:
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
@@ -127,7 +127,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
 
         return error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
     if plot == SCALING and len(rows) > 1:
-        from s2sim.report.figures.scaling import scaling_figure
+        from s2sim.report.figures.sweeps import scaling_figure
 
         return scaling_figure(rows, subtitle, _rejection_reasons(result))
     if all(row.iteration is not None for row in result.results):

@@ -62,9 +62,9 @@ def validate_command(
     """
     check_targets(json=json, html=html)
     if html is not None:
-        from s2sim.report.figures.curves import check_page
+        from s2sim.report.figures.style import check_matplotlib
 
-        check_page()
+        check_matplotlib()
 
     if write:
         _write(quiet=quiet)
