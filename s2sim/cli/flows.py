@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
-from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
+from s2sim.cli.output import show_line, show_result, watching, write_text
 from s2sim.traffic.flows import FlowsSpec
 
 _EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
@@ -43,9 +43,4 @@ def flows_command(
         result = simulate_transfers(spec, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
-    if not write_result(result, json):
-        return
-    if quiet:
-        show_lines(flows_lines(result)[-1:])
-    else:
-        show_screen(flows_screen(result), show_line)
+    show_result(result, json, flows_screen, lambda result: flows_lines(result)[-1:], show_line, quiet=quiet)

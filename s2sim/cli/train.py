@@ -18,7 +18,7 @@ from s2sim.cli.options import (
     option,
     options_from,
 )
-from s2sim.cli.output import show_paragraph, show_screen, watching, write_bytes, write_result
+from s2sim.cli.output import show_screen, watching, write_bytes, write_result
 from s2sim.errors import S2SimError
 from s2sim.files import user_path
 from s2sim.training.spec import TrainSpec
@@ -55,17 +55,13 @@ def train_command(
 
     with watching(quiet=quiet) as progress:
         result = train(spec, progress, out=None if out is None else user_path(out, S2SimError), resume=resume)
-    readable = write_result(result, json)
     if plot is not None:
         from s2sim.report.figures.curves import draw_training
 
         write_bytes(draw_training(result, Path(plot).suffix[1:].lower()), plot)
-    if readable and quiet:
-        for line in result.verdict:
-            show_paragraph(line)
-    elif readable:
-        from s2sim.report.screens import train_screen
+    from s2sim.report.screens import Screen, train_screen
 
-        show_screen(train_screen(result))
+    if write_result(result, json):
+        show_screen(Screen([], [], list(result.verdict)) if quiet else train_screen(result))
     if not result.complete:
         raise typer.Exit(INTERRUPTED)

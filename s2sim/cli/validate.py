@@ -8,7 +8,7 @@ import typer
 
 from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
-from s2sim.cli.output import show_lines, show_screen, watching, write_result, write_text
+from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
 EXAMPLES = examples(
@@ -67,10 +67,16 @@ def validate_command(
         check_matplotlib()
 
     if write:
-        _write(quiet=quiet)
+        from s2sim.validation.write_fits import write_fits
+
+        with watching(quiet=quiet) as progress:
+            lines = write_fits(progress)
+        show_lines(lines)
         return
-    if iterations or _holds_iterations(folder):
-        _of_iterations(folder, json=json, html=html, quiet=quiet)
+    from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
+
+    if iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder))):
+        _validate_iterations(folder, json=json, html=html, quiet=quiet)
         return
     from s2sim.report.screens import validate_screen
     from s2sim.report.validation_tables import answer_lines
@@ -78,26 +84,16 @@ def validate_command(
 
     with watching(quiet=quiet) as progress:
         result = run_validation(folder, progress, fit=fit)
-    readable = write_result(result, json)
     if html is not None:
         from s2sim.report.figures.curves import curves_page
 
         write_text(curves_page(result, validate_screen(result)), html)
-    if readable and quiet:
-        show_lines(answer_lines(result))
-    elif readable:
-        show_screen(validate_screen(result))
+    show_result(result, json, validate_screen, answer_lines, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-def _holds_iterations(folder: str | None) -> bool:
-    from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
-
-    return folder is not None and has_iterations(resolve_iterations_folder(folder))
-
-
-def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
+def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
     from s2sim.report.iteration_tables import iterations_lines
     from s2sim.report.screens import iterations_screen
     from s2sim.validation.validate_iterations import validate_iterations
@@ -106,18 +102,6 @@ def _of_iterations(folder: str | None, *, json: str | None, html: str | None, qu
         raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
     with watching(quiet=quiet) as progress:
         result = validate_iterations(folder, progress)
-    readable = write_result(result, json)
-    if readable and quiet:
-        show_lines(iterations_lines(result))
-    elif readable:
-        show_screen(iterations_screen(result))
+    show_result(result, json, iterations_screen, iterations_lines, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
-
-
-def _write(*, quiet: bool) -> None:
-    from s2sim.validation.write_fits import write_fits
-
-    with watching(quiet=quiet) as progress:
-        lines = write_fits(progress)
-    show_lines(lines)

@@ -263,9 +263,8 @@ def _draw_scaling_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], re
             "linestyle": dash,
             "linewidth": 1.4,
             "alpha": alpha,
-            "label": name,
         }
-        axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], **line)
+        axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], label=name, **line)
         for row in points:
             axes.plot(
                 [row.workers],
