@@ -82,13 +82,12 @@ def calibrate_command(
 
 
 def _check_out(out: str | None) -> None:
-    """Refuse a name that ``--library`` would not know for a file."""
     if out is not None and not out.endswith(".toml"):
         raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
 
 
 def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
-    """Fit, show and write the constants of Gloo that one setting of a measured testbed tells."""
+    """Fit Gloo's constants to one setting of a measured testbed; show and write them."""
     from s2sim.report.testbed_tables import fit_lines
     from s2sim.report.validation_tables import constants_grid
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder

@@ -135,7 +135,7 @@ def collective_command(
         return
 
     def of_options() -> dict[str, Any]:
-        # Their mistakes are told before those of sizes.
+        # Errors of these are reported before those of sizes.
         kind, workers = values["kind"].replace("-", "_"), parse_workers(values["workers"])
         return {
             "kind": kind,
@@ -153,7 +153,6 @@ def collective_command(
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[int, ...]:
-    """Return the size of all ranks, or a size for each."""
     from s2sim.collectives.schedules.demand import read_sizes
 
     if size is not None and sizes is not None:
@@ -166,14 +165,13 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
 
 
 class _Sizes(NamedTuple):
-    """Sizes of a table, none where none is asked for."""
+    """The sizes of a table, if one is requested."""
 
     bytes: list[int]
     factor: int
 
 
 def _table_sizes(form: str | None, size: str | None, first: str | None, last: str | None, factor: int | None) -> _Sizes:
-    """Return the sizes of a table in the form ``form``; `OptionError` for options that do not go together."""
     given = [name for name, value in (("--from", first), ("--to", last), ("--factor", factor)) if value is not None]
     if form is None:
         if given:
@@ -198,7 +196,7 @@ def _table_sizes(form: str | None, size: str | None, first: str | None, last: st
 
 
 def _refuse_views_of_one(option: str, **given: object) -> None:
-    """Refuse what shows one collective where ``option`` asks for many; names are those of options."""
+    """Raise `OptionError` for options that show one collective, if ``option`` requests many."""
     for name, value in given.items():
         if value:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""``s2sim profile``: how long a model computes on a GPU, and when each gradient is there."""
+"""``s2sim profile``: compute times of models on GPUs, and when their gradients are ready."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _IMPORT = (
     "s2sim profile import trace.json --model 'ResNet-50, our own' --batch 64 --sample image --gpu a100 --out ours.toml",
 )
 _LARGEST = 5
-# From here on rates read as 38.28 k.
+# From this rate on, rates are shown like 38.28 k.
 _MANY = 1e4
 
 app = group(
@@ -232,7 +232,6 @@ def import_command(
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is known as (what, value with unit)."""
     from s2sim.units import format_bytes, format_count, format_seconds
 
     rate = described["samples_per_s"]
@@ -254,26 +253,21 @@ def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
 
     backward_s = described["backward_s"]
     rows = []
-    for number, each in enumerate(described["ready"]):
-        what = "the first" if number == 0 else "all" if each["share"] == 1 else f"{each['share']:.0%} of the bytes"
-        part = f"{each['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
-        rows.append((what, format_seconds(each["ready_s"]), part))
+    for number, point in enumerate(described["ready"]):
+        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
+        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
+        rows.append((what, format_seconds(point["ready_s"]), part))
     return rows
 
 
 def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     from s2sim.units import format_bytes, format_seconds
 
-    largest = sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]
-    return [
-        (
-            tensor["name"],
-            " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else ""),
-            format_bytes(tensor["bytes"]),
-            format_seconds(tensor["ready_s"]),
-        )
-        for tensor in largest
-    ]
+    rows = []
+    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
+        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
+        rows.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
+    return rows
 
 
 def _precision(text: str) -> Precision:

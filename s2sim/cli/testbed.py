@@ -263,20 +263,20 @@ def run_command(
                 goes_on = "the same command goes on with those that are missing"
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
-    found = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    measured = read_measured(folder).only({layout.name for layout in layouts}, kinds)
     if json is not None:
-        write_json(asdict(found), json)
+        write_json(asdict(measured), json)
     if json == STDOUT:
         return
     if not quiet:
-        show_grids(measured_grids(found))
-        show_lines(["", *measured_lines(found)])
+        show_grids(measured_grids(measured))
+        show_lines(["", *measured_lines(measured)])
     show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
 
 
 @contextmanager
 def _ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM be an interruption, so that a testbed does not outlive the one who made it."""
+    """Treat SIGTERM as an interruption, so that the testbed is removed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -366,27 +366,28 @@ def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: st
     match = _NODES.fullmatch(nodes)
     if match is None:
         raise OptionError(f"--nodes {nodes!r}: write nodes and workers of each, for example --nodes 2x4")
-    number, each = int(match[1]), int(match[2])
-    if count is not None and number * each != count:
-        raise OptionError(f"--nodes {nodes} makes {number * each} workers, and --workers says {count}: leave that out")
-    if number == 1 or each == 1:
-        raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {number * each} instead")
+    number = int(match[1])
+    total = number * int(match[2])
+    if count is not None and total != count:
+        raise OptionError(f"--nodes {nodes} makes {total} workers, and --workers says {count}: leave that out")
+    if number in (1, total):
+        raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {total} instead")
     uplink_Bps = rate_Bps if uplink is None else parse_option("--uplink", parse_rate_Bps, uplink)
-    return NetworkLayout(name, number * each, number, rate_Bps, uplink_Bps)
+    return NetworkLayout(name, total, number, rate_Bps, uplink_Bps)
 
 
 def _named(name: str | None) -> str:
-    """Return the name of a testbed, by default of the only one."""
+    """Return ``name``, or the name of the only testbed."""
     from s2sim.testbed.network import list_testbed_names
 
     if name is not None:
         return name
-    known = list_testbed_names()
-    if not known:
+    names = list_testbed_names()
+    if not names:
         raise OptionError("there is no testbed: make one with s2sim testbed up --workers 8 --rate 1Gbps")
-    if len(known) > 1:
-        raise OptionError(f"there are several testbeds: name one of {', '.join(known)}")
-    return known[0]
+    if len(names) > 1:
+        raise OptionError(f"there are several testbeds: name one of {', '.join(names)}")
+    return names[0]
 
 
 def _text(name: str, layout: NetworkLayout | None) -> str:
