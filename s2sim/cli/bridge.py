@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, RootSeedOption, check_targets, examples, group
+from s2sim.cli.options import JsonOption, QuietOption, RootSeedOption, check_targets, examples, group, option
 from s2sim.cli.output import show_grids, show_paragraph, watching, write_result
 from s2sim.errors import OptionError
 
@@ -19,21 +19,15 @@ _CHECK = (
 # Of a reducer whose values or bytes are not as they should be.
 _DISAGREES = 1
 
-app = group(
-    help="Run reducers between real processes. Needs the extra torch.",
-    epilog=examples(*_CHECK),
-)
+app = group(help="Run reducers between real processes. Needs the extra torch.", epilog=examples(*_CHECK))
 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Compare reducers between processes with those in memory.")
 def check_command(
-    reducer: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME[:OPTIONS]", help="Reducer to run; repeat for more.", show_default="all"),
-    ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", help="Processes.")] = 4,
-    trace: Annotated[str, typer.Option(metavar="NAME|DIR", help="Gradients to reduce.")] = "ncf",
-    steps: Annotated[int, typer.Option(metavar="N", help="Training steps of each reducer.")] = 2,
+    reducer: Annotated[list[str] | None, option("NAME[:OPTIONS]", "Reducer to run; repeat for more.", "all")] = None,
+    workers: Annotated[int, option("N", "Processes.")] = 4,
+    trace: Annotated[str, option("NAME|DIR", "Gradients to reduce.")] = "ncf",
+    steps: Annotated[int, option("N", "Training steps of each reducer.")] = 2,
     seed: RootSeedOption = 0,
     json: JsonOption = None,
     quiet: QuietOption = False,

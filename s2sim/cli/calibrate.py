@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
 from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
 from s2sim.errors import OptionError
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -26,24 +24,19 @@ def calibrate_command(
     experiment: Experiment[CalibrateSpec],
     out: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.toml",
-            help="Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
-            show_default="no file",
+        option(
+            "FILE.toml",
+            "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
+            "no file",
         ),
     ] = None,
     testbed: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Fit Gloo's constants to what s2sim testbed run measured of one --setting; needs no topology.",
-            show_default=False,
+        option(
+            "DIR", "Fit Gloo's constants to what s2sim testbed run measured of one --setting; needs no topology.", False
         ),
     ] = None,
-    setting: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The setting, with --testbed.", show_default="the first of the folder"),
-    ] = None,
+    setting: Annotated[str | None, option("NAME", "The setting, with --testbed.", "the first of the folder")] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -89,14 +82,14 @@ def calibrate_command(
 
 
 def _check_out(out: str | None) -> None:
-    """Refuse a name that ``--library`` would not know for a file."""
     if out is not None and not out.endswith(".toml"):
         raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
 
 
 def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
-    """Fit, show and write the constants of Gloo that one setting of a measured testbed tells."""
-    from s2sim.report.testbed_tables import constants_grid, fit_lines
+    """Fit Gloo's constants to one setting of a measured testbed; show and write them."""
+    from s2sim.report.testbed_tables import fit_lines
+    from s2sim.report.validation_tables import constants_grid
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import fit_setting, profile_toml

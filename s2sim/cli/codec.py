@@ -1,9 +1,9 @@
-"""``s2sim codec``: what compressors cost and lose, beside each other, and where which of them wins."""
+"""``s2sim codec``: compressors compared by error, bytes and time, and where which of them wins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from s2sim.cli.output import (
     show_line,
     show_lines,
     show_paragraph,
+    show_screen,
     watching,
     write_bytes,
     write_figure,
@@ -74,14 +75,21 @@ def compare_command(
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
     from s2sim.cli.pictures import ERROR, figure_of
+    from s2sim.experiment.choice import pareto_fronts
     from s2sim.experiment.run import run
+    from s2sim.report.format import group_by_workers
 
     check_targets(json=json, png=png)
     spec = experiment.spec(**({} if experiment.values["reducers"] else {"reducers": COMPARED}))
     with watching(quiet=quiet) as progress:
         result = run(spec=spec, progress=progress, break_even=False)
+    fronts = {count: pareto_fronts(rows) for count, rows in group_by_workers(result.results).items()}
     if json is not None:
-        write_json(_to_json(result), json)
+        value = result.to_json()
+        for row in value["results"]:
+            by_bytes, by_time = fronts[row["workers"]]
+            row["best_by_bytes"], row["best_by_time"] = row["reducer"] in by_bytes, row["reducer"] in by_time
+        write_json(value, json)
     if png is not None:
         write_figure(figure_of(ERROR, result, {}), png)
     if json != STDOUT:
@@ -90,23 +98,10 @@ def compare_command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _to_json(result: Result) -> dict[str, Any]:
-    """Return the result of a run, each row with whether nothing beats it."""
-    from s2sim.cli.pictures import rows_by_workers
-    from s2sim.experiment.choice import pareto_fronts
-
-    value = result.to_json()
-    found = {count: pareto_fronts(rows) for count, rows in rows_by_workers(result).items()}
-    for row in value["results"]:
-        by_bytes, by_time = found[row["workers"]]
-        row["best_by_bytes"], row["best_by_time"] = row["reducer"] in by_bytes, row["reducer"] in by_time
-    return value
-
-
 def _print_comparison(result: Result, *, quiet: bool) -> None:
-    from s2sim.cli.pictures import rows_by_workers
     from s2sim.experiment.choice import pareto_fronts
     from s2sim.report.answer import about_lines, verdict_lines
+    from s2sim.report.format import group_by_workers
     from s2sim.report.study_tables import compare_grid
 
     for line in verdict_lines(result):
@@ -116,7 +111,7 @@ def _print_comparison(result: Result, *, quiet: bool) -> None:
     show_lines([""])
     for line in about_lines(result):
         show_paragraph(line)
-    show_grids([compare_grid(rows, *pareto_fronts(rows)) for rows in rows_by_workers(result).values()])
+    show_grids([compare_grid(rows, *pareto_fronts(rows)) for rows in group_by_workers(result.results).values()])
     show_lines([""])
     for note in result.notes:
         show_paragraph(f"Note: {note}.")
@@ -162,20 +157,17 @@ def regimes_command(
 
     with watching(quiet=quiet) as progress:
         result = run_regimes(spec, progress)
-    readable = write_result(result, json)
     if png is not None:
         from s2sim.report.figures.regimes import draw_regimes
 
         write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
-    if readable and quiet:
-        show_line(result.summary)
-    elif readable:
-        from s2sim.report.screens import regimes_screen
+    from s2sim.report.screens import regimes_screen
 
+    if write_result(result, json) and quiet:
+        show_line(result.summary)
+    elif json != STDOUT:
         screen = regimes_screen(result)
         show_lines(screen.before)
-        show_grids(screen.grids)
-        for line in screen.after:
-            show_paragraph(line)
+        show_screen(screen._replace(before=[]))
     if not result.complete:
         raise typer.Exit(INTERRUPTED)

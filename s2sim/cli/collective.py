@@ -7,7 +7,16 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, TimelineOption, check_targets, examples, options_from
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    QuietOption,
+    TimelineOption,
+    check_targets,
+    examples,
+    option,
+    options_from,
+)
 from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
@@ -38,34 +47,26 @@ def collective_command(
     experiment: Experiment[CollectiveSpec],
     size: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
+        option(
+            "SIZE",
+            "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
             "all-gather the gathered one. Required but for a barrier and a row of sizes.",
-            show_default=False,
+            False,
         ),
     ] = None,
     sizes: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Instead of --size: a size for each rank, one a line, where contributions are unequal.",
-            show_default="equal ones",
+        option(
+            "FILE",
+            "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
+            "equal ones",
         ),
     ] = None,
     first: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="SIZE", help="First size of a table, with its unit, for example 8B.", show_default=False
-        ),
+        str | None, option("SIZE", "First size of a table, with its unit, for example 8B.", False, flag="--from")
     ] = None,
-    last: Annotated[
-        str | None,
-        typer.Option("--to", metavar="SIZE", help="Last size of a table, for example 1GiB.", show_default=False),
-    ] = None,
-    factor: Annotated[
-        int | None, typer.Option(metavar="N", help="Ratio of one size of a table to the next.", show_default="2")
-    ] = None,
+    last: Annotated[str | None, option("SIZE", "Last size of a table, for example 1GiB.", False, flag="--to")] = None,
+    factor: Annotated[int | None, option("N", "Ratio of one size of a table to the next.", "2")] = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
     terms: Annotated[
         bool,
@@ -74,38 +75,28 @@ def collective_command(
         ),
     ] = False,
     png: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.png",
-            help="Draw the messages over time (.png, .svg or .pdf); for few ranks.",
-            show_default="no picture",
-        ),
+        str | None, option("FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture")
     ] = None,
     goal: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|-",
-            help="Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.",
-            show_default="no file",
-        ),
+        str | None, option("FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file")
     ] = None,
     timeline: TimelineOption = None,
     form: Annotated[
         str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="nccl-tests: print the table that nccl-tests prints, for --size or for sizes --from ... --to.",
-            show_default="what the time is made of",
+        option(
+            "NAME",
+            "nccl-tests: print the table that nccl-tests prints, for --size or for sizes --from ... --to.",
+            "what the time is made of",
+            flag="--format",
         ),
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            metavar="LOG",
-            help="Simulate the sizes of a log of nccl-tests or rccl-tests as NCCL_DEBUG=INFO says that they ran, and "
+        option(
+            "LOG",
+            "Simulate the sizes of a log of nccl-tests or rccl-tests as NCCL_DEBUG=INFO says that they ran, and "
             "tell the difference term by term. KIND and --workers may be left out where the log says them.",
-            show_default="no log",
+            "no log",
         ),
     ] = None,
     json: JsonOption = None,
@@ -144,7 +135,7 @@ def collective_command(
         return
 
     def of_options() -> dict[str, Any]:
-        # Their mistakes are told before those of sizes.
+        # Errors of these are reported before those of sizes.
         kind, workers = values["kind"].replace("-", "_"), parse_workers(values["workers"])
         return {
             "kind": kind,
@@ -162,7 +153,6 @@ def collective_command(
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[int, ...]:
-    """Return the size of all ranks, or a size for each."""
     from s2sim.collectives.schedules.demand import read_sizes
 
     if size is not None and sizes is not None:
@@ -175,14 +165,13 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
 
 
 class _Sizes(NamedTuple):
-    """Sizes of a table, none where none is asked for."""
+    """The sizes of a table, if one is requested."""
 
     bytes: list[int]
     factor: int
 
 
 def _table_sizes(form: str | None, size: str | None, first: str | None, last: str | None, factor: int | None) -> _Sizes:
-    """Return the sizes of a table in the form ``form``; `OptionError` for options that do not go together."""
     given = [name for name, value in (("--from", first), ("--to", last), ("--factor", factor)) if value is not None]
     if form is None:
         if given:
@@ -207,7 +196,7 @@ def _table_sizes(form: str | None, size: str | None, first: str | None, last: st
 
 
 def _refuse_views_of_one(option: str, **given: object) -> None:
-    """Refuse what shows one collective where ``option`` asks for many; names are those of options."""
+    """Raise `OptionError` for options that show one collective, if ``option`` requests many."""
     for name, value in given.items():
         if value:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""A collective as the terminal and files show it: its result, schedule and timeline, tables of sizes and of a log."""
+"""Output of ``s2sim collective``: result, schedule and timeline, tables of sizes and of a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from s2sim.cli.output import (
     show_grids,
     show_line,
     show_lines,
-    show_screen,
+    show_result,
     watching,
     write_bytes,
     write_json,
@@ -63,7 +63,7 @@ def show_collective(
     json: str | None,
     quiet: bool,
 ) -> None:
-    """Run one collective, and print or write it in all forms that were asked for."""
+    """Run one collective, and print or write it in all requested forms."""
     planned = plan_collective(spec)
     listed = _listing(planned.timed.schedule) if show else []
     made_of = planned_terms(planned) if terms else ()
@@ -92,41 +92,37 @@ def show_collective(
 
 
 def show_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, *, quiet: bool) -> None:
-    """Print what nccl-tests would."""
+    """Print simulated times in the format of nccl-tests."""
     with watching(quiet=quiet) as progress:
         lines = simulated_table(spec, sizes, factor, progress)
     show_lines(lines)
 
 
 def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:
-    """Return the tables of a log that are to be compared, of what is asked for or what the log says."""
+    """Return the tables of a log to compare, of the requested kind and number of workers."""
     ranks = None if workers is None else parse_workers(workers)
     return choose_tables(read_nccl_tests(Path(path)), path, kind and kind.replace("-", "_"), ranks)
 
 
 def show_against(spec: CollectiveSpec, chosen: ChosenTables, json: str | None, *, quiet: bool) -> None:
-    """Print or write simulated times beside those of a log."""
+    """Print or write simulated times compared with those of a log."""
     with watching(quiet=quiet) as progress:
         result = compare_log(spec, chosen, progress)
-    if not write_result(result, json):
-        return
-    screen = log_comparison_screen(result)
-    if quiet:
-        show_lines(screen.before)
-    else:
-        show_screen(screen, show_line)
+    show_result(
+        result, json, log_comparison_screen, lambda result: log_comparison_screen(result).before, show_line, quiet=quiet
+    )
 
 
 def _message_rows(schedule: Schedule, index: int, time: int, ran: CompletedRound | None = None) -> Iterator[MessageRow]:
-    """Yield a row a message of one round, with its times where it ran."""
+    """Yield a row per message of one round, with its times if it was executed."""
     sent = schedule.steps[index].round
     pieces = schedule.stage.pieces(index, time)
     for message, size_bytes in enumerate(sent.bytes.tolist()):
-        own = np.flatnonzero(pieces.message == message)
-        spans = tuple(zip(pieces.start[own].tolist(), pieces.stop[own].tolist(), strict=True))
+        carried = np.flatnonzero(pieces.message == message)
+        spans = tuple(zip(pieces.start[carried].tolist(), pieces.stop[carried].tolist(), strict=True))
         start_s = None if ran is None else int(ran.sent_ps[message]) / PS_PER_S
         end_s = None if ran is None else int(ran.end_ps[message]) / PS_PER_S
-        adds = bool(pieces.adds[own].any())
+        adds = bool(pieces.adds[carried].any())
         ends: list[tuple[int | None, int | None, bool]]
         if sent.pattern.through_switch:
             ends = [(int(rank), None, True) for rank in sent.pattern.src]
@@ -138,7 +134,6 @@ def _message_rows(schedule: Schedule, index: int, time: int, ran: CompletedRound
 
 
 def _listing(schedule: Schedule) -> list[str]:
-    """Return who sends what to whom, a line a message."""
     check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
     steps: list[ScheduleStepRow] = []
     rows: list[MessageRow] = []
@@ -150,7 +145,6 @@ def _listing(schedule: Schedule) -> list[str]:
 
 
 def _draw(planned: PlannedCollective, title: str, target: str) -> None:
-    """Write a picture of the messages over simulated time."""
     from s2sim.report.figures.schedule import check_drawing, draw_schedule
 
     schedule = planned.timed.schedule

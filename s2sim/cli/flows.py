@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, options_from
-from s2sim.cli.output import show_line, show_lines, show_screen, watching, write_result, write_text
+from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
+from s2sim.cli.output import show_line, show_result, watching, write_text
 from s2sim.traffic.spec import FlowsSpec
 
 _EXAMPLE = "s2sim flows transfers.csv --topology fat-tree"
@@ -24,12 +22,7 @@ EXAMPLES = examples(
 def flows_command(
     experiment: Experiment[FlowsSpec],
     out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.csv",
-            help="Write the transfers again with finish_s and slowdown beside them.",
-            show_default="no file",
-        ),
+        str | None, option("FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file")
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -50,9 +43,4 @@ def flows_command(
         result = simulate_transfers(spec, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
-    if not write_result(result, json):
-        return
-    if quiet:
-        show_lines(flows_lines(result)[-1:])
-    else:
-        show_screen(flows_screen(result), show_line)
+    show_result(result, json, flows_screen, lambda result: flows_lines(result)[-1:], show_line, quiet=quiet)

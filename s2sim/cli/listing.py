@@ -1,15 +1,15 @@
-"""``s2sim list``: what there is to choose from; ``s2sim schema``: the JSON schema of what ``--json`` writes."""
+"""``s2sim list``: everything that options can name; ``s2sim schema``: the JSON schemas of results."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, check_targets, examples
+from s2sim.cli.options import JsonOption, argument, check_targets, examples
 from s2sim.cli.output import STDOUT, show_entry, show_grids, show_lines, show_paragraph, write_json
 from s2sim.errors import OptionError, unknown_name
 
@@ -33,13 +33,12 @@ LIST_EXAMPLES = examples(
 )
 
 HARDWARE = ("gpus", "nics", "switches", "transports")
-"""Those of the hardware catalogue, which are listed together under this name."""
+"""Kinds of the hardware catalogue, which are listed together under this name."""
 SCHEMA_EXAMPLES = examples("s2sim schema", "s2sim schema collective", "s2sim schema regimes")
 
-# Kinds that are asked for together.
 _GROUPS = {"hardware": HARDWARE}
 _REDUCERS, _LIBRARIES = "reducers", "libraries"
-# Ranks on whose gradients reducers are measured, and on half of them.
+# Ranks on the gradients of which reducers are measured, and on half of them.
 _RANKS = 8
 
 
@@ -104,34 +103,9 @@ def _disciplines() -> Entries:
     return _registered(DISCIPLINES, describe)
 
 
-def _topologies() -> Entries:
-    from s2sim.topology.read_file import list_topologies
-
-    return list_topologies()
-
-
-def _traces() -> Entries:
-    from s2sim.gradients.read_trace import shipped_traces
-
-    return shipped_traces()
-
-
-def _models() -> Entries:
-    from s2sim.gradients.models import list_models
-
-    return list_models()
-
-
-def _profiles() -> Entries:
-    from s2sim.profiles.read import list_profiles
-
-    return list_profiles()
-
-
-def _parts(kind: str) -> Entries:
-    from s2sim.topology.read_file import list_parts
-
-    return list_parts(kind)
+def _listed(module: str, function: str, *arguments: str) -> Entries:
+    entries: Entries = getattr(import_module(module), function)(*arguments)
+    return entries
 
 
 KINDS: dict[str, Callable[[], Entries]] = {
@@ -141,42 +115,21 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "libraries": _libraries,
     "faults": _faults,
     "disciplines": _disciplines,
-    "topologies": _topologies,
-    "traces": _traces,
-    "models": _models,
-    "profiles": _profiles,
-    "gpus": lambda: _parts("gpus"),
-    "nics": lambda: _parts("nics"),
-    "switches": lambda: _parts("switches"),
-    "transports": lambda: _parts("transports"),
+    "topologies": partial(_listed, "s2sim.topology.read_file", "list_topologies"),
+    "traces": partial(_listed, "s2sim.gradients.read_trace", "shipped_traces"),
+    "models": partial(_listed, "s2sim.gradients.models", "list_models"),
+    "profiles": partial(_listed, "s2sim.profiles.read", "list_profiles"),
+    **{kind: partial(_listed, "s2sim.topology.read_file", "list_parts", kind) for kind in HARDWARE},
 }
-
-
-def group_of(kind: str, name: str) -> str | None:
-    """Return under which heading an entry of a kind stands; None where the kind has no headings."""
-    if kind != "topologies":
-        return None
-    from s2sim.topology.fields import topology_group
-
-    return topology_group(name) or "installed"
 
 
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KIND",
-            help=f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.",
-            show_default="all of them",
-        ),
+        argument("KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"),
     ] = None,
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A reducer, a library or a part of hardware, for all that is known of it.",
-            show_default="all",
-        ),
+        str | None, argument("NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all")
     ] = None,
     json: JsonOption = None,
 ) -> None:
@@ -199,19 +152,22 @@ def list_command(
     if kind is not None and name is not None:
         _list_part(kind, name, json)
         return
-    found = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
+    entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
     if json is not None:
         keys = ("name", "summary", "source")
         write_json(
-            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in found.items()}, json
+            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}, json
         )
     if json != STDOUT:
-        _show_lines(found)
+        _show_lines(entries)
 
 
 def _list_reducers(name: str | None, json: str | None) -> None:
+    from s2sim.experiment.reducer_facts import all_reducer_facts, reducer_facts
+    from s2sim.testing.reducer_properties import example_gradients
 
-    facts = _facts(name)
+    gradients = example_gradients(_RANKS)
+    facts = all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
     if json is not None:
         write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
     if json != STDOUT:
@@ -219,7 +175,6 @@ def _list_reducers(name: str | None, json: str | None) -> None:
 
 
 def _list_part(kind: str, name: str, json: str | None) -> None:
-    """Show all that the hardware catalogue has of one part."""
     from s2sim.topology.read_file import find_part, summarise_part
 
     part = find_part(kind, name)
@@ -227,18 +182,16 @@ def _list_part(kind: str, name: str, json: str | None) -> None:
 
 
 def _list_library(name: str, json: str | None) -> None:
-    """Show all that a library adds to the wire."""
     from s2sim.libraries.lowering_tables import LIBRARIES, library_quantities
 
-    quantities = library_quantities(name)
-    known = name, LIBRARIES[name].summary, LIBRARIES[name].source
-    _list_quantities(_LIBRARIES, known, [(item.field, item) for item in quantities], json)
+    quantities = [(item.field, item) for item in library_quantities(name)]
+    _list_quantities(_LIBRARIES, (name, LIBRARIES[name].summary, LIBRARIES[name].source), quantities, json)
 
 
 def _list_quantities(
     kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
 ) -> None:
-    """Show values with their origin; ``known`` is the name of what they belong to, what it is, and its source."""
+    """Show values with their origin; ``known`` is (name, summary, source) of the part or library."""
     from s2sim.report.format import aligned
     from s2sim.topology.read_file import value_text
 
@@ -254,24 +207,18 @@ def _list_quantities(
         show_lines(["", "Field, value, kind, source:", *aligned(rows, indent="  ")])
 
 
-def _show_lines(found: dict[str, list[tuple[str, str, str]]]) -> None:
+def _show_lines(entries: dict[str, Entries]) -> None:
     from s2sim.report.format import aligned
+    from s2sim.topology.fields import topology_group
 
-    for number, (kind, items) in enumerate(found.items()):
+    for number, (kind, items) in enumerate(entries.items()):
         show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
-        groups: dict[str | None, list[tuple[str, str, str]]] = {}
+        groups: dict[str | None, Entries] = {}
         for name, what, source in items:
-            groups.setdefault(group_of(kind, name), []).append((name, what, f"[{source}]"))
+            heading = (topology_group(name) or "installed") if kind == "topologies" else None
+            groups.setdefault(heading, []).append((name, what, f"[{source}]"))
         for group, lines in groups.items():
             show_lines([*([f"  {group}:"] if group else []), *aligned(lines, indent="    " if group else "  ")])
-
-
-def _facts(name: str | None) -> tuple[ReducerFacts, ...]:
-    from s2sim.experiment.reducer_facts import all_reducer_facts, reducer_facts
-    from s2sim.testing.reducer_properties import example_gradients
-
-    gradients = example_gradients(_RANKS)
-    return all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
 
 
 def _show_table(facts: Sequence[ReducerFacts]) -> None:
@@ -308,9 +255,9 @@ def _show_page(facts: ReducerFacts) -> None:
 def schema_command(
     result: Annotated[
         str,
-        typer.Argument(
-            metavar="RESULT",
-            help="What wrote it: run (codec compare too), collective, against (collective --against), flows, "
+        argument(
+            "RESULT",
+            "What wrote it: run (codec compare too), collective, against (collective --against), flows, "
             "validate, paper, or regimes of codec regimes.",
         ),
     ] = "run",

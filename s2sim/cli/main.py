@@ -1,4 +1,4 @@
-"""The command ``s2sim``: its subcommands, and what becomes of every mistake, warning and interruption."""
+"""The command ``s2sim``: its subcommands, and the handling of errors, warnings and interruptions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _show_warning(
 
 
 def _once_each(show: Callable[..., None]) -> Callable[..., None]:
-    """Return what shows a warning unless one with the same text has been shown."""
+    """Return ``show`` without warnings that have been shown."""
     shown: set[str] = set()
 
     def show_new(message: Warning | str, *more: Any, **named: Any) -> None:
@@ -137,7 +137,7 @@ def _once_each(show: Callable[..., None]) -> Callable[..., None]:
 
 
 def _silence(stream: TextIO) -> None:
-    """Point a stream that nobody can read to nowhere, so that nothing fails once more when Python exits."""
+    """Redirect a broken stream to the null device, so that Python can exit."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -146,10 +146,10 @@ def _silence(stream: TextIO) -> None:
 
 def _prepare_streams() -> None:
     if sys.stderr is None:
-        # Closed by whoever started the process, so that nobody wants to hear; what is answered stays of use.
+        # Closed by the parent process; the answer is still of use.
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (no block can close it: it stays open until Python exits)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that lacks a letter shows a question mark instead of an error.
+        # Terminals show a question mark for letters that they lack.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
@@ -169,22 +169,17 @@ def _usage_text(error: Exception) -> str:
     return f"{text.rstrip('.')}: see {command} --help"
 
 
-# The class of all usage errors; typer hands out only this subclass of it.
+# The class of all usage errors, which typer does not export.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without them, those of the process.
+    """Run a command line, by default that of the process, and return its exit code.
 
     Returns
     -------
     int
-        0, 2 for a user's mistake (one line on standard error), 130 after Ctrl-C, 1 where the reader went away.
+        0; 2 for an error of the user (one line on standard error); 130 after Ctrl-C; 1 for a broken pipe.
     """
     _prepare_streams()
     if sys.stdout is None:

@@ -6,35 +6,28 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import examples
+from s2sim.cli.options import examples, option
 from s2sim.errors import S2SimError
 from s2sim.experiment.cluster_spec import TOPOLOGY, parse_worker_list
 
 EXAMPLES = examples(
-    "s2sim notebook",
-    "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps",
+    "s2sim notebook", "s2sim notebook --topology leaf-spine --workers 32 --trace ncf --library gloo --nic 25Gbps"
 )
 
 
 def notebook_command(
     topology: Annotated[str, typer.Option(help=TOPOLOGY["text"])] = "fat-tree",
     workers: Annotated[
-        str, typer.Option(metavar="N[,N...]", help="Number of workers (ranks, GPUs), or several separated by commas.")
+        str, option("N[,N...]", "Number of workers (ranks, GPUs), or several separated by commas.")
     ] = "16",
     trace: Annotated[
         str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01.")
     ] = "lstm-lm",
     library: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
-            help="Communication library (see s2sim list libraries).",
-            show_default="that of the topology",
-        ),
+        option("NAME[:KEY=VALUE,...]", "Communication library (see s2sim list libraries).", "that of the topology"),
     ] = None,
-    nic: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Rate of a NIC, for example 25Gbps.", show_default="as it is")
-    ] = None,
+    nic: Annotated[str | None, option("RATE", "Rate of a NIC, for example 25Gbps.", "as it is")] = None,
     port: Annotated[
         int | None,
         typer.Option(min=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"),

@@ -1,4 +1,4 @@
-"""Options of commands: those of specs, made of their fields, and those of output, which commands share."""
+"""Options of commands: from the fields of specs, and of output."""
 
 from __future__ import annotations
 
@@ -20,58 +20,79 @@ from s2sim.experiment.cluster_spec import Option, options_of
 S = TypeVar("S")
 Command = Callable[..., None]
 
+
+def option(
+    metavar: str, text: str, default: str | bool = True, *, flag: str | None = None, minimum: int | None = None
+) -> Any:
+    """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
+
+    Parameters
+    ----------
+    metavar, text : str
+        Its value and its description in the help.
+    default : str or bool
+        Description of the default; True shows the default itself, False shows none.
+    minimum : int, optional
+        The least number that it accepts.
+    """
+    flags = () if flag is None else (flag,)
+    return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum)
+
+
+def argument(metavar: str, text: str, default: str | bool = True) -> Any:
+    """Return an argument of a command, as `option` returns an option."""
+    return typer.Argument(metavar=metavar, help=text, show_default=default)
+
+
 JsonOption = Annotated[
     str | None,
-    typer.Option(
-        "--json",
-        metavar="FILE|-",
-        help="Write the result as JSON to a file; with - to standard output and nothing else there.",
-        show_default="no JSON",
+    option(
+        "FILE|-",
+        "Write the result as JSON to a file; with - to standard output and nothing else there.",
+        "no JSON",
+        flag="--json",
     ),
 ]
 PngOption = Annotated[
     str | None,
-    typer.Option(
-        "--png",
-        metavar="FILE",
-        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        show_default="no picture",
+    option(
+        "FILE",
+        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        "no picture",
+        flag="--png",
     ),
 ]
 PlotOption = Annotated[
     str | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        help="Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        show_default="no picture",
+    option(
+        "FILE",
+        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
+        "no picture",
+        flag="--plot",
     ),
 ]
 HtmlOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE.html",
-        help="Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
-        show_default="no page",
+    option(
+        "FILE.html",
+        "Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
+        "no page",
     ),
 ]
 TimelineOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE.json",
-        help="Write every message and the load of every link over time, or with --profile a rank's streams, for "
+    option(
+        "FILE.json",
+        "Write every message and the load of every link over time, or with --profile a rank's streams, for "
         "ui.perfetto.dev.",
-        show_default="no file",
+        "no file",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
 SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
-RootSeedOption = Annotated[int, typer.Option(metavar="N", help="Root of all randomness, a whole number from 0.")]
+RootSeedOption = Annotated[int, option("N", "Root of all randomness, a whole number from 0.")]
 TextOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATH", help="UTF-8 text for a language model; repeatable, read in order.", show_default="no text"
-    ),
+    list[str] | None, option("PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
 ]
 
 _SPEC = typer.Option(
@@ -81,29 +102,18 @@ _SPEC = typer.Option(
     help="Run a saved spec, or the spec of a saved result, again.",
     show_default="no file",
 )
-# What is shown and written is no part of an experiment.
-_OUTPUT = (
-    "--spec",
-    "--json",
-    "--png",
-    "--plot",
-    "--timeline",
-    "--timeline-rank",
-    "--goal",
-    "--out",
-    "--show",
-    "--per-layer",
-    "--quiet",
-)
+# Options of output, which are no part of an experiment.
+_FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
+_OUTPUT = (*_FILES, "--show", "--per-layer", "--quiet")
 
 
 def examples(*lines: str) -> str:
-    """Return an epilog that shows command lines, each on one line, so that it can be copied."""
+    """Return an epilog with a command per line."""
     return "\n".join(["Examples:", "", "\b", *lines])
 
 
 def group(**settings: Any) -> typer.Typer:
-    """Return a group of commands, which shows its help where none is named; that is a mistake, hence exit code 2."""
+    """Return a group of commands, which without a command shows its help with exit code 2."""
     app = typer.Typer(rich_markup_mode=None, **settings)
     app.callback(invoke_without_command=True)(help_without_command)
     return app
@@ -118,23 +128,22 @@ def help_without_command(context: typer.Context) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Experiment(Generic[S]):
-    """What the command line says of a spec."""
+    """The options of a spec on a command line."""
 
-    cls: type[S]  # The spec's
-    given: tuple[str, ...]  # Options of the experiment that stand on the command line, as --option or ARGUMENT
-    # What each field of the spec is given, as texts where the command line has texts; None where it has nothing
-    values: Mapping[str, Any]
-    path: str | None  # A saved spec instead of these
-    needed: tuple[str, ...]  # Options without which there is no experiment
+    cls: type[S]
+    given: tuple[str, ...]  # Given options of the experiment, as --option or ARGUMENT
+    values: Mapping[str, Any]  # By field of the spec, unparsed; None for options that are not given
+    path: str | None  # A saved spec that replaces them
+    needed: tuple[str, ...]  # Required options
 
     def check_needed(self, needed: Sequence[str], example: str) -> None:
-        """Refuse a command line on which one of the options ``needed`` is missing; ``example`` has them all."""
+        """Raise `OptionError` if one of the options ``needed`` is missing; ``example`` has them all."""
         missing = [name for name in needed if name not in self.given]
         if missing:
             raise OptionError(f"{' and '.join(missing)} must be given, for example {example}")
 
     def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict, needed: Sequence[str] = ()) -> S:
-        """Return the spec that --spec names, else that of the options; for the arguments see the other methods."""
+        """Return the spec of --spec, else that of the options with the fields of ``more``."""
         if self.path is None:
             self.check_needed(needed or self.needed, example)
             return self.spec(**more())
@@ -149,7 +158,7 @@ class Experiment(Generic[S]):
         return spec
 
     def spec(self, **more: Any) -> S:
-        """Return the spec of the options; ``more`` are fields that they do not say, or that stand instead."""
+        """Return the spec of the options; ``more`` are additional fields, or replace them."""
         fields = dict(more)
         for name, (_, option) in options_of(self.cls).items():
             value = self.values.get(name)
@@ -175,11 +184,11 @@ def options_from(
     Parameters
     ----------
     needed : sequence of str
-        Fields that have to be given, unless the option ``unless`` stands there instead; --spec is added itself.
+        Fields that are required without the option ``unless``; --spec is added automatically.
     only, leave_out : sequence of str
-        Fields that become options, all by default, and those that do not.
+        Fields that become options, by default all, and fields that do not.
     **defaults : str
-        What other defaults the command has, as texts.
+        Other defaults of the command, as text.
     """
     options, kinds = options_of(spec), get_type_hints(spec)
     shown = [name for name in only or options if name not in leave_out]
@@ -216,8 +225,8 @@ def _flag(name: str, option: Option) -> str:
 def _parameter(
     flag: str, name: str, kind: Any, field: Field[Any], option: Option, default: str | None, needed: str | None
 ) -> Parameter:
-    """Return the parameter of a command for the field of a spec."""
-    kind = next((each for each in get_args(kind) if each is not NoneType), kind) if NoneType in get_args(kind) else kind
+    if NoneType in get_args(kind):
+        kind = next((part for part in get_args(kind) if part is not NoneType), kind)
     several = get_origin(kind) is tuple and option.parse is None
     if several:
         kind = list[str]
@@ -243,32 +252,28 @@ def _parameter(
 
 
 def _text(value: Any) -> str:
-    """Return the default of an option as the command line has it."""
     several = value if isinstance(value, tuple) else (value,)
     return ",".join(f"{each:g}" if isinstance(each, float) else str(each) for each in several)
 
 
 def given_options(context: typer.Context) -> tuple[str, ...]:
-    """Return the options of the experiment that stand on the command line, as --option or ARGUMENT."""
-    found = []
+    """Return the options of the experiment on the command line, as --option or ARGUMENT."""
+    given = []
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             option = parameter.opts[0]
-            found.append(option if option.startswith("-") else str(getattr(parameter, "metavar", option)))
-    return tuple(name for name in found if name not in _OUTPUT)
+            given.append(option if option.startswith("-") else str(getattr(parameter, "metavar", option)))
+    return tuple(name for name in given if name not in _OUTPUT)
 
 
-# What can be the only thing on standard output.
+# Targets that may be standard output.
 _OF_STDOUT = ("json", "goal")
 _PICTURES = ("png", "plot")
 
 
 def check_targets(**targets: str | None) -> None:
-    """Refuse files that cannot be written, and two of one path, before anything long is computed.
-
-    Names are those of options; None stands for no file.
-    """
+    """Raise `S2SimError` for files that cannot be written, and for equal ones; names are those of options."""
     taken: dict[Path | str, str] = {}
     for name, target in targets.items():
         if target is None:
@@ -302,7 +307,7 @@ def _check_target(option: str, target: str) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.stat().st_mode):
             return
-    # Only trying tells: permissions, file systems that are read-only or made up by the system, names that are too long.
+    # Permissions, read-only and virtual file systems and the length of names show only when a file is written.
     trial = partial_of(path)
     try:
         with suppress(FileNotFoundError), path.open("r+b"):

@@ -1,4 +1,4 @@
-"""Where output goes: text to standard output, JSON to a file or standard output, bars to a terminal."""
+"""Output of commands: texts and tables, JSON, files, and progress bars."""
 
 from __future__ import annotations
 
@@ -30,46 +30,37 @@ if TYPE_CHECKING:
 STDOUT = "-"
 # Control characters, line ends of Unicode, and marks that turn the direction of reading round.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# Where standard output is a pipe or a file there is no width to ask for; the table of reducers fits in this.
+# Width of pipes and files; the table of reducers fits in this.
 _PIPE_COLUMNS = 132
 
 
 def printable(text: str) -> str:
-    r"""Return a text for one line of a terminal, with the escapes of Python for what is no letter.
+    r"""Return a text for one line of a terminal, with Python's escapes for unprintable characters.
 
     >>> print(printable("red\x1b[31m"))
     red\x1b[31m
     """
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines in the same way, its line ends kept."""
+    """Return a text of several lines like `printable`, with its line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def show_lines(lines: Sequence[str]) -> None:
-    """Print lines as they are: never wrapped, never coloured."""
+    """Print lines without wrapping and colours."""
     for line in lines:
         show_line(line)
 
 
 def show_line(line: str) -> None:
-    """Print a line as it is."""
+    """Print a line without wrapping and colours."""
     typer.echo(printable(line))
 
 
-def show_paragraph(text: str) -> None:
-    """Print a text, broken between words where there is a width to ask for and in one line elsewhere."""
-    text = printable(text)
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
-        text = fill(text, _columns(), break_long_words=False, break_on_hyphens=False)
-    typer.echo(text)
-
-
-def show_entry(label: str, text: str, *, labels: int = 0) -> None:
-    """Print a label and beside it a text, broken like a paragraph's; ``labels`` is the width of the widest label."""
-    head = f"  {printable(label).ljust(labels)}  "
+def show_paragraph(text: str, head: str = "") -> None:
+    """Print a text after ``head``, wrapped and indented if standard output has a width, else in one line."""
     text = f"{head}{printable(text)}"
     if sys.stdout.isatty() or os.environ.get("COLUMNS"):
         indent = " " * len(head)
@@ -77,8 +68,12 @@ def show_entry(label: str, text: str, *, labels: int = 0) -> None:
     typer.echo(text)
 
 
+def show_entry(label: str, text: str, *, labels: int = 0) -> None:
+    """Print a label, padded to ``labels`` characters, and next to it a wrapped text."""
+    show_paragraph(text, f"  {printable(label).ljust(labels)}  ")
+
+
 def _columns() -> int:
-    """Return the width to fit tables in: ``COLUMNS``, else the terminal's, else 132."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns):
         return int(columns)
@@ -89,30 +84,26 @@ def _columns() -> int:
 
 
 def show_grids(grids: Sequence[Grid]) -> None:
-    """Print tables, each after an empty line; a table too wide for the terminal is shown in parts."""
+    """Print tables, each after an empty line; tables wider than the terminal are split."""
     from rich.console import Console
 
     from s2sim.report.grid import minimum_width, rich_tables
 
     width = _columns()
-    for grid in map(_printable_grid, grids):
-        # A column too wide for the terminal is left for the terminal to wrap, never cut.
+    for grid in grids:
+        columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
+        rows = tuple(tuple(map(printable, row)) for row in grid.rows)
+        grid = replace(grid, title=printable(grid.title), columns=columns, rows=rows)  # noqa: PLW2901  (only the printable one is used)
+        # The terminal wraps columns that are wider than itself.
         console = Console(file=sys.stdout, width=max(width, minimum_width(grid)), highlight=False)
         for table in rich_tables(grid, width):
             console.print()
             console.print(table)
 
 
-def _printable_grid(grid: Grid) -> Grid:
-    columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
-    return replace(
-        grid, title=printable(grid.title), columns=columns, rows=tuple(tuple(map(printable, row)) for row in grid.rows)
-    )
-
-
 @contextmanager
 def working(what: str, *, quiet: bool) -> Iterator[None]:
-    """Show on a terminal's standard error that something takes its time."""
+    """Show a spinner on standard error if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
@@ -123,7 +114,7 @@ def working(what: str, *, quiet: bool) -> Iterator[None]:
 
 
 def _finite(value: Any) -> Any:
-    """Return ``value`` with null for what JSON has no number for."""
+    """Return ``value`` with None for infinities and NaN."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -134,21 +125,21 @@ def _finite(value: Any) -> Any:
 
 
 class HasJson(Protocol):
-    """A result that files of JSON take."""
+    """A result with a JSON form."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with the keys that other programs rely on."""
+        """Return the stable JSON form."""
 
 
 def write_result(result: HasJson, target: str | None) -> bool:
-    """Write a result as JSON where a target is named; return whether standard output is left for what people read."""
+    """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
     return target != STDOUT
 
 
 def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
-    """Print what stands before the tables of a screen, these, and what stands after them; a line by ``show``."""
+    """Print the lines and tables of a screen, each line by ``show``."""
     for line in screen.before:
         show(line)
     show_grids(screen.grids)
@@ -156,13 +147,31 @@ def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) ->
         show(line)
 
 
+def show_result(
+    result: Any,
+    json: str | None,
+    screen: Callable[[Any], Screen],
+    brief: Callable[[Any], Sequence[str]],
+    show: Callable[[str], None] = show_paragraph,
+    *,
+    quiet: bool,
+) -> None:
+    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines."""
+    if not write_result(result, json):
+        return
+    if quiet:
+        show_lines(brief(result))
+    else:
+        show_screen(screen(result), show)
+
+
 def write_json(value: Any, target: str) -> None:
-    """Write ``value`` as strict JSON, see `write_text`."""
+    """Write ``value`` as strict JSON to a file or standard output (``-``)."""
     write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
 
 
 def write_text(text: str, target: str) -> None:
-    """Write to standard output (``-``) or to a file, which is replaced only as a whole."""
+    """Write to standard output (``-``) or to a file, which is replaced atomically."""
     if target == STDOUT:
         sys.stdout.write(text)
     else:
@@ -170,43 +179,39 @@ def write_text(text: str, target: str) -> None:
 
 
 def write_figure(figure: Figure, target: str) -> None:
-    """Write a figure to a file in the format that its name ends in."""
+    """Write a figure to a file in the format of its suffix."""
     from s2sim.report.figures.style import figure_bytes
 
     write_bytes(figure_bytes(figure, Path(target).suffix[1:].lower()), target)
 
 
 def write_bytes(data: bytes, target: str) -> None:
-    """Write to a file, which is replaced only as a whole."""
+    """Write to a file, which is replaced atomically; pipes and devices are written in place."""
+    path = Path(target)
     try:
-        _write_whole(Path(target), data)
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.stat().st_mode):
+                path.write_bytes(data)
+                return
+        partial = partial_of(path)
+        try:
+            partial.write_bytes(data)
+            partial.replace(path.resolve())
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 def partial_of(path: Path) -> Path:
-    """Return the file that becomes ``path``, or what it links to, once it is whole."""
+    """Return the temporary file that replaces ``path``, or the target of its link, once it is complete."""
     target = path.resolve()
     return target.with_name(f".{target.name}.partial-{os.getpid()}")
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):
-            # A pipe or a device: renaming over it would replace it by a file.
-            path.write_bytes(data)
-            return
-    partial = partial_of(path)
-    try:
-        partial.write_bytes(data)
-        partial.replace(path.resolve())
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 @contextmanager
 def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
-    """Yield a bar where standard error is a terminal and nobody asked for quiet, else a silent watcher."""
+    """Yield a progress bar if standard error is a terminal and ``quiet`` is false, else a silent watcher."""
     progress: ProgressWatcher = SilentProgress() if quiet or not sys.stderr.isatty() else Bar()
     try:
         yield progress
@@ -215,10 +220,7 @@ def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
 
 
 class Bar:
-    """One bar a phase; it leaves no trace on the terminal.
-
-    Implements `s2sim.experiment.progress.ProgressWatcher`.
-    """
+    """A transient progress bar per phase, a `s2sim.experiment.progress.ProgressWatcher`."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, PngOption, QuietOption, check_targets, examples
+from s2sim.cli.options import JsonOption, PngOption, QuietOption, argument, check_targets, examples, option
 from s2sim.cli.output import (
     STDOUT,
     show_entry,
@@ -39,23 +39,17 @@ _LIST, _ALL = "list", "all"
 
 def paper_command(
     names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...",
-            help="Papers to rebuild, all of them, or list to see which there are.",
-            show_default=False,
-        ),
+        list[str], argument("NAME...", "Papers to rebuild, all of them, or list to see which there are.", False)
     ],
     full: Annotated[
-        bool,
-        typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper."),
+        bool, typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper.")
     ] = False,
     html: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.html",
-            help="Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
-            show_default="no page",
+        option(
+            "FILE.html",
+            "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
+            "no page",
         ),
     ] = None,
     png: PngOption = None,
@@ -79,9 +73,9 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
     if html is not None:
-        from s2sim.report.figures.curves import check_page
+        from s2sim.report.figures.style import check_matplotlib
 
-        check_page()
+        check_matplotlib()
 
     from s2sim.claims.paper import PaperEffort, run_papers
 

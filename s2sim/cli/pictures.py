@@ -1,4 +1,4 @@
-"""``--plot``: which picture of a run is drawn."""
+"""Figures of runs, chosen by ``--plot``, and graphs of clusters for figures."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.rows import Result, Row
+    from s2sim.experiment.rows import Result
     from s2sim.experiment.spec import RunSpec
     from s2sim.topology.cluster import Cluster
 
 
-# What the switches of each level are called, by the number of levels.
+# Names of the switches of each level, by the number of levels.
 _SWITCH_NAMES = {1: ("switch",), 2: ("leaf", "spine"), 3: ("leaf", "aggregation", "core")}
-# Grids of so many dimensions can be drawn; stops of others stand on a circle.
+# Arrangements by the number of dimensions of a grid; others are drawn on a circle.
 _ARRANGEMENTS = {1: "ring", 2: "grid", 3: "grid"}
 
 
 def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
-    """Return what the graph alone does not tell: names of switches, and how those without levels stand."""
+    """Return names of switches, and the arrangement of those without levels."""
     kind = cluster.shape.kind
     if kind == "ring":
         return {"switch_names": ("",), "arrangement": "ring"}
@@ -40,14 +40,13 @@ def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return where the links that a picture shows start and end, and which of all links these are.
+    """Return the ends of the links to draw, and a mask of these links.
 
-    PCIe switches and host bridges are drawn as their node, so what lies between them is left out, and so are links
-    from GPU to GPU.
+    PCIe switches and host bridges are drawn as their node; links between them and from GPU to GPU are left out.
     """
     fabric, vertex = cluster.fabric, cluster.layout.drawn_vertices()
     tail, head = vertex[fabric.tail], vertex[fabric.head]
-    # NVSwitches of several nodes are no box of their own: their links end at the nodes.
+    # NVSwitches of several nodes have no box: their links end at the nodes.
     gpu_of_link = np.minimum(fabric.tail, fabric.head)
     for end in (tail, head):
         above = end >= cluster.layout.first_domain
@@ -57,7 +56,7 @@ def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64],
 
 
 def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
-    """Return the graph of a cluster with its description, as a picture takes it."""
+    """Return the graph of a cluster with its description for a figure."""
     fabric = cluster.fabric
     tail, head, drawn = _outer_ends(cluster)
     used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)
@@ -83,7 +82,7 @@ _PLOTS = (BARS, SCALING, BREAK_EVEN, ERROR)
 
 
 def check_plot(plot: str | None, target: str | None) -> None:
-    """Refuse a picture that there is not, or that goes nowhere."""
+    """Raise `OptionError` for an unknown figure, or one without a file."""
     if plot is not None and plot not in _PLOTS:
         raise OptionError(f"--plot {plot} is unknown{suggest_nearest(plot, _PLOTS)}")
     if plot is not None and target is None:
@@ -91,7 +90,7 @@ def check_plot(plot: str | None, target: str | None) -> None:
 
 
 def choose_plot(plot: str | None, spec: RunSpec) -> str:
-    """Return which picture is drawn; refuse one that this run cannot have, before anything is computed."""
+    """Return the name of the figure; `OptionError` for one that a run of this spec cannot have."""
     if plot == SCALING and len(spec.workers) == 1:
         raise OptionError(f"--plot {SCALING} needs several numbers of workers, for example --workers 8,16,32")
     if plot == BREAK_EVEN and max(spec.workers) == 1:
@@ -101,14 +100,8 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
     return plot or (BARS if len(spec.workers) == 1 else SCALING)
 
 
-def rows_by_workers(result: Result) -> dict[int, list[Row]]:
-    """Return the rows of each number of workers that is finished."""
-    held = {count: [row for row in result.results if row.workers == count] for count in result.spec.workers}
-    return {count: rows for count, rows in held.items() if rows}
-
-
 def _rejection_reasons(result: Result) -> dict[str, str]:
-    """Return why reducers are out of the choice on some number of workers, however fast."""
+    """Return the reasons for which reducers are rejected with some number of workers."""
     from s2sim.report.answer import short_rejection
 
     judged = [(row.reducer, row.judgement) for row in result.results]
@@ -116,12 +109,13 @@ def _rejection_reasons(result: Result) -> dict[str, str]:
 
 
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
-    """Return the picture of a run, of every number of workers."""
+    """Return a figure of a run, with all numbers of workers."""
     from s2sim.report.figures.labels import describe_setup
+    from s2sim.report.format import group_by_workers
 
-    rows, subtitle = rows_by_workers(result), describe_setup(result)
+    rows, subtitle = group_by_workers(result.results), describe_setup(result)
     if plot == BREAK_EVEN:
-        from s2sim.report.figures.break_even import break_even_figure
+        from s2sim.report.figures.sweeps import break_even_figure
 
         if not curves:
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
@@ -132,7 +126,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
 
         return error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
     if plot == SCALING and len(rows) > 1:
-        from s2sim.report.figures.scaling import scaling_figure
+        from s2sim.report.figures.sweeps import scaling_figure
 
         return scaling_figure(rows, subtitle, _rejection_reasons(result))
     if all(row.iteration is not None for row in result.results):

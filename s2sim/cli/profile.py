@@ -1,4 +1,4 @@
-"""``s2sim profile``: how long a model computes on a GPU, and when each gradient is there."""
+"""``s2sim profile``: compute times of models on GPUs, and when their gradients are ready."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from s2sim.cli.options import (
     JsonOption,
     PngOption,
     RootSeedOption,
     SilentOption,
     TextOption,
+    argument,
     check_targets,
     examples,
     group,
+    option,
 )
 from s2sim.cli.output import STDOUT, show_lines, show_paragraph, watching, write_figure, write_json, write_text
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
@@ -44,28 +44,27 @@ _IMPORT = (
     "s2sim profile import trace.json --model 'ResNet-50, our own' --batch 64 --sample image --gpu a100 --out ours.toml",
 )
 _LARGEST = 5
-# From here on rates read as 38.28 k.
+# From this rate on, rates are shown like 38.28 k.
 _MANY = 1e4
 
 app = group(
-    help="Look at how long models compute, record it.",
-    epilog=examples(_LIST[0], *_SHOW, _RECORD[0], _IMPORT[0]),
+    help="Look at how long models compute, record it.", epilog=examples(_LIST[0], *_SHOW, _RECORD[0], _IMPORT[0])
 )
 
 ProfileArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="PROFILE[:KEY=VALUE,...]",
-        help="Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
+    argument(
+        "PROFILE[:KEY=VALUE,...]",
+        "Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
         "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
     ),
 ]
 
 
 PrecisionOption = Annotated[
-    str, typer.Option(metavar="fp32|tf32|fp16|bf16", help="Of matrix products; fp16 and bf16 by PyTorch's autocast.")
+    str, option("fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.")
 ]
-OutOption = Annotated[str, typer.Option(metavar="FILE.toml", help="File to write, the name of the profile.")]
+OutOption = Annotated[str, option("FILE.toml", "File to write, the name of the profile.")]
 _PER_CENT = 100
 
 
@@ -82,16 +81,13 @@ def show_command(
     profile: ProfileArgument,
     gpu: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="Another GPU (see s2sim list gpus): a computed profile is computed for it, a measured one scaled.",
-            show_default="that of the profile",
+        option(
+            "NAME|FILE",
+            "Another GPU (see s2sim list gpus): a computed profile is computed for it, a measured one scaled.",
+            "that of the profile",
         ),
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Samples of a mini-batch.", show_default="those of the profile"),
-    ] = None,
+    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "those of the profile", minimum=1)] = None,
     png: PngOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -129,30 +125,27 @@ def record_command(
     out: OutOption,
     model: Annotated[
         str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
+        argument(
+            "MODEL",
+            "lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
             "or, on drawn inputs, resnet-18, -50, -101 or -152, vgg-16 or -19, gpt2, bert-base or -large.",
-            show_default="--module",
+            "--module",
         ),
     ] = None,
     module: Annotated[
         str | None,
-        typer.Option(
-            metavar="PLACE:FUNCTION",
-            help="A function of your own, as package.module:function or path.py:function. It is called with batch and "
+        option(
+            "PLACE:FUNCTION",
+            "A function of your own, as package.module:function or path.py:function. It is called with batch and "
             "device, and returns a torch.nn.Module, a function from a step's number to its loss, and an optimizer "
             "(plain SGD without one).",
-            show_default="MODEL",
+            "MODEL",
         ),
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Samples of a mini-batch; needed with --module.", show_default="the model's"),
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where it trains.")] = "cpu",
+    batch: Annotated[int | None, option("N", "Samples of a mini-batch; needed with --module.", "the model's")] = None,
+    device: Annotated[str, option("cpu|cuda", "Where it trains.")] = "cpu",
     precision: PrecisionOption = "fp32",
-    steps: Annotated[int, typer.Option(metavar="N", help="Steps to take medians of, after a few that warm up.")] = 20,
+    steps: Annotated[int, option("N", "Steps to take medians of, after a few that warm up.")] = 20,
     text: TextOption = None,
     seed: RootSeedOption = 0,
     quiet: SilentOption = False,
@@ -191,32 +184,24 @@ def record_command(
 def import_command(
     trace: Annotated[
         str,
-        typer.Argument(
-            metavar="TRACE.json[.gz]",
-            help="What torch.profiler's export_chrome_trace wrote, of several whole steps with record_shapes=True.",
+        argument(
+            "TRACE.json[.gz]",
+            "What torch.profiler's export_chrome_trace wrote, of several whole steps with record_shapes=True.",
         ),
     ],
     out: OutOption,
     model: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="A layer table that gradients get their names from (see s2sim list models), or a few words.",
-            show_default="name of the trace",
+        option(
+            "NAME",
+            "A layer table that gradients get their names from (see s2sim list models), or a few words.",
+            "name of the trace",
         ),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(metavar="N", help="Samples of a mini-batch.", show_default="one: all of it")
-    ] = None,
-    sample: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="What a sample is.", show_default="sample")
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="GPU that it was traced on.", show_default="as the trace says")
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(metavar="fp32|tf32|fp16|bf16", help="Of matrix products in the trace.")
-    ] = "fp32",
+    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "one: all of it")] = None,
+    sample: Annotated[str | None, option("WORDS", "What a sample is.", "sample")] = None,
+    gpu: Annotated[str | None, option("NAME", "GPU that it was traced on.", "as the trace says")] = None,
+    precision: Annotated[str, option("fp32|tf32|fp16|bf16", "Of matrix products in the trace.")] = "fp32",
     quiet: SilentOption = False,
 ) -> None:
     """Make a profile of a trace of PyTorch's profiler, which is read as a stream; says what the trace does not tell."""
@@ -247,7 +232,6 @@ def import_command(
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is known as (what, value with unit)."""
     from s2sim.units import format_bytes, format_count, format_seconds
 
     rate = described["samples_per_s"]
@@ -269,26 +253,21 @@ def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
 
     backward_s = described["backward_s"]
     rows = []
-    for number, each in enumerate(described["ready"]):
-        what = "the first" if number == 0 else "all" if each["share"] == 1 else f"{each['share']:.0%} of the bytes"
-        part = f"{each['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
-        rows.append((what, format_seconds(each["ready_s"]), part))
+    for number, point in enumerate(described["ready"]):
+        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
+        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
+        rows.append((what, format_seconds(point["ready_s"]), part))
     return rows
 
 
 def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     from s2sim.units import format_bytes, format_seconds
 
-    largest = sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]
-    return [
-        (
-            tensor["name"],
-            " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else ""),
-            format_bytes(tensor["bytes"]),
-            format_seconds(tensor["ready_s"]),
-        )
-        for tensor in largest
-    ]
+    rows = []
+    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
+        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
+        rows.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
+    return rows
 
 
 def _precision(text: str) -> Precision:

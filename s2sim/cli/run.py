@@ -15,6 +15,7 @@ from s2sim.cli.options import (
     TimelineOption,
     check_targets,
     examples,
+    option,
     options_from,
 )
 from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_result
@@ -54,31 +55,31 @@ def run_command(
     timeline: TimelineOption = None,
     timeline_rank: Annotated[
         int | None,
-        typer.Option(
-            metavar="RANK",
-            help="Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
-            show_default="the slowest",
+        option(
+            "RANK",
+            "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+            "the slowest",
         ),
     ] = None,
     png: PngOption = None,
     plot: Annotated[
         str | None,
-        typer.Option(
-            metavar="WHAT",
-            help="What --png draws: bars, where the time goes; scaling, time and efficiency "
+        option(
+            "WHAT",
+            "What --png draws: bars, where the time goes; scaling, time and efficiency "
             "against workers; break-even, speed-up against the rate; error, against bytes "
             "and time.",
-            show_default="bars; scaling for several numbers of workers",
+            "bars; scaling for several numbers of workers",
         ),
     ] = None,
     json: JsonOption = None,
     show: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="WHAT",
-            help="Show more: collectives lists every collective as it ran, and each bottleneck; "
+        option(
+            "WHAT",
+            "Show more: collectives lists every collective as it ran, and each bottleneck; "
             "lowering what the library executes for what is asked, and what that costs; repeatable.",
-            show_default="nothing more",
+            "nothing more",
         ),
     ] = None,
     details: Annotated[

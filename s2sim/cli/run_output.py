@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def defaults_line(result: Result, given: Sequence[str]) -> str | None:
-    """Return which choices nobody made, or None."""
+    """Return the line with the defaults that were used, or None."""
     chosen = {
         "--reducer": f"reducers {', '.join(result.spec.reducers)}",
         "--trace": f"gradients of {result.spec.trace}",
@@ -36,7 +36,7 @@ def show_result(
     per_layer: bool,
     saved: str | None,
 ) -> None:
-    """Print a result; ``shown`` names what more is asked for, ``saved`` where its JSON is."""
+    """Print a result; ``shown`` are requested additions, ``saved`` is the file of its JSON."""
     for line in verdict_lines(result):
         show_paragraph(line)
     if quiet:
@@ -57,39 +57,28 @@ def show_result(
 
 
 def _show_more(result: Result, shown: frozenset[str], *, per_layer: bool) -> None:
-    """Print what was asked for by name."""
     if "collectives" in shown:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
-    if "lowering" in shown:
-        _print_lowering(result)
+    if "lowering" in shown and result.library == IDEAL.name:
+        others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
+        show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
+    elif "lowering" in shown:
+        show_grids(rows.lowering_grids(result))
+        show_lines(["", *lowering_lines(result)])
     if per_layer:
         show_grids(rows.layers_grids(result))
 
 
 def _show_details(result: Result, defaults: str | None) -> None:
-    """Print all that the first screen leaves out."""
     if defaults:
         show_paragraph(defaults)
-    show_grids(iteration_grids(result))
-    show_grids(rows.comparison_grids(result))
-    show_grids(rows.mechanics_grids(result))
-    show_grids(rows.errors_grids(result))
-    show_grids(rows.bounds_grids(result))
+    for grids in (iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids):
+        show_grids(grids(result))
     if result.spec.steps > 1:
-        show_grids(rows.residual_grids(result))
-        show_grids(rows.steps_grids(result))
+        show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
     break_even = break_even_grid(result)
     if break_even is not None:
         show_grids([break_even])
     show_lines([""])
     show_paragraph(f"In dense, {result.verdict.bottleneck}.")
-
-
-def _print_lowering(result: Result) -> None:
-    if result.library == IDEAL.name:
-        others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
-        show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
-        return
-    show_grids(rows.lowering_grids(result))
-    show_lines(["", *lowering_lines(result)])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.options import JsonOption, QuietOption, SilentOption, check_targets, examples, group
+from s2sim.cli.options import JsonOption, QuietOption, SilentOption, argument, check_targets, examples, group, option
 from s2sim.cli.output import (
     STDOUT,
     show_grids,
@@ -69,47 +69,30 @@ app = group(
 )
 
 FolderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--folder",
-        metavar="DIR",
-        help="Folder with what s2sim testbed run measured.",
-        show_default="what is shipped",
-    ),
+    str | None, option("DIR", "Folder with what s2sim testbed run measured.", "what is shipped", flag="--folder")
 ]
-NameArgument = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Name of a testbed.", show_default="the only one")
-]
+NameArgument = Annotated[str | None, argument("NAME", "Name of a testbed.", "the only one")]
 
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
 def up_command(
-    workers: Annotated[
-        str | None, typer.Option(metavar="N", help="Number of workers. Required without --nodes.", show_default=False)
-    ] = None,
+    workers: Annotated[str | None, option("N", "Number of workers. Required without --nodes.", False)] = None,
     rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE",
-            help="Rate of every worker's interface each way, for example 1Gbps.",
-            show_default="as fast as the machine",
-        ),
+        option("RATE", "Rate of every worker's interface each way, for example 1Gbps.", "as fast as the machine"),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(
-            metavar="NxM",
-            help="N nodes of M workers, each node with a switch and an uplink that its workers share.",
-            show_default="all workers on one switch",
+        option(
+            "NxM",
+            "N nodes of M workers, each node with a switch and an uplink that its workers share.",
+            "all workers on one switch",
         ),
     ] = None,
     uplink: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE", help="Rate of every node's uplink each way, with --nodes.", show_default="that of --rate"
-        ),
+        str | None, option("RATE", "Rate of every node's uplink each way, with --nodes.", "that of --rate")
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call it.")] = _DEFAULT_NAME,
+    name: Annotated[str, option("NAME", "What to call it.")] = _DEFAULT_NAME,
     quiet: SilentOption = False,
 ) -> None:
     """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
@@ -182,75 +165,52 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
 
 @app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
 def run_command(
-    out: Annotated[
-        str,
-        typer.Option(metavar="FOLDER", help="Where rows are added; what it has already is not measured again."),
-    ],
+    out: Annotated[str, option("FOLDER", "Where rows are added; what it has already is not measured again.")],
     name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="A testbed that is up (see s2sim testbed list).", show_default="made and removed"
-        ),
+        str | None, argument("NAME", "A testbed that is up (see s2sim testbed list).", "made and removed")
     ] = None,
     workers: Annotated[
-        str | None,
-        typer.Option(metavar="N,...", help="Make a testbed for each number of workers.", show_default="none is made"),
+        str | None, option("N,...", "Make a testbed for each number of workers.", "none is made")
     ] = None,
     rate: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE,...",
-            help="Of every worker's interface, each way; one testbed for each.",
-            show_default="as fast as the machine",
-        ),
+        option("RATE,...", "Of every worker's interface, each way; one testbed for each.", "as fast as the machine"),
     ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(metavar="NxM", help="Instead of --workers: N nodes of M workers.", show_default="one switch"),
-    ] = None,
+    nodes: Annotated[str | None, option("NxM", "Instead of --workers: N nodes of M workers.", "one switch")] = None,
     uplink: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATE,...",
-            help="Of every node's uplink, each way; one testbed for each.",
-            show_default="that of --rate",
-        ),
+        str | None, option("RATE,...", "Of every node's uplink, each way; one testbed for each.", "that of --rate")
     ] = None,
     what: Annotated[
-        str, typer.Option(metavar="KIND,...", help="collectives, reducers and iterations, or some of them.")
+        str, option("KIND,...", "collectives, reducers and iterations, or some of them.")
     ] = "collectives,reducers",
     collective: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
-            show_default="all_reduce, all_gather and all_to_all",
+        option(
+            "NAME",
+            "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
+            "all_reduce, all_gather and all_to_all",
         ),
     ] = None,
     sizes: Annotated[
         str,
-        typer.Option(
-            metavar="SIZE-SIZE|SIZE,...",
-            help="Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
+        option(
+            "SIZE-SIZE|SIZE,...",
+            "Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
         ),
     ] = "1KiB-4MiB",
     reducer: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME[:KEY=VALUE,...]",
-            help="For reducers and iterations, repeatable (see s2sim list reducers).",
-            show_default="dense and seven others",
+        option(
+            "NAME[:KEY=VALUE,...]",
+            "For reducers and iterations, repeatable (see s2sim list reducers).",
+            "dense and seven others",
         ),
     ] = None,
-    trace: Annotated[str, typer.Option(metavar="NAME|DIR", help="What they reduce (see s2sim list traces).")] = "ncf",
-    compute: Annotated[
-        str, typer.Option(metavar="TIME", help="For iterations: how long every worker computes first.")
-    ] = "50ms",
-    repeats: Annotated[int, typer.Option(min=3, metavar="N", help="Most repetitions of a row, after two.")] = 30,
-    budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Repetitions of a row end after so long, once there are three.")
-    ] = "2s",
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of what reducers draw.")] = 0,
+    trace: Annotated[str, option("NAME|DIR", "What they reduce (see s2sim list traces).")] = "ncf",
+    compute: Annotated[str, option("TIME", "For iterations: how long every worker computes first.")] = "50ms",
+    repeats: Annotated[int, option("N", "Most repetitions of a row, after two.", minimum=3)] = 30,
+    budget: Annotated[str, option("TIME", "Repetitions of a row end after so long, once there are three.")] = "2s",
+    seed: Annotated[int, option("N", "Seed of what reducers draw.", minimum=0)] = 0,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -303,20 +263,20 @@ def run_command(
                 goes_on = "the same command goes on with those that are missing"
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
-    found = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    measured = read_measured(folder).only({layout.name for layout in layouts}, kinds)
     if json is not None:
-        write_json(asdict(found), json)
+        write_json(asdict(measured), json)
     if json == STDOUT:
         return
     if not quiet:
-        show_grids(measured_grids(found))
-        show_lines(["", *measured_lines(found)])
+        show_grids(measured_grids(measured))
+        show_lines(["", *measured_lines(measured)])
     show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
 
 
 @contextmanager
 def _ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM be an interruption, so that a testbed does not outlive the one who made it."""
+    """Treat SIGTERM as an interruption, so that the testbed is removed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -327,26 +287,15 @@ def _ended_like_interrupted() -> Iterator[None]:
 @app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
 def compare_command(
     folder: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DIR", help="Folder with what s2sim testbed run measured.", show_default="what is shipped"
-        ),
+        str | None, argument("DIR", "Folder with what s2sim testbed run measured.", "what is shipped")
     ] = None,
     calibrate_on: Annotated[
         str | None,
-        typer.Option(
-            metavar="SETTING",
-            help="The setting whose collectives tell the constants; all others are predicted.",
-            show_default="the first",
-        ),
+        option("SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"),
     ] = None,
     plot: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.png",
-            help="Draw predicted and measured times of collectives; .svg and .pdf work too.",
-            show_default="no file",
-        ),
+        option("FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"),
     ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
@@ -379,11 +328,9 @@ def compare_command(
 
 @app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
 def topology_command(
-    setting: Annotated[str, typer.Argument(metavar="SETTING", help="Name of a setting that was measured.")],
+    setting: Annotated[str, argument("SETTING", "Name of a setting that was measured.")],
     folder: FolderOption = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE.toml", help="Where to write it.", show_default="the screen")
-    ] = None,
+    out: Annotated[str | None, option("FILE.toml", "Where to write it.", "the screen")] = None,
 ) -> None:
     """Write the cluster that a setting is to the simulator as a topology file."""
     from s2sim.validation.testbed import setting_named
@@ -419,27 +366,28 @@ def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: st
     match = _NODES.fullmatch(nodes)
     if match is None:
         raise OptionError(f"--nodes {nodes!r}: write nodes and workers of each, for example --nodes 2x4")
-    number, each = int(match[1]), int(match[2])
-    if count is not None and number * each != count:
-        raise OptionError(f"--nodes {nodes} makes {number * each} workers, and --workers says {count}: leave that out")
-    if number == 1 or each == 1:
-        raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {number * each} instead")
+    number = int(match[1])
+    total = number * int(match[2])
+    if count is not None and total != count:
+        raise OptionError(f"--nodes {nodes} makes {total} workers, and --workers says {count}: leave that out")
+    if number in (1, total):
+        raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {total} instead")
     uplink_Bps = rate_Bps if uplink is None else parse_option("--uplink", parse_rate_Bps, uplink)
-    return NetworkLayout(name, number * each, number, rate_Bps, uplink_Bps)
+    return NetworkLayout(name, total, number, rate_Bps, uplink_Bps)
 
 
 def _named(name: str | None) -> str:
-    """Return the name of a testbed, by default of the only one."""
+    """Return ``name``, or the name of the only testbed."""
     from s2sim.testbed.network import list_testbed_names
 
     if name is not None:
         return name
-    known = list_testbed_names()
-    if not known:
+    names = list_testbed_names()
+    if not names:
         raise OptionError("there is no testbed: make one with s2sim testbed up --workers 8 --rate 1Gbps")
-    if len(known) > 1:
-        raise OptionError(f"there are several testbeds: name one of {', '.join(known)}")
-    return known[0]
+    if len(names) > 1:
+        raise OptionError(f"there are several testbeds: name one of {', '.join(names)}")
+    return names[0]
 
 
 def _text(name: str, layout: NetworkLayout | None) -> str:

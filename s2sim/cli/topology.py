@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli.options import Experiment, JsonOption, PngOption, check_targets, examples, group, options_from
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    PngOption,
+    argument,
+    check_targets,
+    examples,
+    group,
+    option,
+    options_from,
+)
 from s2sim.cli.output import STDOUT, show_lines, write_bytes, write_json
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
@@ -27,7 +37,6 @@ EXAMPLES = examples(
     "s2sim topology show leaf-spine --workers 32 --placement random --seed 1 --png placed.svg",
 )
 
-# Shown above the numbers, or nothing but words.
 _TEXTS = ("name", "description", "source")
 _RANKS_SHOWN = 16
 _PAIRS_SHOWN = 4
@@ -39,8 +48,8 @@ app = group(help="Look at a cluster description.", epilog=EXAMPLES)
 @options_from(ClusterSpec, only=("overrides", "placement"))
 def show_command(
     experiment: Experiment[ClusterSpec],
-    topology: Annotated[str, typer.Argument(metavar="TOPOLOGY", help=TOPOLOGY["text"])],
-    workers: Annotated[str, typer.Option(metavar="N", help="Number of workers (ranks, GPUs).")] = "64",
+    topology: Annotated[str, argument("TOPOLOGY", TOPOLOGY["text"])],
+    workers: Annotated[str, option("N", "Number of workers (ranks, GPUs).")] = "64",
     seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
     png: PngOption = None,
     json: JsonOption = None,
@@ -74,12 +83,14 @@ def show_command(
         for item in described["quantities"]
         if item["field"] not in _TEXTS
     ]
+    gpus = " ".join(map(str, cluster.gpu_of_rank[:_RANKS_SHOWN].tolist()))
+    gpus += " ..." if cluster.workers > _RANKS_SHOWN else ""
     show_lines(
         [
             summary_line(cluster),
             described["description"] or "no description",
             "",
-            *aligned([*_facts(described), ("GPUs of the ranks", _places(cluster))], indent="  "),
+            *aligned([*_facts(described), ("GPUs of the ranks", gpus)], indent="  "),
             "",
             "Numbers of the description (field, value, kind, source):",
             *aligned(numbers, indent="  "),
@@ -88,7 +99,6 @@ def show_command(
 
 
 def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
-    """Write the picture of a cluster."""
     from s2sim.cli.pictures import graph_of
     from s2sim.report.figures.cluster import draw_cluster
     from s2sim.report.format import rates_text, workers_text
@@ -100,15 +110,12 @@ def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
     if described["bisection_Bps"] is not None:
         facts.append(f"bisection {rates_text(described['bisection_Bps'])} one way")
         facts.append(f"diameter {described['diameter_hops']} links")
-    graph = graph_of(cluster, described)
-    picture = draw_cluster(
-        graph, Path(target).suffix[1:].lower(), title=summary_line(cluster), facts=[", ".join(facts)]
-    )
-    write_bytes(picture, target)
+    graph, suffix = graph_of(cluster, described), Path(target).suffix[1:].lower()
+    write_bytes(draw_cluster(graph, suffix, title=summary_line(cluster), facts=[", ".join(facts)]), target)
 
 
 def _value_text(value: Any) -> str:
-    """Return a value of a description as it is written, or of a list of links how many there are and the first."""
+    """Return a value of a description; of a list of links their number and the first ones."""
     if not isinstance(value, list) or not all(isinstance(pair, list) for pair in value):
         return str(value)
     numbers = Counter("-".join(map(str, pair)) for pair in value)
@@ -116,59 +123,46 @@ def _value_text(value: Any) -> str:
     return f"{len(value)} links: {', '.join(texts[:_PAIRS_SHOWN])}{' ...' if len(texts) > _PAIRS_SHOWN else ''}"
 
 
-def _places(cluster: Cluster) -> str:
-    """Return the GPUs of the first ranks."""
-    shown = cluster.gpu_of_rank[:_RANKS_SHOWN].tolist()
-    return " ".join(map(str, shown)) + (" ..." if cluster.workers > _RANKS_SHOWN else "")
-
-
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is known of the cluster, with units, as (what, value)."""
     from s2sim.report.format import rates_text
     from s2sim.units import PS_PER_S, format_seconds
-
-    def count(value: Any) -> str:
-        return str(value)
 
     def time(value: int) -> str:
         return format_seconds(value / PS_PER_S)
 
-    def by_class(value: dict[str, int]) -> str:
-        return ", ".join(f"{number} {name}" for name, number in value.items())
-
     facts: list[tuple[str, str, Callable[[Any], str]]] = [
-        ("fabric", "kind", count),
-        ("GPU", "gpu", count),
-        ("library", "library", count),
-        ("workers", "workers", count),
-        ("placement", "placement", count),
-        ("nodes", "nodes", count),
-        ("GPUs a node", "gpus_per_node", count),
+        ("fabric", "kind", str),
+        ("GPU", "gpu", str),
+        ("library", "library", str),
+        ("workers", "workers", str),
+        ("placement", "placement", str),
+        ("nodes", "nodes", str),
+        ("GPUs a node", "gpus_per_node", str),
         ("NVLink of a GPU", "nvlink_rate_Bps", rates_text),
         ("PCIe of a GPU", "pcie_rate_Bps", rates_text),
-        ("NICs a node", "nics_per_node", count),
+        ("NICs a node", "nics_per_node", str),
         ("rate of a NIC", "nic_rate_Bps", rates_text),
         ("NIC to fabric", "host_link_rate_Bps", rates_text),
         ("fabric link", "link_rate_Bps", rates_text),
-        ("routing", "routing", count),
-        ("levels of switches", "levels", count),
-        ("leaves", "leaves", count),
-        ("nodes a leaf", "nodes_per_leaf", count),
-        ("pods", "pods", count),
-        ("spines", "spines", count),
-        ("cores", "cores", count),
+        ("routing", "routing", str),
+        ("levels of switches", "levels", str),
+        ("leaves", "leaves", str),
+        ("nodes a leaf", "nodes_per_leaf", str),
+        ("pods", "pods", str),
+        ("spines", "spines", str),
+        ("cores", "cores", str),
         ("size", "size", lambda value: " x ".join(map(str, value))),
-        ("groups", "groups", count),
-        ("rails", "rails", count),
-        ("routers a group", "routers_per_group", count),
-        ("nodes a router", "hosts_per_router", count),
-        ("global links a router", "global_links_per_router", count),
+        ("groups", "groups", str),
+        ("rails", "rails", str),
+        ("routers a group", "routers_per_group", str),
+        ("nodes a router", "hosts_per_router", str),
+        ("global links a router", "global_links_per_router", str),
         ("oversubscription", "oversubscription", lambda value: f"{value:.3g}:1"),
         ("bisection, one way", "bisection_Bps", rates_text),
         ("diameter", "diameter_hops", lambda value: f"{value} links"),
         ("shortest latency", "latency_min_ps", time),
         ("longest latency", "latency_max_ps", time),
-        ("link directions", "links", count),
-        ("of these", "links_by_class", by_class),
+        ("link directions", "links", str),
+        ("of these", "links_by_class", lambda value: ", ".join(f"{number} {name}" for name, number in value.items())),
     ]
     return [(what, write(described[key])) for what, key, write in facts if described.get(key) not in (None, 0, {})]

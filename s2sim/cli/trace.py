@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.options import JsonOption, SilentOption, TextOption, check_targets, examples, group
+from s2sim.cli.options import JsonOption, SilentOption, TextOption, argument, check_targets, examples, group, option
 from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
 from s2sim.experiment.cluster_spec import parse_workers
 
@@ -27,15 +27,13 @@ _IMPORT = (
 )
 
 app = group(
-    help="Look at, check, record and import gradients.",
-    epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0]),
+    help="Look at, check, record and import gradients.", epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0])
 )
 
 TraceArgument = Annotated[
-    str,
-    typer.Argument(metavar="TRACE", help="Name of a shipped trace (see s2sim list traces) or path of a directory."),
+    str, argument("TRACE", "Name of a shipped trace (see s2sim list traces) or path of a directory.")
 ]
-OutOption = Annotated[str, typer.Option(metavar="DIR", help="Directory to write; its parent must exist.")]
+OutOption = Annotated[str, option("DIR", "Directory to write; its parent must exist.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
 
 
@@ -81,12 +79,12 @@ def check_command(trace: TraceArgument, quiet: SilentOption = False) -> None:
 def record_command(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL",
-            help="lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+        argument(
+            "MODEL",
+            "lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
         ),
     ],
-    workers: Annotated[str, typer.Option(metavar="N", help="Shards of the data, one a rank.")],
+    workers: Annotated[str, option("N", "Shards of the data, one a rank.")],
     out: OutOption,
     steps: Annotated[int, typer.Option(help="Consecutive training steps to record.")] = 1,
     text: TextOption = None,
@@ -123,9 +121,9 @@ def record_command(
 def import_command(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILES",
-            help=".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
+        argument(
+            "FILES",
+            ".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
             "and rank with names that tell both, such as step3-rank1.pt.",
         ),
     ],

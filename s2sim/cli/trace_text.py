@@ -1,14 +1,15 @@
-"""What ``s2sim trace`` prints."""
+"""Texts and tables of ``s2sim trace``."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from s2sim.gradients.read_trace import Trace
 from s2sim.report.format import UNDEFINED, aligned
-from s2sim.report.grid import Column, Grid
+from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_number_of
 
 if TYPE_CHECKING:
@@ -17,39 +18,37 @@ if TYPE_CHECKING:
     from s2sim.gradients.statistics import LayerStatistics, Statistics
     from s2sim.gradients.synthetic import AnyTrace
 
+    _Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
+
 
 _FLOAT32_BYTES = 4
 
 
 def describe_extent(manifest: Manifest) -> str:
-    """Return how many gradients there are."""
+    """Return the numbers of ranks and steps."""
     return f"{format_number_of(manifest.world_size, 'rank')} x {format_number_of(manifest.steps, 'step')}"
 
 
 def usage_line(trace: Trace, out: str) -> str:
-    """Return the options of ``s2sim run`` that take a trace which was written to ``out``."""
-    # A text without a slash would be looked for among the shipped names first.
+    """Return the options of ``s2sim run`` for a trace that was written to ``out``."""
+    # A name without a slash may be that of a shipped trace.
     path = out if "/" in out else f"./{out}"
     return f"--topology fat-tree --workers {trace.world_size} --trace {shlex.quote(path)}"
 
 
-def _stored_bytes(trace: AnyTrace) -> int | None:
-    if not isinstance(trace, Trace):
-        return None
-    return sum((trace.directory / name).stat().st_size for name in trace.manifest.files)
-
-
 def _sizes(trace: AnyTrace) -> dict[str, int | None]:
-    manifest = trace.manifest
+    manifest, stored_bytes = trace.manifest, None
+    if isinstance(trace, Trace):
+        stored_bytes = sum((trace.directory / name).stat().st_size for name in manifest.files)
     return {
         "parameters": manifest.parameters,
         "dense_bytes_per_rank": _FLOAT32_BYTES * manifest.parameters,
-        "stored_bytes": _stored_bytes(trace),
+        "stored_bytes": stored_bytes,
     }
 
 
 def manifest_json(trace: AnyTrace, statistics: Statistics, law: Forecast | None) -> dict[str, Any]:
-    """Return the manifest with its statistics, sizes and fitted law as JSON values, without the list of files."""
+    """Return the manifest without its list of files, with statistics, sizes and fitted law, as JSON values."""
     manifest = dataclasses.asdict(trace.manifest)
     files = len(manifest.pop("files"))
     return {
@@ -62,24 +61,23 @@ def manifest_json(trace: AnyTrace, statistics: Statistics, law: Forecast | None)
 
 
 def manifest_lines(trace: AnyTrace) -> list[str]:
-    """Return what a trace is and where it comes from, a line each."""
+    """Return the properties and the origin of a trace."""
     manifest, sizes = trace.manifest, _sizes(trace)
-    unknown = "unknown"
+    drawn = f"drawn on demand, {format_number_of(trace.steps, 'step')}"
+
+    def known(value: int | None) -> str:
+        return "unknown" if value is None else str(value)
+
     facts = [
         ("kind", manifest.kind),
         ("model", manifest.model),
-        (
-            "extent",
-            describe_extent(manifest)
-            if isinstance(trace, Trace)
-            else f"drawn on demand, {format_number_of(trace.steps, 'step')}",
-        ),
+        ("extent", describe_extent(manifest) if isinstance(trace, Trace) else drawn),
         ("parameters", f"{manifest.parameters} ({format_bytes(sizes['dense_bytes_per_rank'] or 0)} dense in float32)"),
         ("held in training", manifest.dtype),
         ("stored", "nothing" if sizes["stored_bytes"] is None else format_bytes(sizes["stored_bytes"])),
-        ("batch a rank", unknown if manifest.batch is None else str(manifest.batch)),
-        ("warm-up steps", unknown if manifest.warmup_steps is None else str(manifest.warmup_steps)),
-        ("seed", unknown if manifest.seed is None else str(manifest.seed)),
+        ("batch a rank", known(manifest.batch)),
+        ("warm-up steps", known(manifest.warmup_steps)),
+        ("seed", known(manifest.seed)),
         ("data", manifest.origin.data),
         ("licence", manifest.origin.licence),
         ("source", manifest.origin.source),
@@ -90,49 +88,44 @@ def manifest_lines(trace: AnyTrace) -> list[str]:
     return [f"trace {trace.name}", *aligned(facts, indent="  ")]
 
 
-def _format_figure(value: float | None) -> str:
-    return UNDEFINED if value is None else f"{value:.3g}"
-
-
-def _layer(name: str, entry: LayerEntry | None, spread: LayerStatistics) -> tuple[str, ...]:
-    return (
-        name,
-        "" if entry is None else " x ".join(map(str, entry.shape)),
-        "" if entry is None else "rows" if entry.sparse else "elements",
-        f"{spread.density:.3%}",
-        f"{spread.union_density[-1]:.3%}",
-        UNDEFINED if spread.top_percent_energy is None else f"{spread.top_percent_energy:.1%}",
-        _format_figure(spread.kurtosis),
-        "" if entry is None else entry.dtype,
-        "" if entry is None else _format_figure(entry.storage_error),
-    )
-
-
 def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
     """Return shape, density, tail and storage of each layer and of the whole gradient."""
-    columns = (
-        Column("layer", numeric=False),
-        Column("shape"),
-        Column("counted\nin", numeric=False),
-        Column("density\nof a rank"),
-        Column(f"union of\n{format_number_of(statistics.union_ranks[-1], 'rank')}"),
-        Column("energy in\ntop 1 %"),
-        Column("kurtosis"),
-        Column("stored as", numeric=False),
-        Column("storage\nerror"),
+
+    def number(value: float | None) -> str:
+        return UNDEFINED if value is None else f"{value:.3g}"
+
+    def energy(row: _Layer) -> str:
+        share = row[1].top_percent_energy
+        return UNDEFINED if share is None else f"{share:.1%}"
+
+    def of_entry(text: Callable[[LayerEntry], str]) -> Callable[[_Layer], str]:
+        return lambda row: "" if row[2] is None else text(row[2])
+
+    rows: list[_Layer] = [(entry.name, statistics.layers[entry.name], entry) for entry in manifest.layers]
+    return tabulate(
+        "layers",
+        [*rows, ("whole gradient", statistics.whole, None)],
+        text_column("layer", lambda row: row[0]),
+        number_column("shape", of_entry(lambda entry: " x ".join(map(str, entry.shape)))),
+        text_column("counted\nin", of_entry(lambda entry: "rows" if entry.sparse else "elements")),
+        number_column("density\nof a rank", lambda row: f"{row[1].density:.3%}"),
+        number_column(
+            f"union of\n{format_number_of(statistics.union_ranks[-1], 'rank')}",
+            lambda row: f"{row[1].union_density[-1]:.3%}",
+        ),
+        number_column("energy in\ntop 1 %", energy),
+        number_column("kurtosis", lambda row: number(row[1].kurtosis)),
+        text_column("stored as", of_entry(lambda entry: entry.dtype)),
+        number_column("storage\nerror", of_entry(lambda entry: number(entry.storage_error))),
     )
-    rows = [_layer(entry.name, entry, statistics.layers[entry.name]) for entry in manifest.layers]
-    return Grid("layers", columns, (*rows, _layer("whole gradient", None, statistics.whole)))
 
 
 def union_grid(statistics: Statistics) -> Grid:
-    """Return how the union of the ranks' supports grows with their number."""
+    """Return the density of the union of the supports of the first ranks, by number of ranks."""
+    counts = (format_number_of(ranks, "rank") for ranks in statistics.union_ranks)
     return Grid(
         "density of the union of the first ranks",
-        (
-            Column("layer", numeric=False),
-            *(Column(format_number_of(ranks, "rank")) for ranks in statistics.union_ranks),
-        ),
+        (Column("layer", numeric=False), *map(Column, counts)),
         tuple(
             (name, *(f"{density:.3%}" for density in spread.union_density))
             for name, spread in (*statistics.layers.items(), ("whole gradient", statistics.whole))
@@ -141,7 +134,7 @@ def union_grid(statistics: Statistics) -> Grid:
 
 
 def law_grid(law: Forecast) -> Grid:
-    """Return what the fitted law says of more ranks, and how far off it is where the recorded ranks tell."""
+    """Return the predictions of the fitted law for more ranks, and its errors for recorded ranks."""
     first = next(iter(law.layers.values()))
     columns = (
         Column("layer", numeric=False),

@@ -8,8 +8,17 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import Experiment, JsonOption, PlotOption, QuietOption, check_targets, examples, options_from
-from s2sim.cli.output import show_paragraph, show_screen, watching, write_bytes, write_result
+from s2sim.cli.options import (
+    Experiment,
+    JsonOption,
+    PlotOption,
+    QuietOption,
+    check_targets,
+    examples,
+    option,
+    options_from,
+)
+from s2sim.cli.output import show_screen, watching, write_bytes, write_result
 from s2sim.errors import S2SimError
 from s2sim.files import user_path
 from s2sim.training.spec import TrainSpec
@@ -26,10 +35,7 @@ EXAMPLES = examples(
 @options_from(TrainSpec, topology="fat-tree")
 def train_command(
     experiment: Experiment[TrainSpec],
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Keep checkpoints there, to go on from.", show_default="none are kept"),
-    ] = None,
+    out: Annotated[str | None, option("FOLDER", "Keep checkpoints there, to go on from.", "none are kept")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoints of --out; more reducers and seeds may join.")
     ] = False,
@@ -49,17 +55,13 @@ def train_command(
 
     with watching(quiet=quiet) as progress:
         result = train(spec, progress, out=None if out is None else user_path(out, S2SimError), resume=resume)
-    readable = write_result(result, json)
     if plot is not None:
         from s2sim.report.figures.curves import draw_training
 
         write_bytes(draw_training(result, Path(plot).suffix[1:].lower()), plot)
-    if readable and quiet:
-        for line in result.verdict:
-            show_paragraph(line)
-    elif readable:
-        from s2sim.report.screens import train_screen
+    from s2sim.report.screens import Screen, train_screen
 
-        show_screen(train_screen(result))
+    if write_result(result, json):
+        show_screen(Screen([], [], list(result.verdict)) if quiet else train_screen(result))
     if not result.complete:
         raise typer.Exit(INTERRUPTED)

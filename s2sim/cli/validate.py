@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, check_targets, examples
-from s2sim.cli.output import show_lines, show_screen, watching, write_result, write_text
+from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
+from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
 EXAMPLES = examples(
@@ -19,30 +19,29 @@ EXAMPLES = examples(
 def validate_command(
     folder: Annotated[
         str | None,
-        typer.Argument(
-            metavar="DIR",
-            help="Folder with an index.csv, a row a curve, and a table of sizes and times for each "
+        argument(
+            "DIR",
+            "Folder with an index.csv, a row a curve, and a table of sizes and times for each "
             "(measured/curves/README.md "
             "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
-            show_default="the public curves that are shipped",
+            "the public curves that are shipped",
         ),
     ] = None,
     iterations: Annotated[
-        bool,
-        typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder."),
+        bool, typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder.")
     ] = False,
     html: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE.html",
-            help="Write one page with all tables, and predicted against measured times of every curve.",
-            show_default="no file",
+        option(
+            "FILE.html",
+            "Write one page with all tables, and predicted against measured times of every curve.",
+            "no file",
         ),
     ] = None,
     fit: Annotated[
         bool,
         typer.Option(
-            help="Fit constants again, to these curves and the public ones, and without each source of the folder.",
+            help="Fit constants again, to these curves and the public ones, and without each source of the folder."
         ),
     ] = True,
     write: Annotated[
@@ -63,15 +62,21 @@ def validate_command(
     """
     check_targets(json=json, html=html)
     if html is not None:
-        from s2sim.report.figures.curves import check_page
+        from s2sim.report.figures.style import check_matplotlib
 
-        check_page()
+        check_matplotlib()
 
     if write:
-        _write(quiet=quiet)
+        from s2sim.validation.write_fits import write_fits
+
+        with watching(quiet=quiet) as progress:
+            lines = write_fits(progress)
+        show_lines(lines)
         return
-    if iterations or _holds_iterations(folder):
-        _of_iterations(folder, json=json, html=html, quiet=quiet)
+    from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
+
+    if iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder))):
+        _validate_iterations(folder, json=json, html=html, quiet=quiet)
         return
     from s2sim.report.screens import validate_screen
     from s2sim.report.validation_tables import answer_lines
@@ -79,26 +84,16 @@ def validate_command(
 
     with watching(quiet=quiet) as progress:
         result = run_validation(folder, progress, fit=fit)
-    readable = write_result(result, json)
     if html is not None:
         from s2sim.report.figures.curves import curves_page
 
         write_text(curves_page(result, validate_screen(result)), html)
-    if readable and quiet:
-        show_lines(answer_lines(result))
-    elif readable:
-        show_screen(validate_screen(result))
+    show_result(result, json, validate_screen, answer_lines, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
 
 
-def _holds_iterations(folder: str | None) -> bool:
-    from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
-
-    return folder is not None and has_iterations(resolve_iterations_folder(folder))
-
-
-def _of_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
+def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
     from s2sim.report.iteration_tables import iterations_lines
     from s2sim.report.screens import iterations_screen
     from s2sim.validation.validate_iterations import validate_iterations
@@ -107,18 +102,6 @@ def _of_iterations(folder: str | None, *, json: str | None, html: str | None, qu
         raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
     with watching(quiet=quiet) as progress:
         result = validate_iterations(folder, progress)
-    readable = write_result(result, json)
-    if readable and quiet:
-        show_lines(iterations_lines(result))
-    elif readable:
-        show_screen(iterations_screen(result))
+    show_result(result, json, iterations_screen, iterations_lines, quiet=quiet)
     if not result.complete:
         raise typer.Exit(INTERRUPTED)
-
-
-def _write(*, quiet: bool) -> None:
-    from s2sim.validation.write_fits import write_fits
-
-    with watching(quiet=quiet) as progress:
-        lines = write_fits(progress)
-    show_lines(lines)

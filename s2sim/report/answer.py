@@ -1,9 +1,9 @@
-"""The first screen of a run: one table of 80 columns, sorted, with what cannot win and why."""
+"""The first screen of a run: verdict, a table of 80 columns, and reasons of rejection."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
@@ -22,18 +22,18 @@ from s2sim.report.format import (
     workers_text,
     workers_with_mark,
 )
-from s2sim.report.grid import Column, Grid, minimum_width, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, TableColumn, minimum_width, number_column, tabulate, text_column
 from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
 from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.units import format_bytes, format_seconds
 
 _BAR = 12
-# Names in a table of communication, and in one of iterations, which has more columns.
+# Characters of names in tables of communication, and of iterations, which have more columns.
 _NAME, _SHORT_NAME = 27, 19
 _ERROR = 7
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
-# Why a row cannot win, in so many characters as a bar has.
+# Reasons of rejection in up to 12 characters, the width of a bar.
 _BAD_LAYER = "worse than zeros on "
 _SCHEDULE = "dense by another schedule"
 _SHORT_REJECTIONS = {
@@ -66,7 +66,6 @@ def _bar(share: float) -> str:
 
 
 def _rejection_word(row: Row, dense: Row) -> str | None:
-    """Return in a word why a row cannot win; None where it could."""
     judgement = _judgement(row)
     if row is dense:
         return None
@@ -78,7 +77,7 @@ def _rejection_word(row: Row, dense: Row) -> str | None:
 
 
 def short_rejection(rejected: str) -> str:
-    """Return why a row cannot win, as short as a bar.
+    """Return a reason of rejection in up to 12 characters.
 
     >>> short_rejection("worse than zeros on encoder.weight")
     'a bad layer'
@@ -87,7 +86,7 @@ def short_rejection(rejected: str) -> str:
 
 
 def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused] = ()) -> tuple[Grid, list[str]]:
-    """Return the table of one number of workers, the fastest first, and what stands below it."""
+    """Return the table of one number of workers, the fastest first, and the lines below it."""
     named = {verdict.best, verdict.without_assumption}
     folded = [row for row in rows if _judgement(row).as_dense and row.reducer not in named]
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
@@ -104,23 +103,20 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
     reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
-    told = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
+    explained = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
     means = {row.reducer: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     empty = [""] * (len(grid.columns) - 2)
-    missing = tuple((f"  {each.reducer}", *empty, REFUSED) for each in refused)
+    missing = tuple((f"  {item.reducer}", *empty, REFUSED) for item in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
     name = _NAME if dense.iteration is None else _SHORT_NAME
     return _wrap_long_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
-        *reason_lines(means | told),
+        *reason_lines(means | explained),
         *same_as_dense_lines([row.reducer for row in folded]),
         *refused_lines(refused),
     ]
 
 
-def _communication_columns(
-    shown: Sequence[Row], why: Mapping[str, str | None]
-) -> list[tuple[Column, Callable[[Row], str]]]:
-    """Return the columns beside names, where nothing runs beside communication."""
+def _communication_columns(shown: Sequence[Row], why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
     longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
     return [
         number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
@@ -131,8 +127,7 @@ def _communication_columns(
     ]
 
 
-def _iteration_columns(why: Mapping[str, str | None]) -> list[tuple[Column, Callable[[Row], str]]]:
-    """Return the columns beside names, where iterations are compared."""
+def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
     return [
         number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
         number_column("speed-\nup", lambda row: factor_text(_judgement(row).speedup)),
@@ -145,7 +140,7 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[tuple[Column, Call
 
 
 def _error_in_seven(error: str) -> str:
-    """Return an error with a digit less where it is longer than the table has room for beside the longest names.
+    """Return an error in up to seven characters, as many as fit next to the longest names.
 
     >>> _error_in_seven("1.88e-10"), _error_in_seven("4.01e+03"), _error_in_seven("0.000226"), _error_in_seven("0.0123")
     ('1.9e-10', '4e+03', '0.00023', '0.0123')
@@ -162,22 +157,21 @@ def _answer_title(rows: Sequence[Row]) -> str:
 
 
 def _wrap_long_names(grid: Grid, width: int) -> Grid:
-    """Return a table in which long names go on in a further row, so that it fits in 80 columns."""
+    """Continue long names in further rows, so that the table fits in 80 columns."""
     rows: list[tuple[str, ...]] = []
-    faint: set[int] = set()
-    strong: set[int] = set()
-    for place, (name, *cells) in enumerate(grid.rows):
-        for number, line in enumerate(_name_lines(name, width)):
-            if place in grid.faint:
-                faint.add(len(rows))
-            if place in grid.strong:
-                strong.add(len(rows))
-            rows.append((line, *(cells if number == 0 else [""] * len(cells))))
-    return replace(grid, rows=tuple(rows), faint=frozenset(faint), strong=frozenset(strong))
+    origin: list[int] = []
+    for number, (name, *cells) in enumerate(grid.rows):
+        first, *others = _name_lines(name, width)
+        rows += [(first, *cells), *((line, *[""] * len(cells)) for line in others)]
+        origin += [number] * (1 + len(others))
+    faint, strong = (
+        frozenset(new for new, old in enumerate(origin) if old in marked) for marked in (grid.faint, grid.strong)
+    )
+    return replace(grid, rows=tuple(rows), faint=faint, strong=strong)
 
 
 def _name_lines(name: str, width: int = _NAME) -> list[str]:
-    """Return a marked option string in lines of about so many characters, broken after commas.
+    """Return a marked option string in lines of about ``width`` characters, broken after commas.
 
     >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte")
     ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
@@ -191,14 +185,14 @@ def _name_lines(name: str, width: int = _NAME) -> list[str]:
 
 
 def break_even_grid(result: Result) -> Grid | None:
-    """Return at which rates, mini-batches and numbers of workers each reducer pays; None where nobody has looked."""
+    """Return the rates, mini-batches and numbers of workers at which each reducer pays; None if they are unknown."""
     verdict = result.verdict
-    found = [*verdict.pays.items(), *((each.reducer, f"gains 1% or more {each.text}") for each in verdict.pays_over)]
-    if not found:
+    pays = [*verdict.pays.items(), *((item.reducer, f"gains 1% or more {item.text}") for item in verdict.pays_over)]
+    if not pays:
         return None
     return tabulate(
         f"break-even with dense, {workers_with_mark(result.results[-1])}",
-        found,
+        pays,
         text_column("reducer", lambda item: item[0]),
         text_column("when", lambda item: item[1]),
     )
@@ -208,31 +202,30 @@ _COLUMNS = 80
 
 
 def verdict_lines(result: Result) -> list[str]:
-    """Return what to do with each number of workers, and all about the largest: three lines where there is one."""
+    """Return the recommendation for each number of workers, and all lines on the largest."""
     first, *others = result.verdict.lines
     if len(result.verdicts) == 1:
         return [first, *others]
     by_text: dict[str, list[int]] = {}
-    for each in result.verdicts:
-        by_text.setdefault(each.lines[0], []).append(each.workers)
+    for verdict in result.verdicts:
+        by_text.setdefault(verdict.lines[0], []).append(verdict.workers)
     return [*(f"{_several_workers(counts)}: {line}" for line, counts in by_text.items()), *others]
 
 
 def _several_workers(counts: list[int]) -> str:
-    """Return some numbers of workers for reading."""
     *others, last = counts
     return f"{', '.join(map(str, others))}{' and ' if others else ''}{workers_text(last)}"
 
 
 def result_table(result: Result) -> tuple[Grid, list[str]]:
-    """Return the reducers of the only number of workers, or times over several; and what stands below the table."""
+    """Return the table of reducers, or of times if there are several numbers of workers; and the lines below it."""
     if len(result.verdicts) > 1:
         return scaling_grid(result)
     return answer_grid(result.results, result.verdict, result.refused)
 
 
 def about_lines(result: Result) -> list[str]:
-    """Return on what cluster, with what, and of whose gradients."""
+    """Return the cluster, its machines, and the gradients."""
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
     return [result.cluster, machines, result.gradients.sentence()]
 
@@ -246,7 +239,7 @@ def result_text(result: Result) -> str:
 
 
 def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
-    """Return lines, tables and lines as plain text of 80 columns, or of as many as a table cannot do without."""
+    """Return lines, tables and lines as plain text, 80 columns wide unless a table needs more."""
     tables = [line for grid in grids for line in _table_lines(grid)]
     return "\n".join([*map(_wrap_line, before), *tables, *map(_wrap_line, after)])
 
@@ -265,7 +258,7 @@ def _table_lines(grid: Grid) -> list[str]:
 
 
 def _wrap_line(line: str) -> str:
-    # What goes on stands under what it goes on from: behind a label, where there is one.
+    # Continued lines are indented like the text after the label.
     label = re.match(r"\s+(\S+( \S+)*\s{2,})?", line)
     indent = " " * (0 if label is None else label.end())
     return fill(line, _COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

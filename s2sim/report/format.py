@@ -1,8 +1,8 @@
-"""Lines of plain text."""
+"""Values and results as human-readable text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite
 
 from s2sim.experiment.row_parts import Refused
@@ -16,7 +16,7 @@ REFUSED = "refused"
 
 
 def factor_text(value: float | None) -> str:
-    """Return a ratio for reading.
+    """Return a ratio as text.
 
     >>> factor_text(1.234), factor_text(250.0), factor_text(None)
     ('1.23x', '250x', '-')
@@ -27,7 +27,7 @@ def factor_text(value: float | None) -> str:
 
 
 def error_text(value: float | None) -> str:
-    """Return a relative error for reading.
+    """Return a relative error as text.
 
     >>> error_text(0.012345), error_text(0.0)
     ('0.0123', '0')
@@ -36,16 +36,39 @@ def error_text(value: float | None) -> str:
 
 
 ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
-"""What ranks end with instead of a mean, of which an error tells little, for people."""
+"""Results of ranks that are not estimates of the mean, for which an error is of little use."""
 
 
 def row_error_text(row: Row) -> str:
-    """Return the error of a row for reading, where it is more than rounding."""
+    """Return the error of a row, or that it is exact up to rounding."""
     return "exact" if row.exact else error_text(row.error.relative_l2)
 
 
+def bound_text(row: Row) -> str:
+    """Return the theoretical bound on the error of an element."""
+    return error_text(None if row.error_bound is None else row.error_bound.element)
+
+
+def log_error_text(value: float | None) -> str:
+    """Return the size of a log error as text.
+
+    >>> log_error_text(0.123), log_error_text(None)
+    ('0.12', '-')
+    """
+    return UNDEFINED if value is None else f"{value:.2f}"
+
+
+def signed_text(value: float | None) -> str:
+    """Return a signed log error as text.
+
+    >>> signed_text(-0.123), signed_text(None)
+    ('-0.12', '-')
+    """
+    return UNDEFINED if value is None else f"{value:+.2f}"
+
+
 def seconds_text(value_s: float | None) -> str:
-    """Return a time for reading.
+    """Return a time as text.
 
     >>> seconds_text(0.0036771), seconds_text(None)
     ('3.677 ms', '-')
@@ -54,7 +77,7 @@ def seconds_text(value_s: float | None) -> str:
 
 
 def cosine_text(value: float | None) -> str:
-    """Return a cosine for reading.
+    """Return a cosine as text.
 
     >>> cosine_text(0.99999)
     '1.0000'
@@ -72,7 +95,7 @@ def rates_text(rate_Bps: float | None) -> str:
 
 
 def share_text(share: float) -> str:
-    """Return a share for reading, never rounded up to all.
+    """Return a share in per cent, never rounded up to all.
 
     >>> share_text(1.0), share_text(0.99996), share_text(0.741)
     ('all', '99.99%', '74.10%')
@@ -81,7 +104,7 @@ def share_text(share: float) -> str:
 
 
 def throughput_text(samples_per_s: float | None) -> str:
-    """Return samples a second for reading, to three digits where they are few.
+    """Return samples per second, with three digits below 100.
 
     >>> throughput_text(12345.6), throughput_text(5.1234), throughput_text(None)
     ('12,346', '5.12', '-')
@@ -111,22 +134,30 @@ def brief_seconds(value_s: float) -> str:
 
 
 def workers_text(count: int) -> str:
-    """Return a number of workers for reading."""
+    """Return a number of workers as text."""
     return format_number_of(count, "worker")
 
 
+def group_by_workers(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    """Return rows by their number of workers, in their order."""
+    groups: dict[int, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.workers, []).append(row)
+    return groups
+
+
 def workers_with_mark(row: Row) -> str:
-    """Return the number of workers of a row, with a mark where the row goes beyond what was recorded."""
+    """Return the number of workers of a row, with a mark if the row is extrapolated."""
     return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
 
 
 def rounds_text(row: Row) -> str:
-    """Return the rounds of a row, those before the gradient apart."""
+    """Return the rounds of a row, those before the gradient separately."""
     return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
 
 
 def reason_lines(why: Mapping[str, str]) -> list[str]:
-    """Return why reducers cannot win, by option string, a line a reason.
+    """Return a line per reason for which reducers cannot win; ``why`` is by option string.
 
     >>> reason_lines({"s2": "worse than zeros", "topk": "error over 0.1", "s2:cells=1": "worse than zeros"})
     ['Worse than zeros: s2, s2:cells=1.', 'Error over 0.1: topk.']
@@ -138,7 +169,7 @@ def reason_lines(why: Mapping[str, str]) -> list[str]:
 
 
 def refused_lines(refused: Sequence[Refused]) -> list[str]:
-    """Return why reducers did not run, a line each, whatever the number of workers.
+    """Return a line per reducer that did not run, with the reason, regardless of the number of workers.
 
     >>> from s2sim.experiment.row_parts import Refused
     >>> refused_lines([Refused("tree", 6, "6 is no power of two"), Refused("mask", 6, "mask names no file")])
@@ -148,11 +179,8 @@ def refused_lines(refused: Sequence[Refused]) -> list[str]:
     return [f"Refused: {why if why.startswith(reducer) else f'{reducer}, {why}'}." for reducer, why in reasons]
 
 
-_MIN_DIFFERENCE = 0.0005  # what a tenth of a per cent rounds to
-
-
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """Return a line a row, all cells but the last as wide as the widest of their column.
+    """Return a line per row; all cells except the last are as wide as the widest of their column.
 
     >>> aligned([("a", "1"), ("long", "2")])
     ['a     1', 'long  2']
@@ -167,51 +195,41 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 
 
 def bottleneck_lines(result: Result) -> list[str]:
-    """Return what each reducer waits for, a line each."""
+    """Return a line per reducer with its bottleneck."""
     return aligned([(row.reducer, workers_text(row.workers), row.bottleneck) for row in result.results])
 
 
-def _against_ideal(row: Row) -> str:
-    factor = row.time_s.total / row.total_ideal_s if row.total_ideal_s else 1.0
-    return (
-        f"total {format_seconds(row.time_s.total)} against {seconds_text(row.total_ideal_s)} if all ran as asked "
-        f"({factor_text(factor)}); grouping and order of launches cost {seconds_text(row.order_gap_s)}"
-    )
-
-
 def lowering_lines(result: Result) -> list[str]:
-    """Return, for each reducer, its total as executed against that of the ideal library, then why things are so."""
-    totals = [(row.reducer, workers_text(row.workers), _against_ideal(row)) for row in result.results]
+    """Return, for each reducer, its total compared with that of the ideal library; then reasons."""
+
+    def against_ideal(row: Row) -> str:
+        total_s, ideal_s = row.time_s.total, row.total_ideal_s
+        return (
+            f"total {format_seconds(total_s)} against {seconds_text(ideal_s)} if all ran as asked "
+            f"({factor_text(total_s / ideal_s if ideal_s else 1.0)}); grouping and order of launches cost "
+            f"{seconds_text(row.order_gap_s)}"
+        )
+
+    totals = [(row.reducer, workers_text(row.workers), against_ideal(row)) for row in result.results]
     reasons = dict.fromkeys((item.asked, item.executes, item.why) for row in result.results for item in row.lowering)
     return [
         *aligned(totals),
         "",
-        *(
-            f"{asked}: {why}." if executes == asked else f"{asked} -> {executes}: {why}."
-            for asked, executes, why in reasons
-        ),
+        *(f"{asked}{'' if executes == asked else f' -> {executes}'}: {why}." for asked, executes, why in reasons),
     ]
 
 
 def _request_text(result: CollectiveResult) -> str:
-    what, beside = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
-    if beside is None:
-        return f"{what} {workers_text(result.workers)}"
-    return f"{what} {workers_text(beside.dp)} in each of {beside.groups} groups (tp={beside.tp}, pp={beside.pp})"
+    request, groups = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
+    if groups is None:
+        return f"{request} {workers_text(result.workers)}"
+    return f"{request} {workers_text(groups.dp)} in each of {groups.groups} groups (tp={groups.tp}, pp={groups.pp})"
 
 
 def collective_summary(result: CollectiveResult) -> str:
     """Return the answer in one line."""
-    return (
-        f"{_request_text(result)} by {result.algorithm}: {_time(result)}, bus bandwidth {rates_text(result.busbw_Bps)}"
-    )
-
-
-def _closed_form(result: CollectiveResult) -> str:
-    if result.closed_form_s is None:
-        shared = "messages share links"
-        return f"none holds: {'things happen meanwhile, or ' if result.effects else ''}{shared}"
-    return f"{format_seconds(result.closed_form_s)}, without simulation"
+    answer = f"{_time(result)}, bus bandwidth {rates_text(result.busbw_Bps)}"
+    return f"{_request_text(result)} by {result.algorithm}: {answer}"
 
 
 def _time(result: CollectiveResult) -> str:
@@ -219,54 +237,44 @@ def _time(result: CollectiveResult) -> str:
     return text if result.band is None else f"{text} ({format_interval(result.band.low_s, result.band.high_s)})"
 
 
-def _clocked_text(result: CollectiveResult) -> list[tuple[str, str]]:
-    if result.clocked_s is None:
-        return []
-    difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
-    takes = f"{difference:+.1%}" if abs(difference) >= _MIN_DIFFERENCE else "the same"
-    text = f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: by message it takes {takes}"
-    return [("in rounds", text)]
-
-
-def _cross_check(result: CollectiveResult) -> list[tuple[str, str]]:
-    check = result.cross_check
-    if check is None:
-        return []
-    model = (
-        f"{check.other} with packets of {format_bytes(check.packet_bytes)}" if check.other == "packet" else check.other
-    )
-    fill = "" if check.fill_s is None else f", fill of {format_seconds(check.fill_s)} subtracted"
-    difference = f"{check.difference:+.2%} from packets to fluid{fill}"
-    return [("cross-check", f"{format_seconds(check.time_s)} by {model}: {difference}")]
-
-
-def _concurrent_groups_text(result: CollectiveResult) -> list[tuple[str, str]]:
-    beside = result.groups
-    if beside is None:
-        return []
-    factor = "no time" if beside.contention is None else factor_text(beside.contention)
-    return [("one group alone", f"{format_seconds(beside.alone_s)}: all {beside.groups} at once take {factor}")]
+def _compared_times(result: CollectiveResult) -> list[tuple[str, str]]:
+    """Return the time in rounds, by the other network model and of one group alone, as far as they were simulated."""
+    lines = []
+    if result.clocked_s is not None:
+        difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
+        # 0.05 % rounds to a tenth of a per cent.
+        takes = f"{difference:+.1%}" if abs(difference) >= 0.0005 else "the same"
+        rounds = (
+            f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: by message it takes {takes}"
+        )
+        lines.append(("in rounds", rounds))
+    if (check := result.cross_check) is not None:
+        packets = f" with packets of {format_bytes(check.packet_bytes)}" if check.other == "packet" else ""
+        fill = "" if check.fill_s is None else f", fill of {format_seconds(check.fill_s)} subtracted"
+        difference_text = f"{check.difference:+.2%} from packets to fluid{fill}"
+        lines.append(("cross-check", f"{format_seconds(check.time_s)} by {check.other}{packets}: {difference_text}"))
+    if (groups := result.groups) is not None:
+        factor = "no time" if groups.contention is None else factor_text(groups.contention)
+        uncontended = f"{format_seconds(groups.alone_s)}: all {groups.groups} at once take {factor}"
+        lines.append(("one group alone", uncontended))
+    return lines
 
 
 def collective_lines(result: CollectiveResult) -> list[str]:
-    """Return the answer with everything that explains it, a line a figure."""
+    """Return the answer and its explanation, a line per number."""
     over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
-    return [
-        _request_text(result),
-        *aligned(
-            [
-                ("time", _time(result)),
-                *_clocked_text(result),
-                *_cross_check(result),
-                *_concurrent_groups_text(result),
-                ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
-                ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
-                ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),
-                ("time / bound", over),
-                ("closed form", _closed_form(result)),
-                ("algorithm", f"{result.algorithm} ({result.why})"),
-                ("sent per rank", format_bytes(result.bytes_per_rank)),
-            ],
-            indent="  ",
-        ),
+    closed_form = f"none holds: {'things happen meanwhile, or ' if result.effects else ''}messages share links"
+    if result.closed_form_s is not None:
+        closed_form = f"{format_seconds(result.closed_form_s)}, without simulation"
+    facts = [
+        ("time", _time(result)),
+        *_compared_times(result),
+        ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
+        ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
+        ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),
+        ("time / bound", over),
+        ("closed form", closed_form),
+        ("algorithm", f"{result.algorithm} ({result.why})"),
+        ("sent per rank", format_bytes(result.bytes_per_rank)),
     ]
+    return [_request_text(result), *aligned(facts, indent="  ")]

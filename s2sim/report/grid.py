@@ -1,10 +1,10 @@
-"""A table before it has a form: titles and texts, which terminals and web pages show in their own way."""
+"""Tables as titles and texts, independent of the terminal or page that shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
@@ -13,15 +13,15 @@ from rich.text import Text
 
 T = TypeVar("T")
 
-# Columns stand two characters apart, or one where only that keeps the table in one piece.
+# Characters between columns; one only where it keeps the table in one piece.
 WIDE_GAP, NARROW_GAP = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, of figures at the right or of words at the left."""
+    """A column, of numbers aligned at the right or of texts at the left."""
 
-    title: str  # What its cells are, with the unit where cells do not carry it; lines are separated by newlines
+    title: str  # With the unit unless cells have theirs; lines are separated by newlines
     numeric: bool = True
 
 
@@ -32,7 +32,7 @@ class Grid:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
-    # faint, strong: rows to be shown as less, and as more, than the others
+    # faint, strong: numbers of rows that are dimmed, and of rows that stand out
     faint: frozenset[int] = frozenset()
     strong: frozenset[int] = frozenset()
 
@@ -44,26 +44,36 @@ class Grid:
         ]
 
 
-def number_column(title: str, cell: Callable[[T], str]) -> tuple[Column, Callable[[T], str]]:
-    """Return a column of figures, with what stands in it for a thing that has a row."""
+TableColumn: TypeAlias = tuple[Column, Callable[[T], str]]
+"""A column with the function that returns its cell in the row of an item."""
+
+
+def number_column(title: str, cell: Callable[[T], str]) -> TableColumn[T]:
+    """Return a column of numbers, aligned at the right."""
     return Column(title), cell
 
 
-def text_column(title: str, cell: Callable[[T], str]) -> tuple[Column, Callable[[T], str]]:
-    """Return a column of words, with what stands in it for a thing that has a row."""
+def text_column(title: str, cell: Callable[[T], str]) -> TableColumn[T]:
+    """Return a column of texts, aligned at the left."""
     return Column(title, numeric=False), cell
 
 
-def tabulate(title: str, things: Iterable[T], *columns: tuple[Column, Callable[[T], str]]) -> Grid:
-    """Return a table with a row for each thing."""
-    rows = tuple(tuple(cell(thing) for _, cell in columns) for thing in things)
-    return Grid(title, tuple(column for column, _ in columns), rows)
+def tabulate(
+    title: str, items: Iterable[T], *columns: TableColumn[T], strong: Callable[[T], bool] | None = None
+) -> Grid:
+    """Return a table with a row for each item; rows for which ``strong`` is true stand out."""
+    items = list(items)
+    return Grid(
+        title,
+        tuple(column for column, _ in columns),
+        tuple(tuple(cell(item) for _, cell in columns) for item in items),
+        strong=frozenset(number for number, item in enumerate(items) if strong is not None and strong(item)),
+    )
 
 
 def width_of(grid: Grid, gap: int) -> int:
     """Return the characters of a line with ``gap`` characters between columns."""
-    widths = grid.widths()
-    return sum(widths) + gap * (len(widths) - 1)
+    return sum(widths := grid.widths()) + gap * (len(widths) - 1)
 
 
 def minimum_width(grid: Grid) -> int:
@@ -73,10 +83,7 @@ def minimum_width(grid: Grid) -> int:
 
 
 def split_grid(grid: Grid, width: int, gap: int) -> list[Grid]:
-    """Return ``grid`` in parts no wider than ``width``, each with the first column; no cell is ever cut.
-
-    A part has at least one column beside the first, however narrow the terminal.
-    """
+    """Return ``grid`` in parts, no wider than ``width`` unless two columns are; each has the first column."""
     widths = grid.widths()
     parts: list[list[int]] = [[]]
     used = widths[0]
@@ -91,16 +98,13 @@ def split_grid(grid: Grid, width: int, gap: int) -> list[Grid]:
 
 
 def _part(grid: Grid, columns: Sequence[int], mark: str) -> Grid:
-    """Return some columns of ``grid``, without the rows in which others alone go on."""
-    cut = [tuple(row[i] for i in columns) for row in grid.rows]
-    kept = [place for place, row in enumerate(cut) if any(row)]
-    return Grid(
-        f"{grid.title}{mark}",
-        tuple(grid.columns[i] for i in columns),
-        tuple(cut[place] for place in kept),
-        frozenset(now for now, place in enumerate(kept) if place in grid.faint),
-        frozenset(now for now, place in enumerate(kept) if place in grid.strong),
+    """Return some columns of ``grid``, without rows that only continue cells of other columns."""
+    rows = [(number, cells) for number, row in enumerate(grid.rows) if any(cells := tuple(row[i] for i in columns))]
+    faint, strong = (
+        frozenset(new for new, (old, _) in enumerate(rows) if old in marked) for marked in (grid.faint, grid.strong)
     )
+    selected = tuple(grid.columns[i] for i in columns)
+    return Grid(f"{grid.title}{mark}", selected, tuple(cells for _, cells in rows), faint, strong)
 
 
 def _titled(grid: Grid, gap: int) -> Group:

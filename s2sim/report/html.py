@@ -33,7 +33,7 @@ def _table(grid: Grid) -> str:
 
 
 def result_html(result: Result) -> str:
-    """Return what `s2sim run` shows first, and its details folded; every text is escaped, nothing is loaded."""
+    """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
     grid, below = result_table(result)
     verdict = _paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
     about = _paragraphs(map(escape, [*below, *about_lines(result)]))
@@ -47,7 +47,7 @@ def result_html(result: Result) -> str:
 
 
 def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
-    """Return lines, tables and lines; the lines before are aligned as in a terminal, every text is escaped."""
+    """Return the lines and tables of a screen, escaped; the lines before are aligned as in a terminal."""
     head = escape("\n".join(before))
     return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{_paragraphs(map(escape, filter(None, after)))}</div>"
 

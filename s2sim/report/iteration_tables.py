@@ -1,4 +1,4 @@
-"""How far predictions are from measured iterations, as tables and lines."""
+"""Tables of simulated iterations, of their validation and of training."""
 
 from __future__ import annotations
 
@@ -6,73 +6,83 @@ from collections.abc import Callable, Iterable, Sequence
 
 from s2sim.experiment.row_parts import IterationRow
 from s2sim.experiment.rows import Result, Row
-from s2sim.report.format import UNDEFINED, brief_seconds, percent_text, throughput_text, workers_with_mark
-from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
-from s2sim.report.validation_tables import error_text, signed_text
+from s2sim.report.format import (
+    UNDEFINED,
+    brief_seconds,
+    group_by_workers,
+    log_error_text,
+    percent_text,
+    seconds_text,
+    signed_text,
+    throughput_text,
+    workers_with_mark,
+)
+from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.training.curve import Interval
-from s2sim.training.result import TrainResult, TrainRow, interval_text, target_text
+from s2sim.training.result import TrainResult, interval_text, target_text
 from s2sim.units import format_bytes, format_number_of, format_seconds
 from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
 
 
 def iteration_of(row: Row) -> IterationRow:
-    """Return where the time of a row's iteration went; its run simulated one."""
+    """Return the iteration of a row of a run that simulated iterations."""
     assert row.iteration is not None
     return row.iteration
 
 
 def exchange_text(rows: Sequence[Row]) -> str:
-    """Return how gradients were exchanged in iterations, for a title; those of dense, the most that there are."""
+    """Return bucketing and number of buckets for a title, those of dense."""
     dense = iteration_of(next((row for row in rows if row.baseline), rows[0]))
     together = ", codec beside compute" if dense.streams > 1 else ""
     return f"{dense.discipline}, {format_number_of(dense.buckets, 'bucket')}{together}"
 
 
 def iteration_grids(result: Result) -> list[Grid]:
-    """Return, for each number of workers, where the time of an iteration of each reducer went."""
-    by_workers: dict[int, list[Row]] = {}
-    for row in result.results:
-        if row.iteration is not None:
-            by_workers.setdefault(row.workers, []).append(row)
-    return [_parts_grid(rows) for rows in by_workers.values()]
+    """Return the parts of an iteration of each reducer, a table per number of workers."""
 
+    def seconds(title: str, field: str) -> TableColumn[Row]:
+        return number_column(title, lambda row: brief_seconds(getattr(iteration_of(row), field)))
 
-def _parts_grid(rows: Sequence[Row]) -> Grid:
-    ran = iteration_of(rows[0]).iterations
-    of = f"median of {ran} iterations" if ran > 1 else "an iteration"
-    return tabulate(
-        f"{workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
-        rows,
-        text_column("reducer", lambda row: row.reducer),
-        number_column("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
-        number_column("forward", lambda row: brief_seconds(iteration_of(row).forward)),
-        number_column("backward", lambda row: brief_seconds(iteration_of(row).backward)),
-        number_column("codec", lambda row: brief_seconds(iteration_of(row).codec)),
-        number_column("communi-\ncation,\nexposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
-        number_column("waiting", lambda row: brief_seconds(iteration_of(row).waiting)),
-        number_column("opti-\nmizer", lambda row: brief_seconds(iteration_of(row).optimizer)),
-        number_column("5% to\n95%", lambda row: brief_seconds(iteration_of(row).spread_s)),
-        number_column("communi-\ncation,\nhidden", lambda row: brief_seconds(iteration_of(row).hidden_communication)),
-        number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
-    )
+    grids = []
+    for rows in group_by_workers(row for row in result.results if row.iteration is not None).values():
+        ran = iteration_of(rows[0]).iterations
+        of = f"median of {ran} iterations" if ran > 1 else "an iteration"
+        grid = tabulate(
+            f"{workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
+            rows,
+            text_column("reducer", lambda row: row.reducer),
+            number_column("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
+            seconds("forward", "forward"),
+            seconds("backward", "backward"),
+            seconds("codec", "codec"),
+            seconds("communi-\ncation,\nexposed", "exposed_communication"),
+            seconds("waiting", "waiting"),
+            seconds("opti-\nmizer", "optimizer"),
+            seconds("5% to\n95%", "spread_s"),
+            seconds("communi-\ncation,\nhidden", "hidden_communication"),
+            number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
+        )
+        grids.append(grid)
+    return grids
 
 
 def scaling_efficiencies(rows: Iterable[Row]) -> dict[int, float]:
-    """Return the throughput of a worker over that with the fewest workers, by number of workers, of one reducer's rows.
+    """Return the throughput per worker over that with the fewest workers, by number of workers, for one reducer.
 
-    Where the batch is not known, that is the inverse ratio of iterations: each worker has its own batch.
+    If the batch is unknown, that is the inverse ratio of iterations: each worker has its own batch.
     """
-    a_worker = {}
+    per_worker = {}
     for row in sorted(rows, key=lambda row: row.workers):
-        iteration = iteration_of(row)
-        known = iteration.samples_per_s
-        a_worker[row.workers] = 1 / iteration.total_s if known is None else known / row.workers
-    fewest = next(iter(a_worker.values()), 1.0)
-    return {workers: value / fewest for workers, value in a_worker.items()}
+        samples_per_s = iteration_of(row).samples_per_s
+        per_worker[row.workers] = (
+            1 / iteration_of(row).total_s if samples_per_s is None else samples_per_s / row.workers
+        )
+    fewest = next(iter(per_worker.values()), 1.0)
+    return {workers: value / fewest for workers, value in per_worker.items()}
 
 
 def hidden_text(row: Row) -> str:
-    """Return which share of a row's communication runs beside compute or codec."""
+    """Return the share of a row's communication that overlaps with compute or codec."""
     return percent_text(iteration_of(row).hidden_share)
 
 
@@ -85,14 +95,14 @@ ITERATIONS_LEGEND = (
 
 
 def iterations_lines(result: IterationsResult) -> list[str]:
-    """Return the answer: one voice a source."""
+    """Return the answer, with each source weighted equally."""
     overall = result.overall
     lines = [f"{overall.predicted} of {overall.rows} are predicted, {overall.scored} scored"]
     for name, errors in (("iteration", overall.iteration), ("communication", overall.communication)):
         if errors is not None:
             lines.append(
-                f"{name}: off by {error_text(errors.median)} (median of sources), P90 {error_text(errors.p90)}, bias "
-                f"{signed_text(errors.bias)}"
+                f"{name}: off by {log_error_text(errors.median)} (median of sources), "
+                f"P90 {log_error_text(errors.p90)}, bias {signed_text(errors.bias)}"
             )
     if overall.calls_right_share is not None:
         lines.append(
@@ -102,7 +112,7 @@ def iterations_lines(result: IterationsResult) -> list[str]:
 
 
 def iterations_grids(result: IterationsResult) -> list[Grid]:
-    """Return the tables: by source, right and wrong calls, a line a row, and apart those that contradict themselves."""
+    """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
     scored = [row for row in result.iterations if row.scored]
     apart = [row for row in result.iterations if row.predicted and not row.scored]
     grids = [_sources_grid(result.by_source)] if result.by_source else []
@@ -113,44 +123,45 @@ def iterations_grids(result: IterationsResult) -> list[Grid]:
 
 
 def worst_iteration_lines(result: IterationsResult) -> list[str]:
-    """Return a line on each of the ten that are predicted worst."""
+    """Return a line on each of the ten with the largest errors."""
     scored = [row for row in result.iterations if row.scored and row.log_error is not None]
-    found = sorted(scored, key=lambda row: abs(row.log_error or 0.0), reverse=True)[:_WORST]
+    worst = sorted(scored, key=lambda row: abs(row.log_error or 0.0), reverse=True)[:_WORST]
     head = "Worst of the iterations (bias of iteration / communication), and what the model lacks there:"
     lines = [
         f"- {row.id}: {signed_text(row.log_error)} / {signed_text(row.communication_log_error)}; "
         f"{row.likely_why or 'its row does not tell why'}"
-        for row in found
+        for row in worst
     ]
     return [head, *lines] if lines else []
 
 
 def unpredicted_iteration_lines(result: IterationsResult) -> list[str]:
-    """Return why some iterations are not predicted."""
+    """Return the reasons for which iterations are not predicted."""
     return [f"Not predicted: {row.id}: {row.reason}" for row in result.iterations if not row.predicted]
 
 
 def _sources_grid(sources: tuple[SourceErrors, ...]) -> Grid:
-    def median(errors: TimeErrors | None) -> str:
-        return error_text(None if errors is None else errors.median)
+    def errors(
+        what: str, errors_of: Callable[[SourceErrors], TimeErrors | None]
+    ) -> tuple[TableColumn[SourceErrors], ...]:
+        def column(title: str, text: Callable[[TimeErrors], str]) -> TableColumn[SourceErrors]:
+            return number_column(
+                title, lambda source: UNDEFINED if (known := errors_of(source)) is None else text(known)
+            )
 
-    def p90(errors: TimeErrors | None) -> str:
-        return error_text(None if errors is None else errors.p90)
-
-    def bias(errors: TimeErrors | None) -> str:
-        return signed_text(None if errors is None else errors.bias)
+        return (
+            column(f"{what}:\nmedian", lambda known: log_error_text(known.median)),
+            column("P90", lambda known: log_error_text(known.p90)),
+            column("bias", lambda known: signed_text(known.bias)),
+        )
 
     return tabulate(
         "by source",
         sources,
         text_column("source", lambda source: source.name[:_MAX_NAME]),
         number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
-        number_column("iteration:\nmedian", lambda source: median(source.iteration)),
-        number_column("P90", lambda source: p90(source.iteration)),
-        number_column("bias", lambda source: bias(source.iteration)),
-        number_column("communication:\nmedian", lambda source: median(source.communication)),
-        number_column("P90", lambda source: p90(source.communication)),
-        number_column("bias", lambda source: bias(source.communication)),
+        *errors("iteration", lambda source: source.iteration),
+        *errors("communication", lambda source: source.communication),
         number_column(
             "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
         ),
@@ -172,31 +183,22 @@ def _calls_grid(calls: Calls) -> Grid:
 
 
 def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
-    def seconds(value_s: float | None) -> str:
-        return UNDEFINED if value_s is None else format_seconds(value_s)
-
     return tabulate(
         title,
         rows,
         text_column("iteration", lambda row: row.id[:_MAX_NAME]),
         text_column("reducer", lambda row: row.reducer.partition(" ")[0]),
         number_column("workers", lambda row: str(row.workers)),
-        number_column("predicted", lambda row: seconds(row.iteration_s)),
-        number_column("measured", lambda row: seconds(row.measured_iteration_s)),
+        number_column("predicted", lambda row: seconds_text(row.iteration_s)),
+        number_column("measured", lambda row: seconds_text(row.measured_iteration_s)),
         number_column("bias", lambda row: signed_text(row.log_error)),
         number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
-        text_column("call", _call_text),
+        text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
     )
 
 
-def _call_text(row: IterationError) -> str:
-    if row.right_call is None:
-        return ""
-    return "right" if row.right_call else "wrong"
-
-
 def train_lines(result: TrainResult) -> list[str]:
-    """Return what a step computes, and what was to be reached."""
+    """Return the target, and the parts of the time of a step."""
     goal = f"{'none' if result.target is None else target_text(result.target)}, {result.target_why}"
     seeds = format_number_of(result.spec.seeds, "seed")
     after = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
@@ -205,37 +207,31 @@ def train_lines(result: TrainResult) -> list[str]:
 
 
 def train_grid(result: TrainResult) -> Grid:
-    """Return a line a reducer: where it ended, what a step takes, and what it needed to reach the target."""
+    """Return a line per reducer: final loss and accuracy, time and bytes of a step and to the target."""
     goal = "target" if result.target is None else target_text(result.target)
-    columns = (
-        Column("reducer", numeric=False),
-        Column("feed-\nback", numeric=False),
-        Column(f"loss after\n{format_number_of(result.spec.steps, 'step')}"),
-        Column(f"% right\n{result.score}"),
-        Column("a step"),
-        Column("sent\na step"),
-        Column(f"seeds\nto {goal}"),
-        Column("steps\nto it"),
-        Column("time\nto it"),
-        Column("over dense's time\nto it"),
-        Column("over dense's bytes\nto it"),
-    )
-    return Grid("on held-out data, by reducer", columns, tuple(map(_cells, result.rows)))
 
+    def ratio(value: Interval | None) -> str:
+        return UNDEFINED if value is None else interval_text(value)
 
-def _cells(row: TrainRow) -> tuple[str, ...]:
-    return (
-        row.reducer,
-        row.feedback,
-        _interval(row.loss, lambda value: f"{value:.4g}"),
-        _interval(row.accuracy, lambda value: f"{100 * value:.3g}"),
-        format_seconds(row.step_s.mean),
-        format_bytes(row.step_bytes.mean),
-        f"{row.reached} of {row.trained}",
-        _interval(row.iterations, lambda value: f"{value:.3g}"),
-        _interval(row.time_s, format_seconds),
-        UNDEFINED if row.time_ratio is None else interval_text(row.time_ratio),
-        UNDEFINED if row.bytes_ratio is None else interval_text(row.bytes_ratio),
+    return tabulate(
+        "on held-out data, by reducer",
+        result.rows,
+        text_column("reducer", lambda row: row.reducer),
+        text_column("feed-\nback", lambda row: row.feedback),
+        number_column(
+            f"loss after\n{format_number_of(result.spec.steps, 'step')}",
+            lambda row: _interval(row.loss, lambda value: f"{value:.4g}"),
+        ),
+        number_column(
+            f"% right\n{result.score}", lambda row: _interval(row.accuracy, lambda value: f"{100 * value:.3g}")
+        ),
+        number_column("a step", lambda row: format_seconds(row.step_s.mean)),
+        number_column("sent\na step", lambda row: format_bytes(row.step_bytes.mean)),
+        number_column(f"seeds\nto {goal}", lambda row: f"{row.reached} of {row.trained}"),
+        number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
+        number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
+        number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
+        number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
     )
 
 

@@ -1,26 +1,26 @@
-"""Which terms of simulated times explain how far these are from measured ones."""
+"""Tables of simulated times compared with a log, with the terms that explain their differences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from s2sim.report.format import UNDEFINED, aligned, factor_text, share_text, workers_text
-from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
 
-# Terms that are named first and have columns of their own, and what they explain at least.
+# Number of terms with a line and a column each, and the least share of differences that they explain.
 _FIRST, _LEAST = 3, 0.05
-# Times that are this near each other count as one.
+# Relative difference below which times count as equal.
 _SAME = 0.05
-# From here on a factor reads better than per cent more.
+# From this ratio on, differences are given as factors.
 _TIMES = 2
 
 
 class _TermGroup:
-    """Terms that are told together, over all rows."""
+    """Terms that the log cannot distinguish, over all rows."""
 
     def __init__(self, result: LogComparisonResult, scales: Sequence[TermScale]) -> None:
         self.scale = scales[0].scale
@@ -32,56 +32,59 @@ class _TermGroup:
         self.least_s, self.most_s = min(filter(None, times_s)), max(times_s)
 
     def simulated_s(self, row: ComparedRow) -> float:
-        """Return what these terms of a row take in simulation."""
+        """Return the simulated time of these terms in a row."""
         return sum(term.simulated_s for term in row.terms if (term.kind, term.of) in self._keys)
 
     def difference_s(self, row: ComparedRow) -> float | None:
-        """Return what of a row's difference these terms stand for; None where it has none of them."""
-        found = [term.difference_s for term in row.terms if (term.kind, term.of) in self._keys]
-        return sum(found) if found else None
+        """Return the part of a row's difference that these terms explain; None if it has none of them."""
+        differences = [term.difference_s for term in row.terms if (term.kind, term.of) in self._keys]
+        return sum(differences) if differences else None
 
 
 def attribution_lines(result: LogComparisonResult) -> list[str]:
-    """Return what explains most of the difference, in a line each; nothing where no terms are known."""
+    """Return a line per group of terms that explains much of the difference; none if no terms are known."""
     if not result.terms:
         return []
-    found = [each for each in _sort_by_share(result)[:_FIRST] if each.explains >= _LEAST]
+    groups = [group for group in _sort_by_share(result)[:_FIRST] if group.explains >= _LEAST]
     left = median(abs(row.not_explained_s) / row.measured_s for row in result.rows)
-    lines = [(_term_group_title(each), _deviation_text(each, len(result.rows))) for each in found]
+    lines = [(_term_group_title(group), _deviation_text(group, len(result.rows))) for group in groups]
     lines.append(("not explained", f"a median of {share_text(left)} of the measured time"))
     return ["measured against simulated, by term:", *aligned(lines, indent="  ")]
 
 
 def difference_grid(result: LogComparisonResult) -> Grid:
-    """Return simulated minus measured of each row, by those terms that stand for most of it."""
-    known = _sort_by_share(result)
-    first, others = known[:_FIRST], known[_FIRST:]
+    """Return simulated minus measured time of each row, by the terms that explain most of it."""
+    groups = _sort_by_share(result)
+    others = groups[_FIRST:]
+
+    def column(terms: _TermGroup) -> TableColumn[ComparedRow]:
+        title = [*terms.names[0].split(", "), *(["and others"] if len(terms.names) > 1 else [])]
+        return number_column("\n".join(title), lambda row: _signed(terms.difference_s(row)))
 
     def rest(row: ComparedRow) -> str:
-        return _signed(sum(each.difference_s(row) or 0.0 for each in others))
+        return _signed(sum(group.difference_s(row) or 0.0 for group in others))
 
     return tabulate(
         "simulated - measured, term by term",
         result.rows,
         number_column("size\n(B)", lambda row: str(row.size_bytes)),
         number_column("all", lambda row: _signed(row.difference_s)),
-        *(_column(each) for each in first),
+        *map(column, groups[:_FIRST]),
         *([number_column("other\nterms", rest)] if others else []),
         number_column("not\nexplained", lambda row: _signed(row.not_explained_s)),
     )
 
 
 def scales_grid(result: LogComparisonResult) -> Grid:
-    """Return how long each term takes as measured, and with which others it is told."""
+    """Return the scale of each term, and the terms that it cannot be distinguished from."""
     ordered = sorted(result.terms, key=lambda scale: -scale.explains)
 
     def together(scale: TermScale) -> str:
         group = [other for other in ordered if other.told_with == scale.told_with]
         if len(group) == 1:
             return "alone"
-        return (
-            f"with {format_number_of(len(group) - 1, 'other')}" if scale is group[0] else f"with {term_name(group[0])}"
-        )
+        others = format_number_of(len(group) - 1, "other")
+        return f"with {others if scale is group[0] else term_name(group[0])}"
 
     return tabulate(
         "terms over all sizes",
@@ -106,25 +109,16 @@ def _term_group_title(terms: _TermGroup) -> str:
 
 
 def _deviation_text(terms: _TermGroup, rows: int) -> str:
-    """Return how far terms are from what was measured."""
     where = "at all sizes" if len(terms.rows) == rows else f"at {len(terms.rows)} of {rows} sizes"
-    way = "longer" if terms.scale > 1 else "shorter"
+    direction = "longer" if terms.scale > 1 else "shorter"
     most = format_seconds(abs(terms.scale - 1) * terms.most_s)
     if terms.most_s <= terms.least_s * (1 + _SAME):
-        return f"{most} {way} than the {format_seconds(terms.most_s)} simulated, {where}"
-    far = f"{terms.scale:.1f} times as long" if terms.scale >= _TIMES else f"{abs(terms.scale - 1):.0%} {way}"
+        return f"{most} {direction} than the {format_seconds(terms.most_s)} simulated, {where}"
+    far = f"{terms.scale:.1f} times as long" if terms.scale >= _TIMES else f"{abs(terms.scale - 1):.0%} {direction}"
     return f"{far}, up to {most}, {where}"
 
 
-def _column(terms: _TermGroup) -> tuple[Column, Callable[[ComparedRow], str]]:
-    return number_column(
-        "\n".join([*terms.names[0].split(", "), *(["and others"] if len(terms.names) > 1 else [])]),
-        lambda row: _signed(terms.difference_s(row)),
-    )
-
-
 def _signed(seconds: float | None) -> str:
-    """Return a difference with its sign; nothing where there is none."""
     if seconds is None:
         return ""
     return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
@@ -134,7 +128,7 @@ _SHOWN_TRANSPORTS = 2
 
 
 def log_comparison_lines(result: LogComparisonResult) -> list[str]:
-    """Return what stands beside what, and how far apart they are."""
+    """Return the compared runs, median errors by size and the terms that explain them."""
     large = sum(row.size_bytes >= LARGE_BYTES for row in result.rows)
     small = len(result.rows) - large
     errors = [
@@ -152,9 +146,12 @@ def log_comparison_lines(result: LogComparisonResult) -> list[str]:
 
 
 def log_comparison_grid(result: LogComparisonResult) -> Grid:
-    """Return a line a row of the log, in its order."""
+    """Return a line per row of the log, in its order."""
+
+    def measured_by(row: ComparedRow) -> str:
+        return UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
+
     known = any(row.measured_algorithm for row in result.rows)
-    ran = [text_column("measured\nby", _algorithm_text)] if known else []
     return tabulate(
         "simulated beside measured",
         result.rows,
@@ -165,31 +162,23 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
         number_column("ln", lambda row: f"{row.log_error:+.2f}"),
         number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
-        *ran,
+        *([text_column("measured\nby", measured_by)] if known else []),
         text_column("simulated\nby", lambda row: f"{row.algorithm} {row.protocol}".rstrip()),
     )
 
 
 def _measured(table: LogTable) -> str:
-    """Return what the log says of a table, in one line."""
-    said = [f"line {table.line}"]
-    if table.ranks is not None:
-        said.append(format_number_of(table.ranks, "rank"))
-    if table.hosts:
-        said.append(format_number_of(table.hosts, "host"))
-    said += [*table.gpus, *([] if table.library is None else [table.library])]
-    said += [] if table.channels is None else [format_number_of(table.channels, "channel")]
-    said += [format_number_of(count, what) for count, what in ((table.rings, "ring"), (table.trees, "tree")) if count]
-    return ", ".join([*said, *table.transports[:_SHOWN_TRANSPORTS]])
-
-
-def _algorithm_text(row: ComparedRow) -> str:
-    """Return by which algorithm and protocol a row of the log ran."""
-    return UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
+    """Return the facts that a log states of a table."""
+    counts = [(table.ranks, "rank"), (table.hosts or None, "host")]
+    facts = [f"line {table.line}", *(format_number_of(count, what) for count, what in counts if count is not None)]
+    facts += [*table.gpus, *([] if table.library is None else [table.library])]
+    facts += [] if table.channels is None else [format_number_of(table.channels, "channel")]
+    facts += [format_number_of(count, what) for count, what in ((table.rings, "ring"), (table.trees, "tree")) if count]
+    return ", ".join([*facts, *table.transports[:_SHOWN_TRANSPORTS]])
 
 
 def _error(median: float | None, signed: float | None, rows: int) -> tuple[str, str]:
     if median is None or signed is None:
         return ("no row", "")
-    way = f", simulated too {'slow' if signed > 0 else 'fast'}" if signed else ""
-    return (f"median |ln| {median:.2f} over {format_number_of(rows, 'row')}", f"median {signed:+.2f}{way}")
+    direction = f", simulated too {'slow' if signed > 0 else 'fast'}" if signed else ""
+    return (f"median |ln| {median:.2f} over {format_number_of(rows, 'row')}", f"median {signed:+.2f}{direction}")

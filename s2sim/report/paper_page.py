@@ -1,4 +1,4 @@
-"""Rebuilt papers as one page that loads nothing: claims with judgements, pictures, numbers behind them."""
+"""Rebuilt papers as a self-contained page: claims with judgements, figures, and the numbers behind them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STYLE = (
 
 
 def papers_page(result: PapersResult) -> str:
-    """Return the page; every text is escaped, pictures are SVG within it."""
+    """Return the page, escaped, with figures as SVG."""
     first = result.papers[0] if len(result.papers) == 1 else None
     title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
     body = "".join(map(_section, result.papers))

@@ -11,32 +11,30 @@ from typing import Any
 
 from s2sim.experiment.timeline import STREAMS, Streams, StreamSpan, Timeline, TimelineSpan
 
-# Things that last at the same time on one track go to lanes of their own: a track shows what nests, and these do not.
+# Spans that overlap without nesting are on separate tracks of a rank.
 _LANES = 1_000_000
 
 
 def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict[str, Any]:
-    """Return the trace as JSON values.
-
-    It has, for each timeline, a track a rank and a track a link direction, or a track a stream of one rank.
+    """Return the trace as JSON values: a track per rank and link direction, or per stream of one rank.
 
     Parameters
     ----------
     timelines : mapping of str to Timeline or Streams
-        What ranks did and links carried, or what one rank did over iterations, by what is shown beside the tracks;
-        alone it needs no name.
+        By the name of their tracks, which may be empty for a single one.
     """
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):
         ranks, links = 2 * number + 1, 2 * number + 2
         if isinstance(timeline, Streams):
-            label = f"{name}: rank {timeline.rank}" if name else f"rank {timeline.rank}"
-            events.append({"ph": "M", "pid": ranks, "name": "process_name", "args": {"name": label}})
+            labels = {ranks: f"rank {timeline.rank}"}
+        else:
+            labels = {ranks: "ranks", links: "links, GB/s"}
+        for process, label in labels.items():
+            events.append(_name("process_name", process, f"{name}: {label}" if name else label))
+        if isinstance(timeline, Streams):
             events += _stream_events(timeline, ranks)
             continue
-        for process, what in ((ranks, "ranks"), (links, "links, GB/s")):
-            label = f"{name}: {what}" if name else what
-            events.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": label}})
         events += _span_events(timeline.spans, ranks)
         events += (
             {"ph": "C", "pid": links, "name": rate.link, "ts": rate.at_us, "args": {"GB/s": rate.rate_Bps / 1e9}}
@@ -45,36 +43,46 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
     return {"displayTimeUnit": "ns", "otherData": {"title": title}, "traceEvents": events}
 
 
+def _name(what: str, process: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "pid": process, "name": what, "args": {"name": name}}
+
+
+def _track(process: int, track: int, name: str, order: int) -> Iterator[dict[str, Any]]:
+    """Yield the name and the position of a track."""
+    yield {"ph": "M", "pid": process, "tid": track, "name": "thread_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": process, "tid": track, "name": "thread_sort_index", "args": {"sort_index": order}}
+
+
+def _span(process: int, track: int, span: StreamSpan | TimelineSpan, category: str) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "pid": process,
+        "tid": track,
+        "name": span.name,
+        "cat": category,
+        "ts": span.start_us,
+        "dur": span.end_us - span.start_us,
+        "args": span.details,
+    }
+
+
 def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
-    """Yield a track a stream, several where things on it last at the same time; an event a span, two an arrow."""
+    """Yield the tracks of each stream with their spans, and arrows; spans that overlap have separate tracks."""
     track_of: dict[int, int] = {}
     first = 1
     for stream in STREAMS:
-        own = sorted(
+        spans = sorted(
             (span for span in streams.spans if span.stream == stream), key=lambda span: (span.start_us, -span.end_us)
         )
-        lanes = _lanes(own)
+        lanes = _lanes(spans)
         for lane in range(max(lanes, default=0) + 1):
-            name = stream if lane == 0 else f"{stream} ({lane + 1})"
-            track = first + lane
-            yield {"ph": "M", "pid": process, "tid": track, "name": "thread_name", "args": {"name": name}}
-            order = {"sort_index": track}
-            yield {"ph": "M", "pid": process, "tid": track, "name": "thread_sort_index", "args": order}
-        for span, lane in zip(own, lanes, strict=True):
+            yield from _track(process, first + lane, stream if lane == 0 else f"{stream} ({lane + 1})", first + lane)
+        for span, lane in zip(spans, lanes, strict=True):
             track_of[id(span)] = first + lane
-            yield {
-                "ph": "X",
-                "pid": process,
-                "tid": first + lane,
-                "name": span.name,
-                "cat": stream,
-                "ts": span.start_us,
-                "dur": span.end_us - span.start_us,
-                "args": span.details,
-            }
+            yield _span(process, first + lane, span, stream)
         first += max(lanes, default=0) + 1
     for number, arrow in enumerate(streams.arrows):
-        # An end belongs to what lasts on its track at that time: within the span that makes the bucket ready.
+        # The ends of arrows have to be within spans: that which makes the bucket ready, and the collective.
         leaves_us = (arrow.source.start_us + arrow.source.end_us) / 2
         same = {"id": f"{process}.{number}", "pid": process, "name": arrow.name, "cat": "bucket"}
         yield {**same, "ph": "s", "tid": track_of[id(arrow.source)], "ts": leaves_us}
@@ -82,14 +90,14 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
 
 
 def _lanes(spans: Iterable[StreamSpan]) -> list[int]:
-    """Return for each of some spans, in the order in which they begin, the first lane that is free."""
+    """Return the first free lane for each span, in the order in which spans start."""
     free_us: list[float] = []
-    found = []
+    lanes = []
     for span in spans:
         lane = next((lane for lane, free in enumerate(free_us) if free <= span.start_us), len(free_us))
         free_us[lane:] = [span.end_us, *free_us[lane + 1 :]]
-        found.append(lane)
-    return found
+        lanes.append(lane)
+    return lanes
 
 
 def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[str, Any]]:
@@ -102,17 +110,6 @@ def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[s
         if lane == len(lanes):
             lanes.append(span.end_us)
             name = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
-            yield {"ph": "M", "pid": process, "tid": track, "name": "thread_name", "args": {"name": name}}
-            order = span.rank * _LANES + lane
-            yield {"ph": "M", "pid": process, "tid": track, "name": "thread_sort_index", "args": {"sort_index": order}}
+            yield from _track(process, track, name, span.rank * _LANES + lane)
         lanes[lane] = span.end_us
-        yield {
-            "ph": "X",
-            "pid": process,
-            "tid": track,
-            "name": span.name,
-            "cat": span.category,
-            "ts": span.start_us,
-            "dur": span.end_us - span.start_us,
-            "args": span.details,
-        }
+        yield _span(process, track, span, span.category)

@@ -1,4 +1,4 @@
-"""The reducers there are, as a table of figures and as a page each."""
+"""All reducers as a table, and one reducer as a page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ LEGEND = (
     "where more ranks need more; syncs, waits of the host for the GPU. feedback: whether training needs error feedback "
     "around it. bytes: sent by a rank; n elements, k kept, P ranks, L layers."
 )
-"""What the columns say."""
 
-# So that a table of 80 columns holds all but bytes, and another one these; a number stays beside what it counts.
+# With these widths a table of 80 columns has all columns but bytes, and another has bytes. No line ends after a number.
 _WIDTHS, _STAYS = {"collectives": 22, "bytes": 51}, "\N{NO-BREAK SPACE}"
 _ENDS = {
     "mean": "the mean",
@@ -28,14 +27,11 @@ _ENDS = {
     "weights": "models of their own, around the mean one",
     "shards": "their own parts of the mean",
 }
-_IN_BUCKETS = {
-    "bucket": "runs on each by itself",
-    "gradient": "waits for the whole gradient, over which it is defined",
-}
+_IN_BUCKETS = {"bucket": "runs on each by itself", "gradient": "waits for the whole gradient, over which it is defined"}
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
-    """Return the figures of all reducers; many collectives and long formulas go on in further rows."""
+    """Return the properties of all reducers; many collectives and long formulas continue in further rows."""
     grid = facts_grid(facts)
     rows = []
     for row in grid.rows:
@@ -53,42 +49,43 @@ def _wrap_cell(text: str, title: str) -> list[str]:
 
 
 def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
-    """Return the figures of all reducers, a row each."""
+    """Return the properties of all reducers, a row each."""
     return tabulate(
         "reducers",
         facts,
         text_column("name", lambda item: item.name),
-        text_column("linear", _linear),
-        text_column("collectives", _collectives),
-        number_column("rounds", _rounds),
-        number_column("syncs", _host_syncs),
+        text_column("linear", lambda item: _measured(item)[0]),
+        text_column("collectives", lambda item: _measured(item)[1]),
+        number_column("rounds", lambda item: _measured(item)[2]),
+        number_column("syncs", lambda item: _measured(item)[3]),
         text_column("feed-\nback", lambda item: item.feedback),
         text_column("bytes", lambda item: item.formula),
     )
 
 
 def describe_reducer(facts: ReducerFacts) -> str:
-    """Return in a line what a reducer is."""
+    """Return a line that describes a reducer."""
     return facts.summary if facts.stands_for is None else f"{facts.summary} (is {facts.stands_for})"
 
 
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
-    """Return what is known of one reducer, as pairs of a label and a text."""
-    found = [
+    """Return the known properties of one reducer as (label, text)."""
+    linear, collectives, rounds, host_syncs = _measured(facts)
+    properties = [
         ("is", facts.stands_for or ""),
         ("ranks end with", _ENDS[facts.estimates] + ("" if facts.agrees else ", not all with the same")),
         ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
         ("feedback", facts.feedback),
         ("in buckets", _IN_BUCKETS[facts.scope]),
         ("bytes", facts.formula),
-        ("linear", _linear(facts)),
-        ("collectives", _collectives(facts)),
-        ("rounds", _rounds(facts)),
-        ("syncs", _host_syncs(facts)),
+        ("linear", linear),
+        ("collectives", collectives),
+        ("rounds", rounds),
+        ("syncs", host_syncs),
         ("source", facts.source),
         ("known by", facts.certainty),
     ]
-    return [(label, text) for label, text in found if text]
+    return [(label, text) for label, text in properties if text]
 
 
 def option_text(option: OptionDoc) -> str:
@@ -104,19 +101,14 @@ def option_text(option: OptionDoc) -> str:
     return f"{option.name}={option.default} ({kind}): {option.text}"
 
 
-def _linear(facts: ReducerFacts) -> str:
-    if facts.measured is None:
-        return UNDEFINED
-    return "yes" if facts.measured.linear else "no"
-
-
-def _collectives(facts: ReducerFacts) -> str:
-    return UNDEFINED if facts.measured is None else ", ".join(facts.measured.collectives) or "none"
-
-
-def _rounds(facts: ReducerFacts) -> str:
-    return UNDEFINED if facts.measured is None else f"{facts.measured.rounds}{'+' * facts.measured.rounds_grow}"
-
-
-def _host_syncs(facts: ReducerFacts) -> str:
-    return UNDEFINED if facts.measured is None else str(facts.measured.host_syncs)
+def _measured(facts: ReducerFacts) -> tuple[str, str, str, str]:
+    """Return whether a reducer is linear, its collectives, rounds and host syncs."""
+    measured = facts.measured
+    if measured is None:
+        return UNDEFINED, UNDEFINED, UNDEFINED, UNDEFINED
+    return (
+        "yes" if measured.linear else "no",
+        ", ".join(measured.collectives) or "none",
+        f"{measured.rounds}{'+' * measured.rounds_grow}",
+        str(measured.host_syncs),
+    )

@@ -1,15 +1,15 @@
-"""What one collective, traffic and a regime map show first, whatever shows it: lines and tables in their order."""
+"""The screen of each kind of result: lines, tables and lines, as text or HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from s2sim.claims.paper import PapersResult, Rebuilt
+from s2sim.claims.paper import PapersResult
 from s2sim.experiment.json_form import ResultForm
 from s2sim.regimes.map import RegimeMap
 from s2sim.report.answer import lines_text
-from s2sim.report.format import aligned, collective_lines
+from s2sim.report.format import collective_lines
 from s2sim.report.grid import Grid
 from s2sim.report.html import lines_html
 from s2sim.report.iteration_tables import (
@@ -26,11 +26,9 @@ from s2sim.report.run_tables import fault_lines, links_grid
 from s2sim.report.study_tables import (
     claims_grid,
     names_line,
-    numbers_grid,
     paper_head,
     papers_lines,
     regime_grids,
-    setup_lines,
     why_lines,
 )
 from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
@@ -62,24 +60,24 @@ class Screen(NamedTuple):
     after: list[str]
 
 
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [f"Note: {note}." for note in notes]
+
+
 def collective_screen(result: CollectiveResult) -> Screen:
-    """Return the answer with everything that explains it, its terms if there are any, and the busiest links."""
+    """Return the answer and its explanation, its terms if there are any, and the busiest links."""
     terms = [terms_grid(result.terms, result.time_s)] if result.terms else []
     links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
-    notes = [f"Note: {note}." for note in result.notes]
-    return Screen(
-        [result.cluster, *collective_lines(result), *fault_lines(result.effects), *notes], [*terms, *links], []
-    )
+    lines = [result.cluster, *collective_lines(result), *fault_lines(result.effects), *_notes(result.notes)]
+    return Screen(lines, [*terms, *links], [])
 
 
 def log_comparison_screen(result: LogComparisonResult) -> Screen:
-    """Return how far simulated times are from measured ones, over all, by size, and which terms explain it."""
+    """Return simulated times compared with a log, and the terms that explain their differences."""
     terms = [difference_grid(result), scales_grid(result)] if result.terms else []
-    notes = [f"Note: {note}." for note in result.notes]
+    grids = [log_comparison_grid(result), *terms]
     return Screen(
-        [result.cluster, *log_comparison_lines(result)],
-        [log_comparison_grid(result), *terms],
-        ["", *notes] if notes else [],
+        [result.cluster, *log_comparison_lines(result)], grids, ["", *_notes(result.notes)] * bool(result.notes)
     )
 
 
@@ -90,63 +88,42 @@ def flows_screen(result: FlowsResult) -> Screen:
 
 
 def regimes_screen(result: RegimeMap) -> Screen:
-    """Return who wins where, and what that means."""
+    """Return the winners by rate, latency, density and overlap."""
     names = names_line(result.spec.reducers)
-    notes = [f"Note: {note}." for note in result.notes]
-    return Screen(
-        [result.cluster],
-        regime_grids(result),
-        ["", *([] if names is None else [names]), *notes, "", result.summary],
-    )
+    after = ["", *([] if names is None else [names]), *_notes(result.notes), "", result.summary]
+    return Screen([result.cluster], regime_grids(result), after)
 
 
 def validate_screen(result: ValidationResult) -> Screen:
-    """Return how far off predictions are: over curves and sources, by class, a line a curve, and the worst."""
-    notes = [f"Note: {note}." for note in result.notes]
-    return Screen(
-        [result.what, *answer_lines(result)],
-        validate_grids(result),
-        ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *notes],
-    )
+    """Return the errors of predicted curves: over all, by class and source, of single curves, and the worst."""
+    after = ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *_notes(result.notes)]
+    return Screen([result.what, *answer_lines(result)], validate_grids(result), after)
 
 
 def iterations_screen(result: IterationsResult) -> Screen:
-    """Return how far off predictions of iterations are: by source, right calls, a line a row, and the worst."""
-    notes = [f"Note: {note}." for note in result.notes]
-    more = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
-    return Screen(
-        [result.what, *iterations_lines(result)],
-        iterations_grids(result),
-        ["", ITERATIONS_LEGEND, "", *more, "", *notes],
-    )
+    """Return the errors of predicted iterations: by source, right calls, of single rows, and the worst."""
+    details = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
+    after = ["", ITERATIONS_LEGEND, "", *details, "", *_notes(result.notes)]
+    return Screen([result.what, *iterations_lines(result)], iterations_grids(result), after)
 
 
 def calibrate_screen(result: CalibrationResult) -> Screen:
-    """Return the constants that were fitted, what they make of predictions, and what to measure next."""
-    notes = [f"Note: {note}." for note in result.notes]
-    grids = [constants_grid(result), points_grid(result)] if result.points else []
-    after = [*suggestion_lines(result.suggestion), *notes]
+    """Return fitted constants, predictions with them, and what to measure next."""
+    grids = [constants_grid(result.constants), points_grid(result)] if result.points else []
+    after = [*suggestion_lines(result.suggestion), *_notes(result.notes)]
     return Screen([result.cluster, *calibration_lines(result)], grids, ["", *after] if grids and after else after)
 
 
-def paper_screen(paper: Rebuilt) -> Screen:
-    """Return the claims of a paper with judgements, why, set-up and what is assumed, and the numbers behind."""
-    about = aligned(setup_lines(paper), indent="  ")
-    return Screen(
-        paper_head(paper), [claims_grid(paper), *map(numbers_grid, paper.tables)], ["", *why_lines(paper), "", *about]
-    )
-
-
 def papers_screen(result: PapersResult) -> Screen:
-    """Return the claims of several papers with judgements and why."""
+    """Return the claims of papers with judgements and reasons."""
     why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
     return Screen(papers_lines(result), [claims_grid(paper) for paper in result.papers], why)
 
 
 def train_screen(result: TrainResult) -> Screen:
-    """Return what each reducer needed to reach the target, and the answer."""
-    notes = [f"Note: {note}." for note in result.notes]
-    return Screen([result.headline, *train_lines(result)], [train_grid(result)], ["", *notes, "", *result.verdict])
+    """Return the steps, time and bytes to the target of each reducer, and the verdict."""
+    after = ["", *_notes(result.notes), "", *result.verdict]
+    return Screen([result.headline, *train_lines(result)], [train_grid(result)], after)
 
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {

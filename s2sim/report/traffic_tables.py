@@ -1,4 +1,4 @@
-"""Who sends what to whom, line by line, for schedules that a reader can follow."""
+"""Tables and lines of transfers, schedules and terms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN_TRANSFERS = 10
 
 
 def flows_lines(result: FlowsResult) -> list[str]:
-    """Return the cluster, how far apart the networks are if that was asked, and the transfers in one line."""
+    """Return the cluster, the cross-check of networks if there is one, and a summary of the transfers."""
     count = len(result.finish_s)
     if not count:
         return [result.cluster, "no transfer was asked for"]
@@ -43,32 +43,24 @@ def _cross_check_lines(result: FlowsResult) -> list[str]:
 
 
 def flows_grid(result: FlowsResult) -> Grid:
-    """Return the transfers that were slowed down most, in the order of the file where they tie."""
-    asked = result.transfers
+    """Return the transfers with the largest slowdown, ties in the order of the file."""
+    transfers = result.transfers
     order = np.argsort(-result.slowdown, kind="stable")[:_SHOWN_TRANSFERS]
     return tabulate(
         f"the {len(order)} most slowed down",
         order.tolist(),
         number_column("line", lambda index: str(index + 2)),
-        number_column("start", lambda index: format_seconds(float(asked.start_ps[index]) / 1e12)),
-        number_column("from", lambda index: str(asked.src[index])),
-        number_column("to", lambda index: str(asked.dst[index])),
-        number_column("size", lambda index: format_bytes(float(asked.sizes_bytes[index]))),
+        number_column("start", lambda index: format_seconds(float(transfers.start_ps[index]) / 1e12)),
+        number_column("from", lambda index: str(transfers.src[index])),
+        number_column("to", lambda index: str(transfers.dst[index])),
+        number_column("size", lambda index: format_bytes(float(transfers.sizes_bytes[index]))),
         number_column("finish", lambda index: format_seconds(float(result.finish_s[index]))),
         number_column("slowdown", lambda index: f"{result.slowdown[index]:.3g}x"),
     )
 
 
-MAX_PLACES = 32
-"""Ranks and helpers of a schedule that is listed or drawn."""
-
-MAX_LINES = 1000
-"""Messages that are listed, a repeated one once."""
-
-SHOWN_TIMES = 4
-"""Repetitions of a step of which a listing says what they carry."""
-
-_SHOWN_SPANS = 3
+# Limits of listings: ranks with helpers, messages without repetitions, repetitions of a step, spans of a message.
+MAX_PLACES, MAX_LINES, SHOWN_TIMES, _SHOWN_SPANS = 32, 1000, 4, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +92,7 @@ class MessageRow:
 
 
 def check_listing(places: int, lines: int) -> None:
-    """Refuse a listing that nobody could read, before it is made."""
+    """Raise `OptionError` for a listing that would be too long to read."""
     if places > MAX_PLACES or lines > MAX_LINES:
         raise OptionError(
             f"a listing of {lines} messages between {places} ranks was asked for: it shows at most {MAX_LINES} "
@@ -109,19 +101,19 @@ def check_listing(places: int, lines: int) -> None:
 
 
 def place_name(place: int | None, ranks: int) -> str:
-    """Return what a rank, a helper or a switch is called."""
+    """Return the name of a rank, a helper or a switch."""
     if place is None:
         return "switch"
     return str(place) if place < ranks else f"helper {place - ranks}"
 
 
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
-    """Return the listing of a schedule: each round with its messages, and what repeats once.
+    """Return the listing of a schedule: each round with its messages; repeated rounds are listed once.
 
     Parameters
     ----------
     messages : sequence of MessageRow
-        Of every step at least those of the first `SHOWN_TIMES` repetitions.
+        At least those of the first `SHOWN_TIMES` repetitions of each step.
     """
     of_step: dict[int, list[MessageRow]] = defaultdict(list)
     for message in messages:
@@ -130,44 +122,38 @@ def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageR
     lines: list[str] = []
     rounds = 0
     for step, row in enumerate(steps):
-        head = _round_name(rounds, row.times) if ordered else _step_name(step, row)
+        repeated = f"rounds {rounds + 1} to {rounds + row.times} (x{row.times})"
+        head = _step_name(step, row) if not ordered else f"round {rounds + 1}" if row.times == 1 else repeated
         lines.append(head + _moment(of_step[step], row.times))
         lines += _message_lines(of_step[step], row.times, ranks)
         rounds += row.times
     return lines
 
 
-def _round_name(first: int, times: int) -> str:
-    return f"round {first + 1}" if times == 1 else f"rounds {first + 1} to {first + times} (x{times})"
-
-
 def _step_name(step: int, row: ScheduleStepRow) -> str:
+    def numbers(steps: tuple[int, ...]) -> str:
+        return f"step{'s' * (len(steps) > 1)} {', '.join(str(step + 1) for step in steps)}"
+
     name = f"step {step + 1}" + (f" (x{row.times})" if row.times > 1 else "")
-    waits = [f"after {_numbers(row.after)}"] if row.after else []
-    waits += [f"once {_numbers(row.after_sent)} {'has' if len(row.after_sent) == 1 else 'have'} left"] * bool(
-        row.after_sent
-    )
+    waits = [f"after {numbers(row.after)}"] if row.after else []
+    if row.after_sent:
+        waits.append(f"once {numbers(row.after_sent)} {'has' if len(row.after_sent) == 1 else 'have'} left")
     return f"{name}, {' and '.join(waits)}" if waits else name
 
 
-def _numbers(steps: tuple[int, ...]) -> str:
-    return f"step{'s' * (len(steps) > 1)} {', '.join(str(step + 1) for step in steps)}"
-
-
 def _moment(messages: Sequence[MessageRow], times: int) -> str:
-    """Return when a step starts, and how long its first time takes."""
-    first = [message for message in messages if message.time == 0]
-    starts = [message.start_s for message in first if message.start_s is not None]
-    ends = [message.end_s for message in first if message.end_s is not None]
-    if not first or len(starts) < len(first) or len(ends) < len(first):
+    """Return the start of a step and the duration of its first repetition, if its messages have times."""
+    times_s = [(message.start_s, message.end_s) for message in messages if message.time == 0]
+    known = [(start_s, end_s) for start_s, end_s in times_s if start_s is not None and end_s is not None]
+    if not known or len(known) < len(times_s):
         return ""
-    start_s, end_s = min(starts), max(ends)
+    start_s, end_s = min(start for start, _ in known), max(end for _, end in known)
     return f": at {format_seconds(start_s)}, for {format_seconds(end_s - start_s)}{' each time' if times > 1 else ''}"
 
 
 def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> list[str]:
-    """Return a line a pair: its size, what happens on arrival, and what it carries each time."""
-    # A pair may have several messages a round: the first of each time belong together, the second, and so on.
+    """Return a line per pair: its size, the operation on arrival, and the positions carried in each repetition."""
+    # A pair may have several messages per round: the first ones of all repetitions share a line, and so on.
     seen: Counter[tuple[int, int | None, int | None]] = Counter()
     by_pair: dict[tuple[int | None, int | None, int], list[MessageRow]] = defaultdict(list)
     for message in messages:
@@ -191,7 +177,7 @@ def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> li
 
 
 def spans_text(spans: Sequence[tuple[int, int]], *, most: int) -> str:
-    """Return the positions of a message, ``most`` stretches at most.
+    """Return the positions of a message, up to ``most`` ranges.
 
     >>> spans_text(((0, 10), (10, 20), (40, 50)), most=1)
     '[0:20) +1'
@@ -210,32 +196,30 @@ _OF_BYTES = ("bytes", "limit")
 
 
 def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
-    """Return a line a term that takes time: how much of it, of what, and how long each takes."""
+    """Return a line per term that takes time: its kind, count and duration."""
+
+    def unit_time(term: TermRow) -> str:
+        if not term.count:
+            return UNDEFINED
+        if term.kind in _OF_BYTES:
+            return f"at {format_rate(term.count / term.time_s)}"
+        return format_seconds(term.time_s / term.count)
+
     return tabulate(
         "terms of the time",
         [term for term in terms if term.time_s],
         text_column("of", term_name),
-        number_column("count", _count),
-        number_column("each", _time_per_unit),
+        number_column(
+            "count", lambda term: format_bytes(term.count) if term.kind in _OF_BYTES else f"{term.count:.4g}"
+        ),
+        number_column("each", unit_time),
         number_column("time", lambda term: format_seconds(term.time_s)),
         number_column("share", lambda term: share_text(term.time_s / time_s)),
     )
 
 
 def term_name(term: TermRow | TermScale) -> str:
-    """Return what a term is in words."""
+    """Return a term as text."""
     if term.kind == term.of:
         return term.kind
     return f"{term.kind} {term.of}" if term.kind in ("launch", "library") else f"{term.kind}, {term.of}"
-
-
-def _count(term: TermRow) -> str:
-    return format_bytes(term.count) if term.kind in _OF_BYTES else f"{term.count:.4g}"
-
-
-def _time_per_unit(term: TermRow) -> str:
-    if not term.count:
-        return UNDEFINED
-    if term.kind in _OF_BYTES:
-        return f"at {format_rate(term.count / term.time_s)}"
-    return format_seconds(term.time_s / term.count)

@@ -1,13 +1,12 @@
-"""How far predictions are from measured curves, as tables and lines."""
+"""Tables of predictions compared with measurements: curves, calibration, and reducers between processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
-from s2sim.report.format import UNDEFINED, aligned
-from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
+from s2sim.report.format import UNDEFINED, aligned, log_error_text, seconds_text, signed_text
+from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_number_of, format_seconds
 from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
 from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
@@ -20,29 +19,31 @@ _COLUMNS = (
     "new connection; told B: shapes, and who sends, which programs know and processes have to be told; counted B: what "
     "the kernel counted on all TCP connections, less barriers and what was sent again."
 )
-_ok, _equal, _values_agree = map(attrgetter, ("ok", "equal", "values_agree"))
-_NUMBERS = ("script B", "headers B", "told B", "counted B")
 
 
 def check_grid(checked: BridgeCheckResult) -> Grid:
-    """Return a row for each reducer; what does not agree stands out."""
-    rows = tuple(_cells(row) for row in checked.rows)
-    columns = (
-        Column("reducer", numeric=False),
-        Column("values", numeric=False),
-        *(Column(title) for title in _NUMBERS),
-        Column("bytes", numeric=False),
+    """Return a row per reducer; those that disagree stand out."""
+
+    def values(row: CheckRow) -> str:
+        if row.refused:
+            return "not run"
+        return "equal" if row.equal else "undefined" if row.difference is None else f"off by {row.difference:.1e}"
+
+    def count(title: str, field: str) -> TableColumn[CheckRow]:
+        return number_column(title, lambda row: "" if row.refused else _grouped(getattr(row, field)))
+
+    return tabulate(
+        f"{checked.trace} between {checked.workers} processes of {checked.library}",
+        checked.rows,
+        text_column("reducer", lambda row: row.reducer),
+        text_column("values", values),
+        count("script B", "payload_bytes"),
+        count("headers B", "around_bytes"),
+        count("told B", "told_bytes"),
+        count("counted B", "counted_bytes"),
+        text_column("bytes", lambda row: "" if row.refused else "equal" if row.bytes_equal else "UNEQUAL"),
+        strong=lambda row: not row.ok,
     )
-    title = f"{checked.trace} between {checked.workers} processes of {checked.library}"
-    return Grid(title, columns, rows, strong=frozenset(at for at, row in enumerate(checked.rows) if not row.ok))
-
-
-def _cells(row: CheckRow) -> tuple[str, ...]:
-    if row.refused:
-        return (row.reducer, "not run", *[""] * len(_NUMBERS), "")
-    values = "equal" if row.equal else ("undefined" if row.difference is None else f"off by {row.difference:.1e}")
-    numbers = (row.payload_bytes, row.around_bytes, row.told_bytes, row.counted_bytes)
-    return (row.reducer, values, *map(_grouped, numbers), "equal" if row.bytes_equal else "UNEQUAL")
 
 
 def _grouped(number: int) -> str:
@@ -50,93 +51,100 @@ def _grouped(number: int) -> str:
 
 
 def check_lines(checked: BridgeCheckResult) -> list[str]:
-    """Return what the table's columns are, what does not agree and why, and the sum of it."""
+    """Return the description of the columns, disagreements with their reasons, and totals."""
     rows = checked.rows
-    agree, equal, alike = (sum(map(of, rows)) for of in (_ok, _equal, _values_agree))
+    agree, equal, values_agree = (sum(getattr(row, field) for row in rows) for field in ("ok", "equal", "values_agree"))
     lines = [_COLUMNS]
     lines += [f"{row.reducer}: not run: {row.refused}" for row in rows if row.refused]
     lines += [f"{row.reducer}: {row.rounded}" for row in rows if row.rounded]
-    lines += [
-        f"{row.reducer}: {'' if row.values_agree else 'values '}"
-        f"{'' if row.values_agree or row.bytes_equal else 'and '}{'' if row.bytes_equal else 'bytes '}disagree"
-        for row in rows
-        if not row.ok and not row.refused
-    ]
+    for row in rows:
+        wrong = [what for what, agrees in (("values", row.values_agree), ("bytes", row.bytes_equal)) if not agrees]
+        if not row.ok and not row.refused:
+            lines.append(f"{row.reducer}: {' and '.join(wrong)} disagree")
     lines.append(_interface_line(checked))
     lines.append(
-        f"{agree} of {len(rows)} reducers agree: {equal} with the same bits, {alike - equal} as far as the order and "
-        f"the rounding of sums let them; {sum(row.bytes_equal for row in rows)} with equal bytes."
+        f"{agree} of {len(rows)} reducers agree: {equal} with the same bits, {values_agree - equal} as far as the "
+        f"order and the rounding of sums let them; {sum(row.bytes_equal for row in rows)} with equal bytes."
         + ("" if checked.complete else " Interrupted: what was not finished is missing.")
     )
     return lines
 
 
 def _interface_line(checked: BridgeCheckResult) -> str:
-    found = checked.interface
-    if found is None:
+    counted = checked.interface
+    if counted is None:
         return (
             "The loopback interface is shared with whatever else runs on this machine, so that its own counter tells "
             "nothing: a network namespace of its own needs root."
         )
     text = (
-        f"The interface, which nothing else uses: {_grouped(found.bytes)} bytes in {_grouped(found.packets)} packets; "
-        f"connections sent {_grouped(found.connections_bytes)}, headers of IP and TCP (52 bytes a packet, 8 more of "
-        "the first two of each connection, 12 more of what tells that something came twice) are "
-        f"{_grouped(found.header_bytes)}"
+        f"The interface, which nothing else uses: {_grouped(counted.bytes)} bytes in {_grouped(counted.packets)} "
+        f"packets; connections sent {_grouped(counted.connections_bytes)}, headers of IP and TCP (52 bytes a packet, 8 "
+        "more of the first two of each connection, 12 more of what tells that something came twice) are "
+        f"{_grouped(counted.header_bytes)}"
     )
-    if found.equal:
+    if counted.equal:
         return f"{text}: equal."
-    apart = _grouped(abs(found.bytes - found.connections_bytes - found.header_bytes))
-    why = ": acknowledgements of what was lost name more of what has come" if found.again_bytes else ""
+    apart = _grouped(abs(counted.bytes - counted.connections_bytes - counted.header_bytes))
+    why = ": acknowledgements of what was lost name more of what has come" if counted.again_bytes else ""
     return f"{text}: {apart} apart{why}."
 
 
 def calibration_lines(result: CalibrationResult) -> list[str]:
-    """Return to what the constants were fitted, and how far off predictions were and are."""
+    """Return the data that constants were fitted to, and median errors before and after."""
     if not result.points:
         return []
+
+    def errors(what: str, error: MedianError) -> tuple[str, ...]:
+        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
+
     runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
     large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
     counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
     by = f", {', '.join(result.versions)}" if result.versions else ""
-    errors = [
-        ("shipped constants", *_errors(result.before)),
-        ("fitted constants", *_errors(result.after)),
-        ("each point left out", *_errors(result.held_out)),
+    constants, points = (
+        format_number_of(len(result.constants), "constant"),
+        format_number_of(len(result.points), "point"),
+    )
+    medians = [
+        errors("shipped constants", result.before),
+        errors("fitted constants", result.after),
+        errors("each point left out", result.held_out),
     ]
     return [
-        (
-            f"{format_number_of(len(result.constants), 'constant')} fitted to "
-            f"{format_number_of(len(result.points), 'point')} ({counts})"
-        ),
+        f"{constants} fitted to {points} ({counts})",
         f"  {'; '.join(runs)}{by}",
         "median |ln(predicted / measured)|, from 1 MiB on and below:",
-        *aligned(errors, indent="  "),
+        *aligned(medians, indent="  "),
     ]
 
 
 def suggestion_lines(suggestion: Suggestion | None) -> list[str]:
-    """Return what to measure next, and how."""
+    """Return the measurement to run next, with its command."""
     if suggestion is None:
         return []
     band = f"the band of 90 % narrows from {suggestion.band_now:.1%} to {suggestion.band_after:.1%}"
     return [f"Measure next ({band}): {suggestion.command}"]
 
 
-def constants_grid(result: CalibrationResult) -> Grid:
-    """Return a line a constant."""
+def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
+    """Return a line per constant."""
+
+    def value(value: float, constant: FittedConstant) -> str:
+        return f"{value:.3g} {constant.unit}".rstrip()
+
     return tabulate(
         "constants",
-        result.constants,
-        text_column("constant", lambda each: each.name),
-        number_column("shipped", lambda each: _value(each.shipped, each)),
-        number_column("fitted", lambda each: _value(each.fitted, each)),
-        text_column("90 % within", lambda each: f"{_value(each.low, each)} to {_value(each.high, each)}"),
+        constants,
+        text_column("constant", lambda item: item.name),
+        number_column("shipped", lambda item: value(item.shipped, item)),
+        number_column("fitted", lambda item: value(item.fitted, item)),
+        text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
     )
 
 
 def points_grid(result: CalibrationResult) -> Grid:
-    """Return a line a measured point."""
+    """Return a line per measured point."""
     return tabulate(
         "predicted beside measured",
         result.points,
@@ -146,19 +154,8 @@ def points_grid(result: CalibrationResult) -> Grid:
         number_column("measured", lambda point: format_seconds(point.measured_s)),
         number_column("shipped", lambda point: format_seconds(point.before_s)),
         number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column(
-            "left out", lambda point: UNDEFINED if point.held_out_s is None else format_seconds(point.held_out_s)
-        ),
+        number_column("left out", lambda point: seconds_text(point.held_out_s)),
     )
-
-
-def _value(value: float, constant: FittedConstant) -> str:
-    return f"{value:.3g}{' ' * bool(constant.unit)}{constant.unit}"
-
-
-def _errors(error: MedianError) -> tuple[str, str]:
-    large, small = (UNDEFINED if each is None else f"{each:.3f}" for each in (error.large, error.small))
-    return large, small
 
 
 _WORST = 10
@@ -171,26 +168,8 @@ LEGEND = (
 )
 
 
-def error_text(value: float | None) -> str:
-    """Return a log error for reading.
-
-    >>> error_text(0.123), error_text(None)
-    ('0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:.2f}"
-
-
-def signed_text(value: float | None) -> str:
-    """Return a signed log error for reading.
-
-    >>> signed_text(-0.123), signed_text(None)
-    ('-0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:+.2f}"
-
-
 def answer_lines(result: ValidationResult) -> list[str]:
-    """Return the answer: of good curves without a doubt, in one line for each range of sizes."""
+    """Return median errors of good curves without a doubt, a line per range of sizes."""
     overall = result.overall
     lines = [
         f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted",
@@ -202,21 +181,20 @@ def answer_lines(result: ValidationResult) -> list[str]:
 
 
 def _error_range_lines(what: str, group: Group) -> list[str]:
-    """Return a line for each range of sizes."""
     lines = []
     for name, errors in (("1 MiB and larger", group.large), ("below 1 MiB", group.small)):
         if errors is not None:
             voice = errors.one_voice
-            interval = "" if voice.low is None else f" ({error_text(voice.low)} to {error_text(voice.high)})"
+            interval = "" if voice.low is None else f" ({log_error_text(voice.low)} to {log_error_text(voice.high)})"
             lines.append(
-                f"{what}{name}: off by {error_text(errors.median)} (median), bias {signed_text(errors.bias)}; "
-                f"one voice a source: {error_text(voice.median)}{interval}"
+                f"{what}{name}: off by {log_error_text(errors.median)} (median), bias {signed_text(errors.bias)}; "
+                f"one voice a source: {log_error_text(voice.median)}{interval}"
             )
     return lines
 
 
 def validate_grids(result: ValidationResult) -> list[Grid]:
-    """Return the tables: all curves together, by class, by source, and a line a curve, the others apart."""
+    """Return the tables over all curves, by class, by source, and of single curves."""
     groups = [result.overall, result.apart.doubtful, result.apart.suspect]
     grids = [groups_grid("over curves", "", groups)]
     for kind in dict.fromkeys(item.kind for item in result.by_class):
@@ -236,37 +214,38 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
 
 
 def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
-    """Return a line a group of curves."""
+    """Return a line per group of curves."""
 
-    def of_large(cell: Callable[[Errors], str]) -> Callable[[Group], str]:
-        return lambda group: UNDEFINED if group.large is None else cell(group.large)
+    def column(
+        title: str, errors_of: Callable[[Group], Errors | None], text: Callable[[Errors], str]
+    ) -> TableColumn[Group]:
+        return number_column(title, lambda group: UNDEFINED if (errors := errors_of(group)) is None else text(errors))
 
-    def of_small(cell: Callable[[Errors], str]) -> Callable[[Group], str]:
-        return lambda group: UNDEFINED if group.small is None else cell(group.small)
+    def summary(size: str, errors_of: Callable[[Group], Errors | None]) -> tuple[TableColumn[Group], ...]:
+        return (
+            column(f"{size}:\nmedian", errors_of, lambda errors: log_error_text(errors.median)),
+            column("P90", errors_of, lambda errors: log_error_text(errors.p90)),
+            column("bias", errors_of, lambda errors: signed_text(errors.bias)),
+        )
 
     return tabulate(
         title,
         groups,
         text_column(what, lambda group: group.name[:_MAX_NAME]),
         number_column("pre-\ndicted", lambda group: f"{group.predicted}/{group.curves}"),
-        number_column("large:\nmedian", of_large(lambda errors: error_text(errors.median))),
-        number_column("P90", of_large(lambda errors: error_text(errors.p90))),
-        number_column("bias", of_large(lambda errors: signed_text(errors.bias))),
-        number_column("over\n0.5", of_large(lambda errors: str(errors.off_by_half))),
-        number_column("small:\nmedian", of_small(lambda errors: error_text(errors.median))),
-        number_column("P90", of_small(lambda errors: error_text(errors.p90))),
-        number_column("bias", of_small(lambda errors: signed_text(errors.bias))),
+        *summary("large", lambda group: group.large),
+        column("over\n0.5", lambda group: group.large, lambda errors: str(errors.off_by_half)),
+        *summary("small", lambda group: group.small),
     )
 
 
 def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
-    """Return a line a constant: what is shipped, what fits best now, and where it goes without a source."""
+    """Return a line per constant: shipped, refitted, and its range when a source is left out."""
 
     def drift(parameter: Parameter) -> str:
-        found = parameter.drift
-        if found is None:
+        if (drift := parameter.drift) is None:
             return UNDEFINED
-        return f"{constant_text(found.low, parameter.unit)} to {constant_text(found.high, parameter.unit)}"
+        return f"{constant_text(drift.low, parameter.unit)} to {constant_text(drift.high, parameter.unit)}"
 
     return tabulate(
         "fitted constants",
@@ -281,7 +260,7 @@ def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
 
 
 def constant_text(value: float, unit: str) -> str:
-    """Return a constant for reading.
+    """Return a constant with its unit.
 
     >>> constant_text(8.4e-6, "s"), constant_text(0.915, "share")
     ('8.4 us', '0.915')
@@ -292,62 +271,54 @@ def constant_text(value: float, unit: str) -> str:
 
 
 def curves_grid(title: str, curves: Sequence[CurveErrors]) -> Grid:
-    """Return a line a curve."""
+    """Return a line per curve."""
     return tabulate(
         title,
         curves,
         text_column("curve", lambda curve: curve.id),
         number_column("points", lambda curve: str(curve.n_points)),
-        number_column("large", lambda curve: error_text(curve.median_abs_log_error_large)),
+        number_column("large", lambda curve: log_error_text(curve.median_abs_log_error_large)),
         number_column("signed", lambda curve: signed_text(curve.signed_log_error_large)),
-        number_column("small", lambda curve: error_text(curve.median_abs_log_error_small)),
+        number_column("small", lambda curve: log_error_text(curve.median_abs_log_error_small)),
         number_column("signed", lambda curve: signed_text(curve.signed_log_error_small)),
     )
 
 
-def worst_curves(result: ValidationResult) -> list[CurveErrors]:
-    """Return the ten good curves that are predicted worst at large sizes, or small ones where they have no other."""
-    found = [curve for curve in result.curves if curve.counts and curve.predicted]
-    return sorted(found, key=_curve_error, reverse=True)[:_WORST]
-
-
-def _curve_error(curve: CurveErrors) -> tuple[float, float]:
-    return curve.median_abs_log_error_large or 0.0, curve.median_abs_log_error_small or 0.0
-
-
-def curve_error_line(curve: CurveErrors) -> str:
-    """Return how far off a curve is and, as far as its row tells, why."""
-    errors = f"{signed_text(curve.signed_log_error_large)} / {signed_text(curve.signed_log_error_small)}"
-    return f"{curve.id}: {errors}; {'; '.join(curve.likely_why) or 'its row does not tell why'}"
-
-
 def worst_lines(result: ValidationResult) -> list[str]:
-    """Return a line on each of the worst."""
-    found = worst_curves(result)
+    """Return a line on each of the ten good curves with the largest errors at large sizes, else at small ones."""
+
+    def error(curve: CurveErrors) -> tuple[float, float]:
+        return curve.median_abs_log_error_large or 0.0, curve.median_abs_log_error_small or 0.0
+
+    curves = [curve for curve in result.curves if curve.counts and curve.predicted]
+    lines = [
+        f"- {curve.id}: {signed_text(curve.signed_log_error_large)} / {signed_text(curve.signed_log_error_small)}; "
+        f"{'; '.join(curve.likely_why) or 'its row does not tell why'}"
+        for curve in sorted(curves, key=error, reverse=True)[:_WORST]
+    ]
     head = "Worst of the good curves at large sizes (bias large / small), and what the model lacks there:"
-    return [head, *(f"- {curve_error_line(curve)}" for curve in found)] if found else []
+    return [head, *lines] if lines else []
 
 
 def band_lines(result: ValidationResult) -> list[str]:
-    """Return which share of points lies in the bands of 90 %: of all good curves, and of classes of three sources."""
-    held = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
-    if not held:
+    """Return the share of points in 90 % intervals, of all good curves and of classes of three sources or more."""
+    curves = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
+    if not curves:
         return []
-    lines = [f"- all good curves: {_coverage(held):.0%}"]
+
+    def coverage(curves: Sequence[CurveErrors]) -> str:
+        inside = sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves)
+        return f"{inside / sum(curve.n_points for curve in curves):.0%}"
+
+    lines = [f"- all good curves: {coverage(curves)}"]
     for kind in ("gpu", "transport", "collective", "launch"):
-        for name in sorted({getattr(curve, kind) for curve in held}):
-            alike = [curve for curve in held if getattr(curve, kind) == name]
-            if len({curve.source for curve in alike}) >= _SOURCES_OF_A_CLASS:
-                lines.append(f"- {kind} {name or 'not known'}: {_coverage(alike):.0%}")
+        for name in sorted({getattr(curve, kind) for curve in curves}):
+            members = [curve for curve in curves if getattr(curve, kind) == name]
+            if len({curve.source for curve in members}) >= _SOURCES_OF_A_CLASS:
+                lines.append(f"- {kind} {name or 'not known'}: {coverage(members)}")
     return lines
 
 
-def _coverage(curves: Sequence[CurveErrors]) -> float:
-    """Return the share of points in their bands."""
-    points = sum(curve.n_points for curve in curves)
-    return sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves) / points
-
-
 def not_predicted_lines(result: ValidationResult) -> list[str]:
-    """Return why some curves are not predicted."""
+    """Return the reasons for which curves are not predicted."""
     return [f"Not predicted: {curve.id}: {curve.reason}" for curve in result.curves if not curve.predicted]

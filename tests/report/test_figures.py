@@ -21,10 +21,8 @@ from s2sim.experiment.spec import DEFAULT_REDUCERS
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
 from s2sim.report.figures.bars import PHASES, breakdown_figure
-from s2sim.report.figures.break_even import break_even_figure
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.labels import describe_setup, spread_positions
-from s2sim.report.figures.scaling import scaling_figure
 from s2sim.report.figures.style import (
     FAMILY_STYLES,
     FORMATS,
@@ -36,6 +34,7 @@ from s2sim.report.figures.style import (
     log_limits,
     log_ticks,
 )
+from s2sim.report.figures.sweeps import break_even_figure, scaling_figure
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 CELLS = (0.25, 1, 4, 16)

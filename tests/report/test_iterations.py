@@ -10,8 +10,8 @@ from s2sim.experiment.choice import pareto_fronts
 from s2sim.report.answer import result_text
 from s2sim.report.figures.bars import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.error import error_figure
-from s2sim.report.figures.scaling import scaling_figure
 from s2sim.report.figures.style import ITERATION_PARTS
+from s2sim.report.figures.sweeps import scaling_figure
 from s2sim.report.html import result_html
 from s2sim.report.iteration_tables import iteration_grids, scaling_efficiencies
 

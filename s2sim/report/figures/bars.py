@@ -1,9 +1,9 @@
-"""Bars of time, one a reducer, in a panel a number of workers: what their pictures have in common."""
+"""Bars of time, one per reducer: phases of communication, and parts of an iteration."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.experiment.rows import Row
 from s2sim.report.figures.labels import figure_with_head
@@ -12,12 +12,12 @@ from s2sim.report.figures.style import (
     ITERATION_PARTS,
     SMALL_SIZE,
     TEXT_SIZE,
-    TITLE_SIZE,
     WIDTH,
     blank_figure,
     family_style,
     figure_style,
     fix_layout,
+    label_axes,
     style_axes,
     text_size,
     workers_title,
@@ -32,41 +32,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Inches: of what surrounds the bars of a panel, of the legend; at least for bars and what stands beside them.
-_FRAME, _LEGEND = 0.8, 0.3
-_MIN_INNER = 4.6
+# Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
+_FRAME, _LEGEND, _MIN_INNER = 0.8, 0.3, 4.6
 # Points between a bar and its text.
 _GAP = 5.0
 
 
-class Bars(NamedTuple):
-    """What a picture of bars shows."""
+class _Bars(NamedTuple):
+    """The content of a figure of bars."""
 
-    # title, of_time: what it is, and of what the time on its axis
     title: str
-    of_time: str
-    inches: float  # Height of a row's place
-    draw: Callable[[Axes, Sequence[Row]], None]  # Draws the bars of rows, at 0, 1, ... from the top.
-    length_s: Callable[[Row], float]  # How long a row's bar is
-    text: Callable[[Row], str]  # What stands beside it
+    axis: str  # Label of the time axis
+    inches: float  # Height per row
+    draw: Callable[[Axes, Sequence[Row]], None]  # Draws the bars of rows, at 0, 1, ... from the top
+    length_s: Callable[[Row], float]  # Length of a row's bar
+    text: Callable[[Row], str]  # The text next to it
 
 
-def bars_figure(
-    bars: Bars, rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str, legend: Callable[[], Sequence[Artist]]
+def _bars_figure(
+    bars: _Bars, rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str, legend: Callable[[], Sequence[Artist]]
 ) -> Figure:
-    """Return, for each number of workers, a bar for each reducer; the axis is linear, so that lengths add up.
-
-    Parameters
-    ----------
-    legend : callable
-        Returns what a legend below all bars explains; in a row as long as there is room.
-    """
     titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
     heights = [_FRAME + bars.inches * len(rows) for rows in rows_by_workers.values()]
-    every = [row for rows in rows_by_workers.values() for row in rows]
+    names = {row.reducer for rows in rows_by_workers.values() for row in rows}
     with figure_style():
         sample = blank_figure(1.0)
-        name_width = max(float(text_size(sample, row.reducer)[0]) for row in every) * TEXT_SIZE / SMALL_SIZE
+        name_width = max(float(text_size(sample, name)[0]) for name in names) * TEXT_SIZE / SMALL_SIZE
         width = max(WIDTH, name_width + _MIN_INNER)
         figure, body = figure_with_head(bars.title, subtitle, sum(heights) + _LEGEND, width)
         parts = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
@@ -74,32 +65,26 @@ def bars_figure(
         for part, (workers, rows) in zip(parts, rows_by_workers.items(), strict=False):
             axes = part.subplots()
             bars.draw(axes, rows)
-            _frame(axes, rows, bars.of_time)
-            axes.set_title(titles[workers], fontsize=TITLE_SIZE, loc="left")
+            style_axes(axes, grid="x")
+            axes.set(ylim=(len(rows) - 0.5, -0.5))
+            # One tick will do for the layout: the others are set once limits are known.
+            axes.set_xticks([0.0], ["0 s"])
+            axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=TEXT_SIZE)
+            axes.tick_params(axis="y", length=0)
+            label_axes(axes, bars.axis, title=titles[workers])
             panels.append((axes, rows))
         shown = list(legend())
         parts[-1].legend(
             handles=shown, fontsize=SMALL_SIZE, frameon=False, ncols=len(shown), loc="center", columnspacing=1.2
         )
-        # How much room texts leave for bars is known once the names have theirs.
         fix_layout(figure)
         for axes, rows in panels:
-            _write_beside(axes, rows, bars)
+            _write_texts(axes, rows, bars)
         return figure
 
 
-def _frame(axes: Axes, rows: Sequence[Row], of_time: str) -> None:
-    style_axes(axes, grid="x")
-    axes.set(ylim=(len(rows) - 0.5, -0.5))
-    # Any will do for the layout: ticks are set once limits are known.
-    axes.set_xticks([0.0], ["0 s"])
-    axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=TEXT_SIZE)
-    axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(of_time, fontsize=TEXT_SIZE)
-
-
-def _write_beside(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
-    """Write beside each bar what it amounts to, on an axis that is as long as bars and texts need."""
+def _write_texts(axes: Axes, rows: Sequence[Row], bars: _Bars) -> None:
+    """Write a text next to each bar, and make the axis long enough for bars and texts."""
     from matplotlib.ticker import MaxNLocator
 
     figure = axes.get_figure(root=True)
@@ -123,10 +108,32 @@ def _write_beside(axes: Axes, rows: Sequence[Row], bars: Bars) -> None:
         )
 
 
-PHASES = ("communication", "encode", "decode")
-"""Communication first, though encoding comes before it: so its lower bound stands at the time that it is."""
+def _stack_bars(
+    axes: Axes,
+    rows: Sequence[Row],
+    parts: Iterable[str],
+    length_s: Callable[[Row, str], float],
+    colour: Callable[[Row, str], Any],
+    thickness: float,
+    edge: float,
+) -> dict[str, list[float]]:
+    """Draw the parts of each row's bar in order; return where each part begins, in seconds by row."""
+    starts: dict[str, list[float]] = {}
+    ends = [0.0] * len(rows)
+    for part in parts:
+        starts[part] = ends
+        lengths = [length_s(row, part) for row in rows]
+        colours = [colour(row, part) for row in rows]
+        style: dict[str, Any] = {"color": colours, "edgecolor": "white", "linewidth": edge, "label": part}
+        axes.barh(range(len(rows)), lengths, thickness, left=ends, **style)
+        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+    return starts
 
-# How much of a family's colour is left in each phase; hatches would make an SVG of megabytes.
+
+PHASES = ("communication", "encode", "decode")
+"""Communication first, so that its lower bound is at the right time on the axis."""
+
+# Strength of a family's colour in each phase; hatches would make an SVG of megabytes.
 _STRENGTHS = {"communication": 1.0, "encode": 0.6, "decode": 0.3}
 # Inches of a bar with its surroundings, and its share of them.
 _PHASE_BAR = 0.25
@@ -139,13 +146,10 @@ def phase_s(row: Row) -> tuple[float, float, float]:
 
 
 def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
-    """Return, for each number of workers, a bar for each reducer; the axis is linear, so that lengths add up.
-
-    A tick on each bar shows the bandwidth bound: communication cannot end before it.
-    """
+    """Return, for each number of workers, a bar per reducer with its phases, and a tick at its bandwidth bound."""
     iterations = all(row.iteration_s is not None for rows in rows_by_workers.values() for row in rows)
     compared = " of iterations" if iterations else ""
-    bars = Bars(
+    bars = _Bars(
         f"Where the time goes, with total, speed-up{compared} over dense and relative L2 error",
         "time of the communication phase on the slowest rank",
         _PHASE_BAR,
@@ -153,11 +157,10 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
         lambda row: row.time_s.total,
         _phase_summary,
     )
-    return bars_figure(bars, rows_by_workers, subtitle, _phase_legend)
+    return _bars_figure(bars, rows_by_workers, subtitle, _phase_legend)
 
 
 def _tint(colour: str, phase: str) -> tuple[float, float, float]:
-    """Return a colour as it is in a phase: mixed with white."""
     from matplotlib.colors import to_rgb
 
     strength = _STRENGTHS[phase]
@@ -168,30 +171,19 @@ def _tint(colour: str, phase: str) -> tuple[float, float, float]:
 def _draw_phase_bars(axes: Axes, rows: Sequence[Row]) -> None:
     from matplotlib.patheffects import withStroke
 
-    places = range(len(rows))
-    ends = [0.0] * len(rows)
-    for number, phase in enumerate(PHASES):
-        lengths = [phase_s(row)[number] for row in rows]
-        axes.barh(
-            places,
-            lengths,
-            _BAR_SHARE,
-            left=ends,
-            color=[_tint(family_style(row.name).colour, phase) for row in rows],
-            edgecolor="white",
-            linewidth=0.4,
-            label=phase,
-        )
-        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
-    for place, row in zip(places, rows, strict=True):
-        axes.vlines(
-            row.lower_bound_s,
-            place - _BAR_SHARE / 2,
-            place + _BAR_SHARE / 2,
-            color="black",
-            linewidth=1.2,
-            path_effects=[withStroke(linewidth=3.0, foreground="white")],
-        )
+    _stack_bars(
+        axes,
+        rows,
+        PHASES,
+        lambda row, phase: phase_s(row)[PHASES.index(phase)],
+        lambda row, phase: _tint(family_style(row.name).colour, phase),
+        _BAR_SHARE,
+        0.4,
+    )
+    outline = [withStroke(linewidth=3.0, foreground="white")]
+    for y, row in enumerate(rows):
+        ends = y - _BAR_SHARE / 2, y + _BAR_SHARE / 2
+        axes.vlines(row.lower_bound_s, *ends, color="black", linewidth=1.2, path_effects=outline)
 
 
 def _phase_summary(row: Row) -> str:
@@ -199,9 +191,8 @@ def _phase_summary(row: Row) -> str:
 
 
 def loss_text(row: Row) -> str:
-    """Return for reading beside a bar how far what ranks end with is from the mean."""
-    known = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
-    return ENDS_WITH.get(row.estimates, known)
+    """Return the error of a row, or what its ranks have instead of the mean."""
+    return ENDS_WITH.get(row.estimates, "exact" if row.exact else f"error {error_text(row.error.relative_l2)}")
 
 
 def _phase_legend() -> list[Artist]:
@@ -214,7 +205,7 @@ def _phase_legend() -> list[Artist]:
 
 
 *STACKED, HIDDEN = ITERATION_PARTS
-"""The parts that add up to an iteration, in the order in which they are drawn; and what runs beside them."""
+"""The parts that add up to an iteration, in order; and communication that overlaps with them."""
 
 # Inches of a bar with its surroundings; shares of them: the stack and, below it, what is hidden.
 _ITERATION_BAR = 0.3
@@ -223,18 +214,18 @@ _STACK, _THIN = 0.6, 0.18
 
 def part_s(row: Row, part: str) -> float:
     """Return the seconds of one of the parts of a row's iteration, by its name in a legend."""
-    found: float = getattr(iteration_of(row), part.replace(" ", "_"))
-    return found
+    seconds: float = getattr(iteration_of(row), part.replace(" ", "_"))
+    return seconds
 
 
 def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
-    """Return, for each number of workers, a bar for each reducer, the fastest first; its parts add up to an iteration.
+    """Return, for each number of workers, a bar per reducer with the parts of its iteration, the fastest first.
 
-    A thin bar below it is communication that costs nothing: it ends where that begins which does.
+    A thin bar below it is hidden communication; it ends where exposed communication begins.
     """
     fastest_first = {workers: sorted(rows, key=_length_s) for workers, rows in rows_by_workers.items()}
     how = exchange_text([row for rows in fastest_first.values() for row in rows])
-    bars = Bars(
+    bars = _Bars(
         "Where an iteration goes, with its time, speed-up over dense, throughput and relative L2 error",
         "time of an iteration on the slowest rank",
         _ITERATION_BAR,
@@ -242,7 +233,7 @@ def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: st
         _length_s,
         _iteration_summary,
     )
-    return bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how, _iteration_legend)
+    return _bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how, _iteration_legend)
 
 
 def _length_s(row: Row) -> float:
@@ -250,38 +241,22 @@ def _length_s(row: Row) -> float:
 
 
 def _draw_iteration_bars(axes: Axes, rows: Sequence[Row]) -> None:
-    places = range(len(rows))
-    ends = [0.0] * len(rows)
-    exposed_from = ends
-    for part in STACKED:
-        lengths = [part_s(row, part) for row in rows]
-        if part == "exposed communication":
-            exposed_from = ends
-        axes.barh(
-            places,
-            lengths,
-            _STACK,
-            left=ends,
-            color=ITERATION_PARTS[part],
-            edgecolor="white",
-            linewidth=0.3,
-            label=part,
-        )
-        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+    starts = _stack_bars(axes, rows, STACKED, part_s, lambda _, part: ITERATION_PARTS[part], _STACK, 0.3)
     hidden = [part_s(row, HIDDEN) for row in rows]
+    exposed = starts["exposed communication"]
     axes.barh(
-        [place + (_STACK + _THIN) / 2 for place in places],
+        [y + (_STACK + _THIN) / 2 for y in range(len(rows))],
         hidden,
         _THIN,
-        left=[max(0.0, end - length) for end, length in zip(exposed_from, hidden, strict=True)],
+        left=[max(0.0, end - length) for end, length in zip(exposed, hidden, strict=True)],
         color=ITERATION_PARTS[HIDDEN],
         label=HIDDEN,
     )
 
 
 def _iteration_summary(row: Row) -> str:
-    known = iteration_of(row).samples_per_s
-    throughput = "" if known is None else f"{throughput_text(known)}/s, "
+    rate = iteration_of(row).samples_per_s
+    throughput = "" if rate is None else f"{throughput_text(rate)}/s, "
     return f"{format_seconds(_length_s(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{loss_text(row)}"
 
 

@@ -1,17 +1,17 @@
-"""Draws the picture of a cluster with matplotlib."""
+"""The figure of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.report.figures.cluster_arrange import ClusterDrawing, lay_out_drawing, place_counts, point_on_line
 from s2sim.report.figures.cluster_sizes import NO_LINK, ClusterGraph, base_class
-from s2sim.report.figures.style import figure_bytes, figure_style
+from s2sim.report.figures.style import WHITE_BOX, figure_bytes, figure_style
 from s2sim.report.format import rates_text
 from s2sim.units import PS_PER_S, format_seconds
 
@@ -25,7 +25,7 @@ _TITLE_LETTER, _TEXT_LETTER = 0.078, 0.07
 # Points.
 _TITLE_SIZE, _TEXT_SIZE, _BOX_SIZE, _COUNT_SIZE = 9.0, 8.0, 6.5, 6.0
 _THINNEST, _THICKEST, _PER_DOUBLING = 0.8, 3.6, 0.45
-# Okabe and Ito's colours, which the colour-blind can tell apart.
+# Okabe and Ito's colours for all kinds of colour vision.
 _COLOURS = {
     "nvlink": "#009e73",
     "pcie": "#cc79a7",
@@ -55,16 +55,16 @@ _CLASS_WORDS = {
 
 
 def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Sequence[str] = ()) -> bytes:
-    """Return the picture of a cluster, the same bytes for the same cluster and release of matplotlib.
+    """Return the figure of a cluster, the same bytes for the same cluster and release of matplotlib.
 
     Parameters
     ----------
     graph : ClusterGraph
-        What to draw; of parts that repeat, the first ones and the last are shown.
+        Of repeated parts, only the first ones and the last are drawn.
     title : str
-        One line, broken where the picture is narrow.
+        Broken into lines if the figure is narrow.
     facts : sequence of str
-        More lines, below the title.
+        Lines below the title.
     """
     from matplotlib.figure import Figure
 
@@ -96,7 +96,7 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
 
 
 def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int | None, float, str]]:
-    """Return class, rate and words of every class of links."""
+    """Return the class, greatest rate and description of each class of links."""
     class_of_link = np.array([plan.classes.index(base_class(name)) for name in graph.class_names])[graph.link_class]
     rows: list[tuple[int | None, float, str]] = []
     lines = (*plan.outer, *plan.inner)
@@ -115,7 +115,7 @@ def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int | N
 
 
 def reading_note(plan: ClusterDrawing) -> str:
-    """Return what else a reader must know."""
+    """Return the note below the legend."""
     notes = ["The number of a GPU is its rank."]
     if any(item.kind == "more" for item in plan.items):
         notes.append("Dashed and dotted: left out to keep the picture readable.")
@@ -131,7 +131,7 @@ def _range(texts: list[str]) -> str:
 
 
 def _extent(plan: ClusterDrawing) -> tuple[float, float, float, float]:
-    """Return left, right, bottom and top of everything, in inches."""
+    """Return the left, right, bottom and top ends of the drawing in inches."""
     corners = [(item.x + i * item.width / 2, item.y + i * item.height / 2) for item in plan.items for i in (-1, 1)]
     points = [point_on_line(line, share) for line in (*plan.outer, *plan.inner) for share in (0.0, 0.5, 1.0)]
     xs, ys = zip(*corners, *points, strict=True)
@@ -175,8 +175,9 @@ def _draw_items(axes: Axes, plan: ClusterDrawing) -> None:
         if item.kind == "group":
             axes.text(left + 0.08, bottom + item.height - 0.16, item.text, fontsize=_BOX_SIZE, zorder=5)
         else:
-            middle: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
-            axes.text(item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, **middle)
+            axes.text(
+                item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, ha="center", va="center", linespacing=1.1
+            )
 
 
 def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
@@ -197,6 +198,5 @@ def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
                 zorder=depth,
             )
         )
-    box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
     for x, y, text in place_counts(plan):
-        axes.text(x, y, text, fontsize=_COUNT_SIZE, ha="center", va="center", bbox=box, zorder=3.5)
+        axes.text(x, y, text, fontsize=_COUNT_SIZE, ha="center", va="center", bbox=WHITE_BOX, zorder=3.5)

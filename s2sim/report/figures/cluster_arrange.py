@@ -1,4 +1,4 @@
-"""The picture of a cluster whose switches form a grid, as a torus does."""
+"""Positions of the parts of a cluster: in levels, on a ring, in a grid or on a circle; and of numbers on links."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
 from s2sim.units import plural
 
-# Inches: the picture, a part, how far it stands aside from its switch, to the next one, to the next plane.
+# Inches: the figure, a part, its offset from its switch, gaps to the next part and the next plane.
 _GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
 _STUB, _MORE_HEIGHT = 0.33, 0.34
 _MAX_PLANES, _MAX_ROWS = 2, 4
 _AXES = ("plane", "row", "column")
-# Where the next switch along each axis is; the planes before and after both lie upwards, for parts hang below.
+# Direction of the next switch along each axis; other planes are upwards, since parts are below their switches.
 _FORWARD = ((0.7, 0.7), (0.0, -1.0), (1.0, 0.0))
 _BACKWARD = ((-0.7, 0.7), (0.0, 1.0), (-1.0, 0.0))
-# Room for what is left out along each axis, in planes, rows and columns.
+# Room for the hidden part of each axis, in planes, rows and columns.
 _ELLIPSIS = (0.25, 0.6, 0.6)
 
 Place = tuple[float, float, float]
@@ -30,47 +30,39 @@ Place = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Numbers of planes, rows and columns, and at which place each one that is shown stands."""
+    """Numbers of planes, rows and columns, and the positions of those that are shown."""
 
     sizes: tuple[int, ...]
     places: tuple[dict[int, float], ...]
     steps: tuple[float, float]  # to the next column and row, in inches
 
     def corner(self, place: Place) -> tuple[float, float]:
-        """Return where the switch at a place stands, in inches."""
+        """Return the position of the switch at a place in inches."""
         plane, row, column = place
         width, height = self.steps
         across = (max(self.places[2].values()) + 1) * width + _PLANE_GAP
         return plane * across + column * width, -row * height
 
     def place(self, number: int) -> Place | None:
-        """Return the place of a switch, or None where it is left out."""
-        found = [axis.get(i) for axis, i in zip(self.places, self.index(number), strict=True)]
-        plane, row, column = found
+        """Return the place of a switch, or None if it is hidden."""
+        plane, row, column = (axis.get(i) for axis, i in zip(self.places, self.index(number), strict=True))
         return None if plane is None or row is None or column is None else (plane, row, column)
 
     def index(self, number: int) -> tuple[int, ...]:
         """Return the plane, row and column of a switch."""
         return tuple(int(i) for i in np.unravel_index(number, self.sizes))
 
-    def way(self, one: int, other: int) -> tuple[float, float]:
-        """Return in which direction the link from one switch to another leaves it."""
-        here, there = self.index(one), self.index(other)
-        axis = next(axis for axis in range(3) if here[axis] != there[axis])
-        forward = (there[axis] - here[axis]) % self.sizes[axis] == 1
+    def direction(self, start: int, end: int) -> tuple[float, float]:
+        """Return the direction in which the link between two switches leaves the first."""
+        tail, head = self.index(start), self.index(end)
+        axis = next(axis for axis in range(3) if tail[axis] != head[axis])
+        forward = (head[axis] - tail[axis]) % self.sizes[axis] == 1
         return (_FORWARD if forward else _BACKWARD)[axis]
 
 
-def place_grid(canvas: Canvas, names: list[int], number_of: Ints, outer: Mask) -> tuple[list[DrawnLink], str]:
-    """Place parts row by row, the planes of a grid of three dimensions beside each other; return lines and a note.
-
-    Parameters
-    ----------
-    names : list of int
-        The parts, the last axis of the grid fastest.
-    number_of : int64 array, shape (V,)
-        Place in ``names`` of the part of each vertex.
-    """
+def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
+    """Place parts row by row, the planes of a grid of three dimensions side by side."""
+    canvas, names = wholes.canvas, wholes.names
     parts, shape = canvas.parts, canvas.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)
     canvas.choose(_PART)
@@ -91,22 +83,23 @@ def place_grid(canvas: Canvas, names: list[int], number_of: Ints, outer: Mask) -
     for axis in range(3):
         _put_left_out(canvas, grid, axis)
     note = "Short lines lead round the edge"
-    lines = [line for bundle in bundle_links(parts, outer, number_of) for line in _neighbour_lines(grid, *bundle)]
+    lines = [
+        line
+        for bundle in bundle_links(parts, wholes.outer, wholes.number_of)
+        for line in _neighbour_lines(grid, *bundle)
+    ]
     return lines, f"{note} or to the same place of the next plane." if sizes[0] > 1 else f"{note}."
 
 
 def _places(size: int, most: int, room: float) -> dict[int, float]:
-    """Return the place of each number along an axis that is shown, with room for those that are left out.
-
-    One more than ``most`` takes no more room than that.
-    """
+    """Return the positions of the shown numbers along an axis, with room for the hidden ones."""
     first, hidden, last = shortened(range(size), size if size == most + 1 else most)
     places = {number: float(place) for place, number in enumerate(first)}
     return places | dict.fromkeys(last, len(first) + (room if hidden else 0.0))
 
 
 def _put_left_out(canvas: Canvas, grid: _Grid, axis: int) -> None:
-    """Place a box for what is left out along an axis, of rows and columns one in each plane."""
+    """Place a box for the hidden part of an axis, of rows and columns one per plane."""
     left_out = grid.sizes[axis] - len(grid.places[axis])
     if not left_out:
         return
@@ -120,20 +113,20 @@ def _put_left_out(canvas: Canvas, grid: _Grid, axis: int) -> None:
 
 
 def _neighbour_lines(grid: _Grid, one: int, other: int, code: int, rate_Bps: float, count: int) -> Iterator[DrawnLink]:
-    """Yield the line between two neighbours, or a short one from each that leads to where the other is."""
+    """Yield the line between two neighbours, or a short one from each towards the other."""
     place, goal = grid.place(one), grid.place(other)
     if place and goal and place[0] == goal[0] and abs(place[1] - goal[1]) + abs(place[2] - goal[2]) == 1:
         yield DrawnLink(grid.corner(place), grid.corner(goal), code, rate_Bps, count)
         return
-    for at, far, way in ((place, goal, (one, other)), (goal, place, (other, one))):
+    for at, far, ends in ((place, goal, (one, other)), (goal, place, (other, one))):
         if at is not None:
             x, y = grid.corner(at)
-            right, up = grid.way(*way)
+            right, up = grid.direction(*ends)
             end = (x + right * _STUB, y + up * _STUB)
             yield DrawnLink((x, y), end, code, rate_Bps, count, hidden=far is None)
 
 
-# Inches: of the whole picture, of a ring, which is only as clear as it is small, and of one part of a ring or a circle.
+# Inches: the figure, a ring, and one part of a ring or a circle.
 _FIGURE_WIDTH, _RING_WIDTH, _RING_PART, _CIRCLE_PART = 19.0, 10.5, 2.5, 3.2
 _RING_CHANNEL, _RING_GAP, _FRAME = 1.0, 0.3, 0.2
 _MAX_ON_CIRCLE = 8
@@ -141,19 +134,19 @@ _MAX_ON_CIRCLE = 8
 
 @dataclass(frozen=True, slots=True)
 class ClusterDrawing:
-    """Everything that is drawn, in inches, and what must be said about it."""
+    """All boxes and lines of a figure, in inches, and its note."""
 
     items: tuple[Item, ...]
-    # outer, inner: links between the parts that are arranged, which run below their frames, and inside them
+    # outer, inner: links between the arranged parts, drawn below their frames, and inside them
     outer: tuple[DrawnLink, ...]
     inner: tuple[DrawnLink, ...]
     classes: tuple[str, ...]
-    note: str  # How to read this arrangement; empty where nothing need be said
+    note: str  # Explanation of the arrangement, may be empty
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TopParts:
-    """The parts of the highest level, of which there is one but where the highest switches are joined to each other."""
+    """The parts of the highest level: several if the highest switches are linked to each other."""
 
     canvas: Canvas
     names: list[int]
@@ -161,19 +154,19 @@ class _TopParts:
     outer: Mask  # links between two of them, shape (M,)
 
     def shown(self, places: int) -> list[list[int]]:
-        """Return the names in their order, those left out together in one place."""
+        """Return the names in order, the hidden ones together at one position."""
         first, hidden, last = shortened(self.names, places)
         return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
 
 
 def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
-    """Return the picture of a cluster before it is drawn."""
+    """Return the boxes and lines of the figure of a cluster."""
     parts = find_parts(graph)
     canvas = Canvas.of(graph, parts)
     whole = parts.part[parts.top]
     names = np.unique(whole[parts.level >= 0])
     wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])
-    # Whatever stands at the top beside others of its like, with no picture of its own, goes on a circle.
+    # Parts without another arrangement are on a circle.
     arrange = (
         {"ring": _arrange_ring, "grid": _arrange_grid}.get(graph.arrangement, _arrange_circle)
         if len(names) > 1
@@ -192,7 +185,7 @@ def _arrange_levels(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
 
 
 def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts on two rows that are joined at their ends."""
+    """Place the parts in two rows that are linked at their ends."""
     canvas = wholes.canvas
     top = canvas.parts.top
     slot = canvas.choose(_RING_PART) + _RING_GAP
@@ -213,7 +206,7 @@ def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
 
 
 def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts in frames on an ellipse, and join the frames."""
+    """Place the parts in frames on an ellipse, and link the frames."""
     canvas = wholes.canvas
     parts = canvas.parts
     # The level of groups has no switches of its own.
@@ -223,7 +216,7 @@ def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
     width = max(canvas.width(parts.top, names[0]) for names in row if len(names) == 1) + 2 * _FRAME
     height = canvas.height_of(parts.top - groups) + (1.0 if groups else 0.5)
     angles = [pi / 2 - 2 * pi * place / len(row) for place in range(len(row))]
-    # In widths and heights of a frame: neighbours are far enough apart in one of the two.
+    # In widths and heights of a frame; neighbours do not overlap.
     radius = min(
         radius
         for radius in np.arange(0.6, 10.0, 0.05)
@@ -245,11 +238,7 @@ def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
     return straight_lines(parts, wholes.outer, frame_of, canvas.items), ""
 
 
-def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    return place_grid(wholes.canvas, wholes.names, wholes.number_of, wholes.outer)
-
-
-# Where on its line a number may stand, from the start, the best first.
+# Positions of a number on its line, as shares from the start, in order of preference.
 _SHARES = (0.4, 0.6, 0.3, 0.7, 0.5, 0.25, 0.75, 0.35, 0.65, 0.2, 0.8)
 _HEIGHT = 0.13
 
@@ -257,7 +246,7 @@ Box = tuple[float, float, float, float]
 
 
 def count_text(count: int) -> str:
-    """Return how often a link is there.
+    """Return the number of parallel links as text.
 
     >>> count_text(4)
     '4×'
@@ -266,7 +255,7 @@ def count_text(count: int) -> str:
 
 
 def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
-    """Return middle and text of the numbers; where lines are too dense for one it is left to the legend."""
+    """Return the centre and the text of numbers of parallel links that overlap nothing."""
     taken: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind != "group"]
     # Lines between frames run below them.
     frames: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind == "group"]
@@ -287,7 +276,7 @@ def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
 
 
 def point_on_line(line: DrawnLink, share: float) -> tuple[float, float]:
-    """Return the point at a share of a line, which is a parabola where it is bent."""
+    """Return the point at a share of a line, which is a parabola if it is bent."""
     (x, y), (end_x, end_y) = line.start, line.end
     return x + share * (end_x - x), y + share * (end_y - y) + 4 * share * (1 - share) * line.bend
 

@@ -1,4 +1,4 @@
-"""Where the boxes of a picture of a cluster stand, in inches."""
+"""Boxes and lines of the figure of a cluster, in inches."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from s2sim.report.figures.cluster_sizes import (
 )
 from s2sim.units import plural
 
-# Where not all switches of a row are shown, the picture is clearer with few.
+# Limit of switches in a row that does not show all.
 _MAX_OF_MANY = 8
 _BOX_HEIGHT, _CELL_HEIGHT, _MORE_HEIGHT = 0.22, 0.2, 0.34
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One box; places and sizes are in inches, ``x`` and ``y`` those of its middle."""
+    """A box, with its centre and size in inches."""
 
     x: float
     y: float
     width: float
     height: float
     text: str
-    kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for what is left out
+    kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for hidden parts
 
 
 @dataclass(slots=True, eq=False)
 class Canvas:
-    """Boxes, as far as they have been placed."""
+    """The boxes that have been placed."""
 
     graph: ClusterGraph
     parts: GraphParts
     names: PartNames
     sizes: PartSizes
-    limits: list[int]  # How many parts of each level are shown
+    limits: list[int]  # Number of shown parts of each level
     items: list[Item]
-    item_of: Ints  # The box that stands for each vertex, its own or that of what is left out; -1 for none
+    item_of: Ints  # The box of each vertex, its own or that of hidden parts; -1 for none
 
     @classmethod
     def of(cls, graph: ClusterGraph, parts: GraphParts) -> Canvas:
@@ -61,22 +61,22 @@ class Canvas:
         return cls(graph, parts, names, find_sizes(graph, parts, names), [], [], np.full(len(parts.level), -1))
 
     def choose(self, width: float) -> float:
-        """Choose how many parts of each level are shown for ``width`` inches, and return what the widest one takes."""
+        """Choose the number of shown parts per level for ``width`` inches; return the width of the widest part."""
         self.limits = self.sizes.fitting(self.parts.top, width)
         return self.sizes.width(self.parts.top, self.limits)
 
     def add(self, item: Item, vertices: Ints | int | None = None) -> None:
-        """Place a box that stands for ``vertices``."""
+        """Place a box that represents ``vertices``."""
         if vertices is not None:
             self.item_of[vertices] = len(self.items)
         self.items.append(item)
 
     def height_of(self, level: int) -> float:
-        """Return how far above the GPUs a level stands."""
+        """Return the height of a level above the GPUs."""
         return sum(level_height(below, self.sizes.width(below + 1, self.limits)) for below in range(level))
 
     def width(self, level: int, part: int) -> float:
-        """Return the width of a part as it is shown."""
+        """Return the width of a part with its hidden parts."""
         if level == 0:
             return self.sizes.cell
         widths = [width for _, width in self._row(level, part)]
@@ -101,14 +101,14 @@ class Canvas:
             self._put_own(own, left, width, bottom + upside * self.height_of(level))
 
     def put_more(self, level: int, hidden: list[int], x: float, y: float) -> None:
-        """Place a box for parts that are left out, with all that they hold."""
+        """Place a box for hidden parts."""
         text = self._more_text(level, hidden)
         height = _CELL_HEIGHT if level == 0 else _MORE_HEIGHT
         inside = np.isin(self.parts.part[level], hidden)
         self.add(Item(x, y, self._more_width(level, hidden), height, text, "more"), np.flatnonzero(inside))
 
     def _row(self, level: int, part: int) -> list[tuple[list[int], float]]:
-        """Return the parts below one with their widths, those that are left out together in one place."""
+        """Return the parts below one with their widths, the hidden ones together at one position."""
         first, hidden, last = shortened(self.parts.children(level, part), self.limits[level - 1])
         row = [([child], self.width(level - 1, child)) for child in first]
         if hidden:
@@ -124,7 +124,7 @@ class Canvas:
         return self.sizes.cell if level == 0 else text_width(self._more_text(level, hidden))
 
     def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
-        """Place the vertices of a part's own level side by side, as many as there is room for."""
+        """Place the vertices of a part's own level side by side, as far as there is room."""
         places = max(MIN_SWITCHES, int((width + part_gap(1)) / slot_width(self.names, int(own[-1]))))
         first, hidden, last = shortened(own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1)
         row = [*first, *hidden[:1], *last]
@@ -162,21 +162,18 @@ class DrawnLink:
     bend: float = 0.0  # Inches by which its middle is above the straight line
 
 
-def bundle_links(parts: GraphParts, which: Mask, thing_of: Ints) -> Iterator[tuple[int, int, int, float, int]]:
-    """Yield what joins any two things: their numbers, the class of the links, the rate of one, and how many one way.
+def bundle_links(parts: GraphParts, which: Mask, item_of_vertex: Ints) -> Iterator[tuple[int, int, int, float, int]]:
+    """Yield bundles of links between items: the items' numbers, class, rate of the fastest, and links per direction.
 
-    Parameters
-    ----------
-    thing_of : int64 array, shape (V,)
-        What each vertex belongs to; -1 for what is not shown.
+    ``item_of_vertex`` is the item of each vertex, -1 for a hidden one, int64 of shape (V,).
     """
-    one, other = thing_of[parts.tail], thing_of[parts.head]
+    one, other = item_of_vertex[parts.tail], item_of_vertex[parts.head]
     taken = which & (one >= 0) & (other >= 0) & (one != other)
     one, other = one[taken], other[taken]
     ends = np.stack([np.minimum(one, other), np.maximum(one, other), parts.link_class[taken]])
     rows, bundle = np.unique(ends, axis=1, return_inverse=True)
     bundle, number = bundle.ravel(), rows.shape[1]
-    count = np.maximum(*(np.bincount(bundle[way], minlength=number) for way in (one < other, one > other)))
+    count = np.maximum(*(np.bincount(bundle[direction], minlength=number) for direction in (one < other, one > other)))
     rate_Bps = np.zeros(number)
     np.maximum.at(rate_Bps, bundle, parts.rate_Bps[taken])
     for (low, high, code), fastest, parallel in zip(rows.T.tolist(), rate_Bps.tolist(), count.tolist(), strict=True):
@@ -184,7 +181,7 @@ def bundle_links(parts: GraphParts, which: Mask, thing_of: Ints) -> Iterator[tup
 
 
 def straight_lines(parts: GraphParts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[DrawnLink]:
-    """Return lines from middle to middle."""
+    """Return lines from centre to centre."""
     return [
         DrawnLink(
             (items[a].x, items[a].y), (items[b].x, items[b].y), code, rate_Bps, count, _is_hidden(items[a], items[b])
@@ -194,7 +191,7 @@ def straight_lines(parts: GraphParts, which: Mask, box_of: Ints, items: Sequence
 
 
 def level_lines(parts: GraphParts, which: Mask, box_of: Ints, items: Sequence[Item]) -> list[DrawnLink]:
-    """Return lines that are straight between levels and bent between neighbours of one level."""
+    """Return lines, straight between levels and bent between neighbours of one level."""
     joined = list(bundle_links(parts, which, box_of))
     several = Counter((a, b) for a, b, *_ in joined)
     drawn = Counter[tuple[int, int]]()
@@ -222,7 +219,7 @@ def _is_hidden(a: Item, b: Item) -> bool:
 
 
 def _clip_to_item(item: Item, other: Item) -> float:
-    """Return where a line to ``other`` meets an item: a node, as wide as its GPUs, right above or below the other."""
+    """Return the x position at which a line to ``other`` leaves an item; lines from nodes are vertical if possible."""
     if item.kind == "node" and abs(other.x - item.x) <= item.width / 2:
         return other.x
     return item.x

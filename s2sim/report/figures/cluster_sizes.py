@@ -1,4 +1,4 @@
-"""A cluster's graph as plain arrays, in nested parts: GPUs in nodes, nodes below leaves, leaves in pods."""
+"""The graph of a cluster as arrays, its nested parts (nodes, leaves, pods), and their names and sizes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints, Mask
 
-# Class of what joins a GPU without a port of its own to its node: no link of the cluster.
+# Class of the connection of a GPU without a port to its node, which is no link of the cluster.
 NO_LINK = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterGraph:
-    """The graph that a picture shows."""
+    """The graph of a cluster."""
 
     # tail, head: vertex at which each directed link starts and ends: first the GPUs, then the nodes, then all switches
     tail: Ints
@@ -43,7 +43,7 @@ class ClusterGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphParts:
-    """A graph's vertices by level, and the parts that hang together below each level."""
+    """The vertices of a graph by level, and its connected parts up to each level."""
 
     # tail, head, link_class: the links, with `NO_LINK` from each GPU that has no port to its node; two directions have
     # one class
@@ -53,8 +53,8 @@ class GraphParts:
     rate_Bps: Floats  # Bytes per second; 0 for what is no link
     classes: tuple[str, ...]
     level: Ints  # Links from the nearest GPU
-    # At each level the part that a vertex belongs to, named by its first vertex. The highest is the whole, unless the
-    # highest switches are joined to each other alone.
+    # At each level the part of each vertex, named by its first vertex. The highest is the whole, unless the highest
+    # switches are only linked to each other.
     part: tuple[Ints, ...]
 
     @property
@@ -67,7 +67,7 @@ class GraphParts:
         return np.flatnonzero((self.part[level] == name) & (self.level == level))
 
     def children(self, level: int, name: int) -> list[int]:
-        """Return the parts of the level below that a part holds."""
+        """Return the parts of the level below in a part."""
         inside = (self.part[level] == name) & (self.level < level)
         names: list[int] = np.unique(self.part[level - 1][inside]).tolist()
         return names
@@ -95,13 +95,13 @@ def _levels(graph: ClusterGraph, tail: Ints, head: Ints, vertices: int) -> Ints:
         reached += 1
         level[near] = reached
     if graph.arrangement != "levels":
-        # Switches without nodes are like those with nodes, and no farther up.
+        # Switches without nodes are on the level of those with nodes.
         level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
     return level
 
 
 def _joined(tail: Ints, head: Ints, links: Mask, vertices: int) -> Ints:
-    """Return, for each vertex, the first vertex that ``links`` join it to."""
+    """Return the first vertex of the connected component of each vertex."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -134,9 +134,9 @@ def find_parts(graph: ClusterGraph) -> GraphParts:
 
 
 def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], list[int]]:
-    """Return which of ``names`` are shown first, which are left out and which is shown last.
+    """Return the ``names`` that are shown first, those that are hidden and the one that is shown last.
 
-    Not one alone is left out: what stands for it would take its place.
+    A single name is never hidden: its box would need the same room.
 
     >>> shortened(range(9), 3), shortened(range(4), 3)
     (([0, 1], [2, 3, 4, 5, 6, 7], [8]), ([0, 1], [2, 3], []))
@@ -165,7 +165,7 @@ class PartNames:
         return names[above] if 0 <= above < len(names) else "switch"
 
     def of_vertex(self, vertex: int) -> tuple[str, str, int]:
-        """Return the kind of a vertex's box, what it is called, and its number among its like."""
+        """Return the kind of a vertex's box, its name, and its number among those of its kind."""
         graph, level = self.graph, self.parts.level
         if vertex < graph.gpus:
             return "gpu", "GPU", int(graph.rank_of_gpu[vertex])
@@ -176,7 +176,7 @@ class PartNames:
         return ("switch" if name else "dot"), name, int(before)
 
     def of_part(self, level: int, part: int) -> str:
-        """Return what a part of a level is called."""
+        """Return the name of a part of a level."""
         own = self.parts.own(level, part)
         if level == 0:
             return "GPU"
@@ -192,17 +192,17 @@ class PartNames:
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
 _LETTER, _PADDING, _MIN_CELL = 0.058, 0.12, 0.2
 DOT = 0.12
-# Between neighbours of each level, and from each level up to the next; the last for all above.
+# Gaps between neighbours of each level, and from each level to the next; the last for all above.
 _GAPS = (0.03, 0.12, 0.35, 0.6)
 _RISES = (0.42, 0.75, 1.1)
-# More where lines have far to go sideways: for each inch of width.
+# Additional inches per inch of width, for long horizontal distances.
 _SLOPES = (0.0, 0.03, 0.05)
 MIN_SWITCHES = 4
 _MIN_SHOWN = 2
 
 
 def text_width(text: str) -> float:
-    """Return the inches that a box needs to hold a text of one or more lines."""
+    """Return the inches of a box around a text of one or more lines."""
     return max(map(len, text.split("\n"))) * _LETTER + _PADDING
 
 
@@ -212,21 +212,21 @@ def part_gap(level: int) -> float:
 
 
 def level_height(level: int, width: float) -> float:
-    """Return the inches from a level up to the next, whose parts are so wide."""
+    """Return the inches from a level to the next, the parts of which are ``width`` inches wide."""
     step = min(level, len(_RISES) - 1)
     return _RISES[step] + _SLOPES[step] * width
 
 
 @dataclass(frozen=True, slots=True)
 class PartSizes:
-    """How wide parts of each level become at most."""
+    """The greatest widths of parts of each level."""
 
     cell: float  # Width of a GPU, in inches
     children: tuple[int, ...]  # At each level, the most parts that any part of the level above holds
     switches: tuple[float, ...]  # At each level, the least width of a row of its own vertices, in inches
 
     def width(self, level: int, limits: Sequence[int]) -> float:
-        """Return the greatest width of a part when no more than ``limits`` of each level below are shown."""
+        """Return the greatest width of a part that shows up to ``limits`` parts of each level below."""
         width = self.cell
         for below in range(level):
             places = min(self.children[below], limits[below])
@@ -237,10 +237,10 @@ class PartSizes:
         return width
 
     def fitting(self, level: int, width: float) -> list[int]:
-        """Return how many parts of each level to show so that a part of ``level`` is no wider than ``width``."""
+        """Return the number of shown parts per level for which a part of ``level`` is no wider than ``width``."""
         limits = list(self.children[:level])
         while self.width(level, limits) > width and max(limits, default=0) > _MIN_SHOWN:
-            # Of those that are shown most often, the outermost are shortened first.
+            # Of the longest rows, the outermost are shortened first.
             limits[level - 1 - limits[::-1].index(max(limits))] -= 1
         return limits
 
@@ -262,6 +262,6 @@ def find_sizes(graph: ClusterGraph, parts: GraphParts, names: PartNames) -> Part
 
 
 def slot_width(names: PartNames, vertex: int) -> float:
-    """Return the inches that a switch or node takes in a row, with the gap to the next."""
+    """Return the width of a switch or node in a row, with the gap to the next."""
     kind, name, number = names.of_vertex(vertex)
     return (DOT if kind == "dot" else text_width(f"{name} {number}")) + part_gap(1)

@@ -1,4 +1,4 @@
-"""Predicted against measured times of every curve: a picture a source, and one page with all of them."""
+"""Curves of training, and predicted against measured times of collectives on one page."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.arrays import Floats
-from s2sim.errors import S2SimError
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
-    TEXT_SIZE,
     WIDTH,
+    add_axes_inches,
     blank_figure,
     family_of,
     family_style,
     figure_bytes,
     figure_style,
+    label_axes,
+    line_styles,
     style_axes,
+    svg_text,
 )
+from s2sim.report.format import signed_text
 from s2sim.report.html import lines_html
 from s2sim.report.screens import Screen
-from s2sim.report.validation_tables import signed_text
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
@@ -34,13 +36,10 @@ from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 
 # Inches.
 _TRAINING_HEIGHT, _LETTER = 5.0, 0.058
-# Lines of one family, which share its colour.
-_DASHES = ("-", "--", ":", "-.")
 
 
 def draw_training(result: TrainResult, file_format: str) -> bytes:
@@ -48,19 +47,16 @@ def draw_training(result: TrainResult, file_format: str) -> bytes:
     with figure_style():
         figure = blank_figure(_TRAINING_HEIGHT)
         axes = figure.subplots(2, 2, sharey="row", sharex="col")
-        handles: list[Line2D] = []
-        for row, what in enumerate(("loss", "accuracy")):
-            for column, against in enumerate(("iterations", "time")):
-                drawn = _draw_training_panel(axes[row][column], result, what, against)
-                handles = drawn if not row and not column else handles
-        axes[0][0].set_ylabel("loss on held-out data", fontsize=TEXT_SIZE)
-        axes[1][0].set_ylabel(f"right: {result.score}", fontsize=TEXT_SIZE)
-        axes[1][0].set_xlabel("iterations", fontsize=TEXT_SIZE)
-        axes[1][1].set_xlabel(f"simulated time ({_unit(result)[1]})", fontsize=TEXT_SIZE)
+        for row, what in zip(axes, ("loss", "accuracy"), strict=True):
+            for panel, against in zip(row, ("iterations", "time"), strict=True):
+                _draw_training_panel(panel, result, what, against)
+        label_axes(axes[0][0], y="loss on held-out data")
+        label_axes(axes[1][0], "iterations", f"right: {result.score}")
+        label_axes(axes[1][1], f"simulated time ({_unit(result)[1]})")
         names = [row.reducer for row in result.rows]
         widest = max(map(len, names)) * _LETTER + 0.4
         figure.legend(
-            handles,
+            axes[0][0].lines[: len(names)],
             names,
             loc="outside lower center",
             ncols=max(1, int(WIDTH / widest)),
@@ -68,39 +64,28 @@ def draw_training(result: TrainResult, file_format: str) -> bytes:
             frameon=False,
         )
         seeds = format_number_of(result.spec.seeds, "seed")
-        told = f"{result.headline}. Lines are means over {seeds}, bands from the least to the most of them."
-        figure.suptitle("\n".join(wrap(told, int(WIDTH / _LETTER))), fontsize=SMALL_SIZE, x=0.01, ha="left", color=GREY)
+        head = f"{result.headline}. Lines are means over {seeds}, bands from the least to the most of them."
+        figure.suptitle("\n".join(wrap(head, int(WIDTH / _LETTER))), fontsize=SMALL_SIZE, x=0.01, ha="left", color=GREY)
         return figure_bytes(figure, file_format)
 
 
-def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: str) -> list[Line2D]:
-    handles: list[Line2D] = []
-    families: dict[str, int] = {}
-    for row in result.rows:
-        curves = [each for each in result.curves if each.reducer == row.reducer]
-        family = family_of(row.reducer)
-        dash = _DASHES[families.get(family, 0) % len(_DASHES)]
-        families[family] = families.get(family, 0) + 1
-        points = min(len(each.iterations) for each in curves)
-        iterations = curves[0].iterations[:points]
-        values = np.array([_values(each, what)[:points] for each in curves])
-        scale = _unit(result)[0]
-        times = np.mean([each.time_s[:points] for each in curves], axis=0) / scale
-        where = iterations if against == "iterations" else times
-        colour = family_style(family).colour
-        handles += axes.plot(where, values.mean(axis=0), dash, color=colour, linewidth=1.2)
+def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: str) -> None:
+    for reducer, dash in line_styles(row.reducer for row in result.rows).items():
+        curves = [curve for curve in result.curves if curve.reducer == reducer]
+        points = min(len(curve.iterations) for curve in curves)
+        values = np.array([_values(curve, what)[:points] for curve in curves])
+        times = np.mean([curve.time_s[:points] for curve in curves], axis=0) / _unit(result)[0]
+        where = curves[0].iterations[:points] if against == "iterations" else times
+        colour = family_style(family_of(reducer)).colour
+        axes.plot(where, values.mean(axis=0), dash, color=colour, linewidth=1.2)
         axes.fill_between(where, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     if result.target is not None and result.target.what == what:
         axes.axhline(result.target.value, color=GREY, linewidth=0.6, linestyle=":")
-    _frame(axes, result, what)
-    return handles
-
-
-def _frame(axes: Axes, result: TrainResult, what: str) -> None:
-    """Show what dense and its like do: what diverges leaves the picture at the top."""
-    starts = [_values(each, what)[0] for each in result.curves]
-    lows = [_values(each, what).min() for each in result.curves]
-    highs = [_values(each, what).max() for each in result.curves]
+    # Curves that diverge leave the figure at the top.
+    starts, lows, highs = zip(
+        *((values[0], values.min(), values.max()) for values in (_values(curve, what) for curve in result.curves)),
+        strict=True,
+    )
     top = max(starts) * 1.1 if what == "loss" else min(1.0, max(highs) * 1.1)
     bottom = min(lows) - 0.05 * (top - min(lows)) if what == "loss" else 0.0
     axes.set_ylim(bottom, top)
@@ -114,8 +99,8 @@ def _values(curve: Curve, what: str) -> Floats:
 
 
 def _unit(result: TrainResult) -> tuple[float, str]:
-    longest = max(float(each.time_s[-1]) for each in result.curves)
-    return (1.0, "s") if longest >= 1 else (1e-3, "ms")
+    longest_s = max(float(curve.time_s[-1]) for curve in result.curves)
+    return (1.0, "s") if longest_s >= 1 else (1e-3, "ms")
 
 
 # Inches.
@@ -131,22 +116,14 @@ _STYLE = (
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def check_page() -> None:
-    """Refuse to draw where nothing can, before anything long is computed."""
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise S2SimError("drawing needs matplotlib: pip install 's2sim[plot]'")
-
-
 def curves_page(result: ValidationResult, screen: Screen) -> str:
-    """Return one page that loads nothing: the screen's lines and tables, and a picture for each source."""
+    """Return a self-contained page with the lines and tables of a screen, and a figure per source."""
     sources: dict[str, list[CurveErrors]] = {}
     for curve in result.curves:
         if curve.predicted:
             sources.setdefault(curve.source, []).append(curve)
     pictures = "".join(
-        f"<h2>{escape(name)}</h2>{_links(curves)}{draw_curves(curves)}" for name, curves in sources.items()
+        f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against measured</title>'
@@ -165,24 +142,19 @@ def _links(curves: Sequence[CurveErrors]) -> str:
     return f"<p>{', '.join(texts)}</p>" if texts else ""
 
 
-def draw_curves(curves: Sequence[CurveErrors]) -> str:
-    """Return an SVG with a panel for each curve: time over size, both logarithmic."""
+def _draw_curves(curves: Sequence[CurveErrors]) -> str:
+    """Return an SVG with a panel per curve: time over size, both logarithmic."""
     from matplotlib.figure import Figure
 
     rows, columns = ceil(len(curves) / _COLUMNS), min(_COLUMNS, len(curves))
-    width, height = columns * _WIDTH, rows * _CURVES_HEIGHT
+    width, height = _WIDTH - _CURVES_LEFT - _RIGHT, _CURVES_HEIGHT - _CURVES_TOP - _CURVES_BOTTOM
     with figure_style():
-        figure = Figure(figsize=(width, height), facecolor="white")
-        for place, curve in enumerate(curves):
-            row, column = divmod(place, _COLUMNS)
-            corner = (
-                (column * _WIDTH + _CURVES_LEFT) / width,
-                1 - ((row + 1) * _CURVES_HEIGHT - _CURVES_BOTTOM) / height,
-            )
-            extent = (_WIDTH - _CURVES_LEFT - _RIGHT) / width, (_CURVES_HEIGHT - _CURVES_TOP - _CURVES_BOTTOM) / height
-            _draw_curve_panel(figure.add_axes((*corner, *extent)), curve)
-    svg = figure_bytes(figure, "svg").decode()
-    return svg[svg.index("<svg") :]
+        figure = Figure(figsize=(columns * _WIDTH, rows * _CURVES_HEIGHT), facecolor="white")
+        for number, curve in enumerate(curves):
+            row, column = divmod(number, _COLUMNS)
+            left, bottom = column * _WIDTH + _CURVES_LEFT, (rows - row - 1) * _CURVES_HEIGHT + _CURVES_BOTTOM
+            _draw_curve_panel(add_axes_inches(figure, left, bottom, width, height), curve)
+    return svg_text(figure)
 
 
 def _draw_curve_panel(axes: Axes, curve: CurveErrors) -> None:
@@ -200,8 +172,7 @@ def _draw_curve_panel(axes: Axes, curve: CurveErrors) -> None:
     axes.set_xticks(powers, [f"{2 ** (power % 10)} {_UNITS[power // 10]}" for power in powers])
     axes.tick_params(labelsize=SMALL_SIZE, color=GREY, length=2)
     axes.grid(visible=True, color="#e4e4e4", linewidth=0.5)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     mark = "" if curve.counts else " (apart)"
     bias = f"{signed_text(curve.signed_log_error_large)} / {signed_text(curve.signed_log_error_small)}"
     axes.set_title(f"{curve.id}{mark}\n{bias}", fontsize=SMALL_SIZE, loc="left")

@@ -11,11 +11,10 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
-from s2sim.report.figures.break_even import STYLES
 from s2sim.report.figures.labels import Label, figure_with_head, place_labels
 from s2sim.report.figures.style import (
     SMALL_SIZE,
-    TEXT_SIZE,
+    STYLES,
     TITLE_SIZE,
     Series,
     draw_rings,
@@ -25,6 +24,7 @@ from s2sim.report.figures.style import (
     find_series,
     fix_layout,
     front_corners,
+    label_axes,
     log_limits,
     set_log,
     style_axes,
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 
-# Inches: of a panel, of what surrounds it, of a line of exact rows, of the legend and of a note.
+# Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
 _KEY_COLUMNS = 3
 _MARKER_SIZE = 5.5
 _NEVER_WINS = "#f0f0f0"
-# What belongs to one family is told apart by these, one after the other.
+# Fillings of the markers of one family, in order.
 _FILLS = ("full", "none", "left", "bottom", "right", "top")
 _BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
 class _Quantity(NamedTuple):
-    """A quantity that a panel shows the error against."""
+    """The quantity of a panel's x axis."""
 
     title: str
     of: Callable[[Row], float]
@@ -64,7 +64,7 @@ _ITERATION = _Quantity("time of an iteration", lambda row: iteration_of(row).tot
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
-    """Return what errors are shown against: one rank alone sends nothing."""
+    # A single rank sends nothing.
     time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
     return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
 
@@ -79,7 +79,7 @@ class _Panels(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """What is shown of one number of workers, and which series have which filling."""
+    """Rows of one number of workers, reasons of hidden ones by option string, and series with their fillings."""
 
     rows: list[Row]
     hidden: dict[str, str]
@@ -87,7 +87,7 @@ class _Group(NamedTuple):
 
     @property
     def exact(self) -> list[Row]:
-        """Rows without an error."""
+        """Rows without error."""
         return [row for row in self.rows if row.exact]
 
     @property
@@ -105,14 +105,13 @@ def error_figure(
 ) -> Figure:
     """Return, for each number of workers, the error against bytes and against time.
 
-    Rows that differ in one number among their options are joined by a line. Errors up to `ROUNDING_ERROR` are rounding,
-    which no logarithmic axis should spread out: those rows stand in a band of their own.
+    Rows that differ in one numeric option are joined by a line. Rows with errors up to `ROUNDING_ERROR` are in a
+    separate panel.
 
     Parameters
     ----------
     fronts : dict, optional
-        By number of workers, the option strings of what nothing beats in error and bytes, and in error and time: they
-        are ringed, and joined by a grey line.
+        By number of workers, the option strings on the Pareto fronts of error and bytes, and of error and time.
     """
     titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
     groups = {workers: _make_group(rows) for workers, rows in rows_by_workers.items()}
@@ -128,9 +127,9 @@ def error_figure(
             _draw(panels, group)
             _write_key(part, titles[workers], panels[0].main)
             if group.hidden:
-                part.supxlabel(_hidden_note(group.hidden), fontsize=SMALL_SIZE, x=0.01, ha="left")
+                hidden = ", ".join(f"{text} ({reason})" for text, reason in group.hidden.items())
+                part.supxlabel(f"not shown: {hidden}", fontsize=SMALL_SIZE, x=0.01, ha="left")
             drawn.append((panels, group))
-        # Where texts fit is known once everything has its place.
         fix_layout(figure)
         for panels, group in drawn:
             _label(panels, group)
@@ -150,13 +149,11 @@ def _make_group(rows: Sequence[Row]) -> _Group:
 
 
 def _error(row: Row) -> float:
-    """Return the relative L2 error of a row that is shown."""
     assert row.error.relative_l2 is not None
     return row.error.relative_l2
 
 
 def _hidden_reasons(rows: Sequence[Row]) -> dict[str, str]:
-    """Return why rows cannot be shown, by option string."""
     reasons = {}
     for row in rows:
         if row.error.relative_l2 is None or not isfinite(row.error.relative_l2):
@@ -168,24 +165,17 @@ def _hidden_reasons(rows: Sequence[Row]) -> dict[str, str]:
     return reasons
 
 
-def _hidden_note(reasons: Mapping[str, str]) -> str:
-    return "not shown: " + ", ".join(f"{text} ({reason})" for text, reason in reasons.items())
-
-
 def _panels(part: SubFigure, group: _Group, fronts: tuple[frozenset[str], frozenset[str]]) -> list[_Panels]:
-    exact = len(group.exact)
-    each = zip(_quantities(group.rows), fronts, strict=True)
-    if not exact:
+    columns = list(zip(_quantities(group.rows), fronts, strict=True))
+    if not group.exact:
         mains = part.subplots(1, 2, sharey=True)
-        return [_Panels(quantity, front, axes, None) for (quantity, front), axes in zip(each, mains, strict=True)]
-    grid = part.subplots(
-        2, 2, sharex="col", sharey="row", height_ratios=(_MAIN, _LINE * (1 + exact)), gridspec_kw={"hspace": 0.02}
-    )
-    return [_Panels(quantity, front, *axes) for (quantity, front), axes in zip(each, grid.T, strict=True)]
+        return [_Panels(*column, axes, None) for column, axes in zip(columns, mains, strict=True)]
+    ratios = (_MAIN, _LINE * (1 + len(group.exact)))
+    grid = part.subplots(2, 2, sharex="col", sharey="row", height_ratios=ratios, gridspec_kw={"hspace": 0.02})
+    return [_Panels(*column, *axes) for column, axes in zip(columns, grid.T, strict=True)]
 
 
 def _series_style(family: str, fill: str) -> dict[str, Any]:
-    """Return how a series is drawn."""
     look = family_style(family)
     return {
         "color": look.colour,
@@ -206,26 +196,21 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
         set_log(main, "x", log_limits(map(quantity.of, group.rows), air=0.12), quantity.text, most=5)
         main.axhspan(1, limits[1], color=_NEVER_WINS, zorder=0)
         for series, fill in group.series:
-            places = [(quantity.of(row), _error(row)) for row in series.rows]
-            main.plot(*zip(*places, strict=True), label=series.name, **_series_style(series.rows[0].name, fill))
+            points = [(quantity.of(row), _error(row)) for row in series.rows]
+            main.plot(*zip(*points, strict=True), label=series.name, **_series_style(series.rows[0].name, fill))
         if band is not None:
             _draw_band(band, quantity, group.exact)
-        steps = _steps(quantity, front, group)
-        draw_steps(main, steps)
-        draw_rings(
-            main,
-            [(quantity.of(row), _error(row)) for row in group.rows if row.reducer in front and not row.exact],
-        )
+        draw_steps(main, _steps(quantity, front, group))
+        on_front = [row for row in group.rows if row.reducer in front and not row.exact]
+        draw_rings(main, [(quantity.of(row), _error(row)) for row in on_front])
         if band is not None:
-            exact = enumerate(group.exact)
-            draw_rings(band, [(quantity.of(row), place) for place, row in exact if row.reducer in front])
-        (band or main).set_xlabel(quantity.title, fontsize=TEXT_SIZE)
-    left = panels[0]
-    left.main.set_ylabel("relative L2 error of the mean gradient", fontsize=TEXT_SIZE)
+            lines = enumerate(group.exact)
+            draw_rings(band, [(quantity.of(row), line) for line, row in lines if row.reducer in front])
+        label_axes(band or main, quantity.title)
+    label_axes(panels[0].main, y="relative L2 error of the mean gradient")
 
 
 def _draw_band(band: Axes, quantity: _Quantity, exact: Sequence[Row]) -> None:
-    """Draw exact rows, a line each."""
     style_axes(band)
     for place, row in enumerate(exact):
         look = {**_series_style(row.name, "full"), "linestyle": ""}
@@ -237,7 +222,6 @@ def _draw_band(band: Axes, quantity: _Quantity, exact: Sequence[Row]) -> None:
 
 
 def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
-    """Write of what number of workers this is, and name the series."""
     part.legend(
         *axes.get_legend_handles_labels(),
         title=title,
@@ -259,13 +243,12 @@ def _steps(quantity: _Quantity, front: frozenset[str], group: _Group) -> Floats:
 
 
 def _label(panels: Sequence[_Panels], group: _Group) -> None:
-    """Write the value of the swept option beside every point of a series, and beside others their name."""
     for quantity, front, main, _ in panels:
         labels = []
         lines = [_steps(quantity, front, group)]
         for series, _ in group.series:
-            places = [(quantity.of(row), _error(row)) for row in series.rows]
+            points = [(quantity.of(row), _error(row)) for row in series.rows]
             colour = family_style(series.rows[0].name).colour
-            labels += [Label(*place, text, colour) for place, text in zip(places, series.labels(), strict=True)]
-            lines.append(np.array(places, np.float64))
+            labels += [Label(*point, text, colour) for point, text in zip(points, series.labels(), strict=True)]
+            lines.append(np.array(points, np.float64))
         place_labels(main, labels, lines)

@@ -1,4 +1,4 @@
-"""Texts beside points, where they cross nothing."""
+"""Heads of figures, names of lines, and labels of points that cross nothing."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from s2sim.report.figures.style import (
     blank_figure,
     family_of,
     family_style,
+    text_inches,
     text_size,
 )
 
@@ -29,41 +30,53 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 
-# Inches. Fonts are wider or narrower at another resolution, hence some air behind names.
+# Inches. Fonts are wider at some resolutions, hence the air behind names.
 _GAP, _HEIGHT, _END_NAME_AIR = 0.25, 0.15, 0.2
 
 PALE = 0.3
-"""How much of its colour is left to what never wins."""
+"""Opacity of reducers that never win."""
 
 
 def label_with_rejection(reducer: str, rejected: Mapping[str, str]) -> str:
-    """Return a reducer with why it is out of the choice, if it is."""
+    """Return a reducer with the reason of its rejection, if it is rejected."""
     return f"{reducer} ({rejected[reducer]})" if reducer in rejected else reducer
 
 
-def names_width(figure: Figure, names: Iterable[str]) -> float:
-    """Return the inches that names take on the right of axes, what joins them included."""
-    return _GAP + max(float(text_size(figure, name)[0]) for name in names) + _END_NAME_AIR
-
-
 def names_height(count: int) -> float:
-    """Return the inches that so many names take, one below the other."""
+    """Return the inches that ``count`` names take one above the other."""
     return _HEIGHT * count
 
 
-def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str]) -> None:
-    """Write a name for each curve.
+def figure_with_names(
+    title: str, subtitle: str, names: Iterable[str], least_width: float, height: float
+) -> tuple[Figure, float]:
+    """Return a figure with a head above ``height`` inches for axes, and the inches left of the names of their lines.
 
     Parameters
     ----------
-    axes : matplotlib.axes.Axes
-        With its final limits.
-    ends : dict of str to float
-        Where the curve of each option string ends, in data coordinates.
-    names : dict of str to str
-        What is written.
+    least_width : float
+        Inches that axes need.
     """
-    # What has no limit leaves the picture at its top.
+    right = _GAP + max(float(text_size(blank_figure(1.0), name)[0]) for name in names) + _END_NAME_AIR
+    width = max(WIDTH, least_width + right)
+    lines = head_lines(subtitle, width)
+    figure = blank_figure(height + head_height(lines), width)
+    figure.set_layout_engine("none")
+    write_head(figure, title, lines)
+    return figure, width - right
+
+
+def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str]) -> None:
+    """Write a name for each curve at the right of axes, which have their final limits.
+
+    Parameters
+    ----------
+    ends : dict of str to float
+        Height of the end of the curve of each option string, in data coordinates.
+    names : dict of str to str
+        Texts by option string.
+    """
+    # Curves without a limit leave the figure at its top.
     low, high = axes.get_ylim()
     to_share = axes.transData + axes.transAxes.inverted()
     left, _ = axes.get_xlim()
@@ -85,12 +98,12 @@ def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str])
 
 
 def spread_positions(wanted: Sequence[float], gap: float) -> list[float]:
-    """Return increasing places from 0 to 1 at least ``gap`` apart, near the increasing ones that are wanted.
+    """Return increasing positions from 0 to 1, at least ``gap`` apart, near the given increasing positions.
 
     >>> spread_positions([0.0, 0.25, 0.25], 0.125)
     [0.0, 0.1875, 0.3125]
     """
-    # Less what the gaps before a place take, places must not decrease: neighbours that do are pooled at their mean.
+    # Without the gaps before them, positions must not decrease: neighbours that do are pooled at their mean.
     pools: list[list[float]] = []
     for number, wish in enumerate(wanted):
         pools.append([wish - number * gap])
@@ -107,18 +120,17 @@ _TITLE_LINE, _LINE, _LETTER, _HEAD_AIR = 0.2, 0.145, 0.058, 0.07
 
 
 def describe_setup(result: Result) -> str:
-    """Return of which cluster, gradients, library and GPU a result is."""
+    """Return the cluster, gradients, library and GPU of a result."""
     spec = result.spec
     scaled = spec.model or spec.scale_to
-    whose = "toy gradients" if result.gradients.toy else "gradients"
-    gradients = f"{whose} of {spec.trace}" + ("" if scaled is None else f" scaled to {scaled}")
+    kind = "toy gradients" if result.gradients.toy else "gradients"
+    gradients = f"{kind} of {spec.trace}" + ("" if scaled is None else f" scaled to {scaled}")
     parts = [gradients, f"library {result.library}", f"GPU {result.gpu}"]
     if spec.compute is not None:
         parts.append(f"compute {spec.compute}")
     profile = spec.profile or (spec.model if spec.discipline is not None else None)
     if profile is not None:
-        batch = "" if spec.batch is None else f", batch {spec.batch}"
-        parts.append(f"compute of {profile}{batch}")
+        parts.append(f"compute of {profile}{'' if spec.batch is None else f', batch {spec.batch}'}")
     if spec.steps > 1:
         parts.append("first step")
     if spec.faults:
@@ -128,27 +140,25 @@ def describe_setup(result: Result) -> str:
 
 
 def head_lines(subtitle: str, width: float) -> list[str]:
-    """Return a subtitle as lines that fit into so many inches."""
+    """Return a subtitle as lines of a figure ``width`` inches wide."""
     return wrap(subtitle, int((width - 2 * _HEAD_AIR) / _LETTER), break_on_hyphens=False)
 
 
 def head_height(lines: Sequence[str]) -> float:
-    """Return the inches that a title and these lines below it take."""
+    """Return the inches of a title with lines below it."""
     return _HEAD_AIR + _TITLE_LINE + _LINE * len(lines) + _HEAD_AIR
 
 
 def write_head(figure: Figure, title: str, lines: Sequence[str]) -> None:
     """Write a title and lines below it at the top of a figure."""
-    width, height = figure.get_size_inches()
-    left, top = _HEAD_AIR / width, height - _HEAD_AIR
-    figure.text(left, top / height, title, fontsize=TITLE_SIZE, va="top")
+    top = figure.get_size_inches()[1] - _HEAD_AIR
+    text_inches(figure, _HEAD_AIR, top, title, TITLE_SIZE, va="top")
     for number, line in enumerate(lines):
-        y = (top - _TITLE_LINE - number * _LINE) / height
-        figure.text(left, y, line, fontsize=SMALL_SIZE, color=GREY, va="top")
+        text_inches(figure, _HEAD_AIR, top - _TITLE_LINE - number * _LINE, line, SMALL_SIZE, color=GREY, va="top")
 
 
 def figure_with_head(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:
-    """Return a figure with a head, and the part below it, so many inches high, for axes that are laid out."""
+    """Return a figure with a head, and the part below it, ``height`` inches high."""
     lines = head_lines(subtitle, width)
     above = head_height(lines)
     figure = blank_figure(above + height, width)
@@ -157,13 +167,13 @@ def figure_with_head(title: str, subtitle: str, height: float, width: float = WI
     return figure, parts[1, 0]
 
 
-# Points: from a point to its text, the nearest first; half of what a marker covers; between two texts.
+# Points: distances from a point to its text, in order of preference; half the size of a marker; gap between texts.
 _DISTANCES = (6.0, 9.0, 14.0, 20.0, 28.0)
 _MARKER = 4.0
 _LABEL_AIR = 1.0
-# Further than this a line joins a text with its point.
+# Points of distance above which a line joins a text with its point.
 _LABEL_OFFSET = 9.0
-# Where a text may stand, the side that reads best first: to the right and up.
+# Directions (right, up) from a point to its text, in order of preference.
 _SIDES = (
     *((1.0, 0.0), (0.7, 0.7), (0.7, -0.7), (0.3, 1.0), (0.3, -1.0)),
     *((-1.0, 0.0), (-0.7, 0.7), (-0.7, -0.7), (0.0, 1.0), (0.0, -1.0)),
@@ -173,7 +183,7 @@ _VERTICAL = {-1: "top", 0: "center", 1: "bottom"}
 
 
 class Label(NamedTuple):
-    """A text beside the marker at ``x`` and ``y``, in data coordinates, in the colour of what it belongs to."""
+    """A text next to the marker at ``x`` and ``y``, in data coordinates."""
 
     x: float
     y: float
@@ -182,7 +192,7 @@ class Label(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Points to the right and up, the pixels that the text takes there, and the line to it."""
+    """Offset of a text in points, its box in pixels, and the line to it."""
 
     right: float
     up: float
@@ -191,16 +201,16 @@ class _Place(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
-    """Write each text beside its point where it crosses nothing; one for which there is no such place is left out.
+    """Write each text next to its point if there is a free position.
 
     Parameters
     ----------
     axes : matplotlib.axes.Axes
         Laid out, with its final limits.
     labels : sequence of Label
-        The most important first. Markers are at all of them.
+        The most important first; all have markers.
     lines : sequence of NDArray
-        What no text crosses: float64 of shape (points, 2), in data coordinates.
+        Lines that no text crosses: float64 of shape (points, 2), in data coordinates.
     """
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
@@ -241,7 +251,7 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
             va=_VERTICAL[int(np.sign(place.up))],
             fontsize=SMALL_SIZE,
             color=label.colour,
-            # What was laid out for it must not move.
+            # The layout must not change.
             in_layout=False,
         )
         taken.append(place.box)
@@ -261,11 +271,6 @@ def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
             # A text grows away from its point.
             corner = centre + offset * pixels + (np.sign(side) - 1) / 2 * size
             length = float(np.hypot(*offset))
-            # From beside the marker to before the text.
             leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
-            yield _Place(
-                float(offset[0]),
-                float(offset[1]),
-                Bbox([corner, corner + size]),
-                leader if distance > _LABEL_OFFSET else None,
-            )
+            right, up = map(float, offset)
+            yield _Place(right, up, Bbox([corner, corner + size]), leader if distance > _LABEL_OFFSET else None)

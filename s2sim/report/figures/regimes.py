@@ -1,4 +1,4 @@
-"""A regime map as a picture: panels by overlap and latency, in each a field a rate and density, coloured by winner."""
+"""Regime maps: a panel per overlap and latency, in each a field per rate and density with the winner's colour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
 from s2sim.regimes.map import Cell, RegimeMap
-from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, TITLE_SIZE, family_style, figure_bytes, figure_style
+from s2sim.report.figures.style import (
+    GREY,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    TITLE_SIZE,
+    add_axes_inches,
+    family_style,
+    figure_bytes,
+    figure_style,
+    text_inches,
+)
 from s2sim.report.study_tables import axis_values
 from s2sim.units import format_rate, format_seconds
 
@@ -19,16 +29,16 @@ if TYPE_CHECKING:
 
 
 MAX_CELLS = 4000
-"""Numbers that are drawn; more could not be read on any paper."""
+"""Limit of drawn fields."""
 
 # Inches.
 _FIELD_WIDTH, _FIELD_HEIGHT, _GAP = 0.52, 0.3, 0.12
-# What the titles of a panel need, however few fields it has.
+# The least size of a panel, for its titles.
 _PANEL_WIDTH, _PANEL_HEIGHT = 1.95, 0.95
 _LEFT, _RIGHT, _BOTTOM, _HEAD = 0.78, 0.36, 0.52, 0.24
 _LINE, _KEY_WIDTH, _KEY_HEIGHT, _LETTER, _MARGIN = 0.19, 0.26, 0.13, 0.062, 0.12
 _MIN_WIDTH = 5.2
-# The second and third reducer of a family have its colour, and a hatch.
+# Hatches of the reducers of one family, in order.
 _HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 _EMPTY = "#f2f2f2"
 # Luminance (ITU-R BT.709) above which black reads better than white.
@@ -37,20 +47,20 @@ _BRIGHT = 0.42
 
 @dataclass(frozen=True, slots=True)
 class _CellStyle:
-    """How the fields of one reducer are filled."""
+    """Colour and hatch of the fields of one reducer."""
 
     colour: str
     hatch: str
 
     @property
     def ink(self) -> str:
-        """The colour of numbers on it."""
+        """The colour of numbers on the field."""
         red, green, blue = (int(self.colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
         return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _BRIGHT else "white"
 
 
 def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
-    """Return the picture of a map, missing cells empty: the same bytes for the same map and release of matplotlib."""
+    """Return the figure of a map, missing cells empty: the same bytes for the same map and release of matplotlib."""
     from matplotlib.figure import Figure
 
     check_picture_size(result.spec.cells)
@@ -72,11 +82,8 @@ def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
             for column, overlap in enumerate(overlaps):
                 left = _LEFT + column * (panel_width + _GAP)
                 bottom = below + (len(latencies) - 1 - row) * (panel_height + _GAP)
-                axes = figure.add_axes(
-                    (left / width, bottom / height, panel_width / width, panel_height / height),
-                    xlim=(0, len(rates)),
-                    ylim=(0, len(densities)),
-                )
+                axes = add_axes_inches(figure, left, bottom, panel_width, panel_height)
+                axes.set(xlim=(0, len(rates)), ylim=(0, len(densities)))
                 fields = [[cells.get((overlap, latency, density, rate)) for rate in rates] for density in densities]
                 _draw_panel(axes, fields, fills)
                 _label_panel(
@@ -90,32 +97,25 @@ def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
                     axes.yaxis.set_label_position("right")
                     axes.set_ylabel(f"latency {format_seconds(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
         middle = _LEFT + (len(overlaps) * (panel_width + _GAP) - _GAP) / 2
-        figure.text(middle / width, (below - _BOTTOM + 0.06) / height, "rate of a NIC", fontsize=TEXT_SIZE, ha="center")
+        text_inches(figure, middle, below - _BOTTOM + 0.06, "rate of a NIC", ha="center")
         tall = len(latencies) * (panel_height + _GAP) - _GAP
         label = "density: share of the rows that one rank holds"
-        figure.text(
-            (_MARGIN + 0.07) / width,
-            (below + tall / 2) / height,
-            label if len(label) * _LETTER < tall else "density",
-            fontsize=TEXT_SIZE,
-            rotation=90,
-            ha="center",
-            va="center",
-        )
+        fitting = label if len(label) * _LETTER < tall else "density"
+        text_inches(figure, _MARGIN + 0.07, below + tall / 2, fitting, rotation=90, ha="center", va="center")
         for number, (text, size) in enumerate(head):
-            figure.text(_MARGIN / width, 1 - (_MARGIN + number * _LINE) / height, text, fontsize=size, va="top")
+            text_inches(figure, _MARGIN, height - _MARGIN - number * _LINE, text, size, va="top")
         _draw_key(figure, key, fills, never)
         return figure_bytes(figure, file_format)
 
 
 def check_picture_size(cells: int) -> None:
-    """Refuse a picture that nobody could read, before it is computed."""
+    """Raise `OptionError` for a figure that would be too large to read."""
     if cells > MAX_CELLS:
         raise OptionError(f"a picture of {cells} cells was asked for: it shows at most {MAX_CELLS}; take fewer values")
 
 
 def _cell_styles(result: RegimeMap) -> dict[str, _CellStyle]:
-    """Return how each reducer that wins or ties is filled, in the order in which they were asked for."""
+    """Return the style of each reducer that wins or ties, in the requested order."""
     drawn = {reducer for cell in result.cells for reducer in (cell.winner, *cell.ties)}
     fills: dict[str, _CellStyle] = {}
     families: dict[str, int] = {}
@@ -143,17 +143,14 @@ def _overlap_text(overlap: float) -> str:
 
 
 def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict[str, _CellStyle]) -> None:
-    """Draw the fields of one overlap and latency, rows from the bottom upwards."""
     for y, row in enumerate(fields):
         for x, cell in enumerate(row):
-            if cell is None:
-                _draw_shape(axes, [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)], _CellStyle(_EMPTY, ""))
-                continue
-            fill = fills[cell.winner]
+            fill = _CellStyle(_EMPTY, "") if cell is None else fills[cell.winner]
             _draw_shape(axes, [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1)], fill)
+            if cell is None:
+                continue
             if cell.ties:
                 _draw_shape(axes, [(x + 1, y + 0.3), (x + 1, y + 1), (x + 0.68, y + 1)], fills[cell.ties[0]])
-            # On a hatch, or on two colours, a number needs ground of its own.
             ground = {"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"}
             axes.text(
                 x + (0.45 if cell.ties else 0.5),
@@ -175,7 +172,7 @@ def _draw_shape(axes: Axes, corners: Sequence[tuple[float, float]], fill: _CellS
 
 
 def _speedup_text(value: float) -> str:
-    """Return a ratio in three digits or more, all alike.
+    """Return a ratio with three digits or more.
 
     >>> _speedup_text(1.3), _speedup_text(11.04), _speedup_text(1234.5)
     ('1.30×', '11.0×', '1234×')
@@ -189,12 +186,11 @@ def _label_panel(axes: Axes, rates: Sequence[str] | None, densities: Sequence[st
     xlim, ylim = axes.get_xlim()[1], axes.get_ylim()[1]
     axes.set_xticks([number + 0.5 for number in range(int(xlim))], rates or [""] * int(xlim))
     axes.set_yticks([number + 0.5 for number in range(int(ylim))], densities or [""] * int(ylim))
-    for side in ("top", "right", "left", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.spines[:].set_visible(False)
 
 
 def _key_rows(reducers: Sequence[str], room: float) -> list[list[tuple[str, float]]]:
-    """Return the entries of the legend with their places in inches from the left, in as many rows as they need."""
+    """Return the rows of the legend: its entries with their positions in inches from the left."""
     rows: list[list[tuple[str, float]]] = [[]]
     x = _MARGIN
     for reducer in reducers:
@@ -217,7 +213,6 @@ def _never_lines(result: RegimeMap, fills: dict[str, _CellStyle], width: float) 
 def _draw_key(
     figure: Figure, rows: Sequence[Sequence[tuple[str, float]]], fills: dict[str, _CellStyle], never: Sequence[str]
 ) -> None:
-    """Draw what colours mean, at the bottom."""
     from matplotlib.patches import Rectangle
 
     width, height = figure.get_size_inches()
@@ -237,7 +232,7 @@ def _draw_key(
                 transform=figure.transFigure,
             )
             figure.add_artist(sample)
-            figure.text((x + _KEY_WIDTH + 0.06) / width, y / height, reducer, fontsize=TEXT_SIZE, va="center_baseline")
+            text_inches(figure, x + _KEY_WIDTH + 0.06, y, reducer, va="center_baseline")
     for number, line in enumerate(never):
         y = _MARGIN + (len(never) - number - 0.5) * _LINE
-        figure.text(_MARGIN / width, y / height, line, fontsize=SMALL_SIZE, color=GREY, va="center")
+        text_inches(figure, _MARGIN, y, line, SMALL_SIZE, color=GREY, va="center")

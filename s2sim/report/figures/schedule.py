@@ -1,4 +1,4 @@
-"""A schedule as a space-time diagram: a line a rank, an arrow a message."""
+"""A schedule as a space-time diagram: a line per rank, an arrow per message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.figures.style import figure_bytes, figure_style
+from s2sim.report.figures.style import (
+    TEXT_SIZE,
+    WHITE_BOX,
+    add_axes_inches,
+    figure_bytes,
+    figure_style,
+    label_axes,
+    text_inches,
+)
 from s2sim.report.traffic_tables import MAX_PLACES, MessageRow, place_name, spans_text
 
 if TYPE_CHECKING:
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGES = 1000
-"""Messages that are drawn, a repeated one as often as it is sent."""
+"""Limit of drawn messages, with repetitions."""
 
 # Inches.
 _LEFT, _RIGHT, _LINE_HEIGHT, _AXIS, _PLACE = 0.75, 0.35, 0.2, 0.45, 0.42
@@ -25,21 +33,21 @@ _ROUND_WIDTH, _MIN_WIDTH, _MAX_WIDTH = 0.9, 7.8, 18.0
 _LEGEND, _SAMPLE, _WORDS, _BAR_HEIGHT, _BAR_WIDTH = 0.6, 0.45, 2.4, 0.1, 2.2
 _TITLE_LETTER = 0.085
 # Points.
-_TITLE_SIZE, _TEXT_SIZE, _LABEL_SIZE = 9.5, 8.0, 6.0
-# So many messages, and texts of so many letters, stand beside each other.
+_TITLE_SIZE, _LABEL_SIZE = 9.5, 6.0
+# Limits of messages and of letters up to which messages have labels.
 _MAX_LABELS, _MAX_LABEL = 40, 12
-# Share of the way at which they stand: near the source, where arrows are apart.
+# Their position as a share of the arrow: near the source, where arrows are apart.
 _LABEL_AT = 0.2
 _GREY = "#8a8a8a"
 _REPLACES = (0, (4, 2))
-# Share of a round at its beginning and end that arrows leave free where there is no time axis.
+# Share of a round that is free before and after its arrows without a time axis.
 _AIR = 0.06
 # Units of a time axis, the largest first.
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
 
 def check_drawing(places: int, messages: int) -> None:
-    """Refuse a picture that nobody could read, before it is made."""
+    """Raise `OptionError` for a figure that would be too large to read."""
     if places > MAX_PLACES or messages > MAX_MESSAGES:
         raise OptionError(
             f"a picture of {messages} messages between {places} ranks was asked for: it shows at most {MAX_MESSAGES} "
@@ -56,18 +64,18 @@ def draw_schedule(
     title: str,
     facts: Sequence[str] = (),
 ) -> bytes:
-    """Return the picture of a schedule, the same bytes for the same schedule and release of matplotlib.
+    """Return the figure of a schedule, the same bytes for the same schedule and release of matplotlib.
 
     Parameters
     ----------
     messages : sequence of MessageRow
-        All of them. Where all have times, time runs to the right, else round after round as they are listed.
+        All messages; the axis is time if all have times, else rounds.
     ranks, helpers : int
-        Lines of the diagram; a switch gets one more where a message needs it.
+        Lines of the diagram; a switch has one more if a message needs it.
     title : str
-        One line, broken where the picture is narrow.
+        Broken into lines if the figure is narrow.
     facts : sequence of str
-        More lines, below the title.
+        Lines below the title.
     """
     from matplotlib.figure import Figure
 
@@ -79,26 +87,26 @@ def draw_schedule(
     inner = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
     width = inner + _LEFT + _RIGHT
     head = [(line, _TITLE_SIZE) for line in wrap(title, int((width - 2 * _RIGHT) / _TITLE_LETTER))]
-    head += [(line, _TEXT_SIZE) for line in facts]
+    head += [(line, TEXT_SIZE) for line in facts]
     above, inner_height = (len(head) + 1) * _LINE_HEIGHT, _PLACE * max(2, len(places))
     below = _AXIS + _LEGEND
     height = above + inner_height + below
     with figure_style():
         figure = Figure(figsize=(width, height))
-        axes = figure.add_axes((_LEFT / width, below / height, inner / width, inner_height / height))
+        axes = add_axes_inches(figure, _LEFT, below, inner, inner_height)
         _draw_frame(axes, [place_name(place, ranks) for place in places], unit, ticks)
         end = max((right for _, right in times), default=0.0) or 1.0
         axes.set(xlim=(-0.01 * end, 1.01 * end), ylim=(len(places) - 0.4, -0.6))
         colours = _Colours(messages)
         _draw_messages(axes, messages, times, places, colours)
         for number, (text, size) in enumerate(head):
-            figure.text(_RIGHT / width, 1 - (number + 0.6) * _LINE_HEIGHT / height, text, fontsize=size, va="top")
+            text_inches(figure, _RIGHT, height - (number + 0.6) * _LINE_HEIGHT, text, size, va="top")
         _draw_legend(figure, messages, colours)
         return figure_bytes(figure, file_format)
 
 
 def _time_axis(messages: Sequence[MessageRow]) -> tuple[list[tuple[float, float]], str, list[float]]:
-    """Return where each message begins and ends on the axis, what it counts, and where rounds begin."""
+    """Return the start and end of each message on the axis, the label of the axis, and its ticks."""
     known = [
         (message.start_s, message.end_s)
         for message in messages
@@ -116,7 +124,7 @@ def _time_axis(messages: Sequence[MessageRow]) -> tuple[list[tuple[float, float]
 
 
 class _Colours:
-    """A colour for what a message carries, by where it begins in the buffer."""
+    """Colours of messages by the first position of the buffer that they carry."""
 
     def __init__(self, messages: Sequence[MessageRow]) -> None:
         from matplotlib import colormaps
@@ -143,17 +151,15 @@ def _draw_frame(axes: Axes, names: Sequence[str], unit: str, ticks: Sequence[flo
         axes.axhline(y, color="#c8c8c8", linewidth=0.9, zorder=1)
     for x in ticks:
         axes.axvline(x, color="#e6e6e6", linewidth=0.6, zorder=0)
-    axes.set_yticks(range(len(names)), names, fontsize=_TEXT_SIZE)
-    axes.set_ylabel("rank", fontsize=_TEXT_SIZE)
-    axes.set_xlabel(unit, fontsize=_TEXT_SIZE)
+    axes.set_yticks(range(len(names)), names, fontsize=TEXT_SIZE)
+    label_axes(axes, unit, "rank")
     if unit == "round":
-        # A round's number stands in its middle.
+        # The number of a round is in its middle.
         step = max(1, (len(ticks) - 1) // 24)
         shown = range(0, len(ticks) - 1, step)
         axes.set_xticks([number + 0.5 for number in shown], [str(number + 1) for number in shown])
-    axes.tick_params(length=0, labelsize=_TEXT_SIZE)
-    for side in ("top", "right", "left", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0, labelsize=TEXT_SIZE)
+    axes.spines[:].set_visible(False)
 
 
 def _draw_messages(
@@ -193,13 +199,12 @@ def _draw_messages(
                 color=colours.of(message),
                 ha="center",
                 va="center",
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"},
+                bbox=WHITE_BOX,
                 zorder=5,
             )
 
 
 def _draw_legend(figure: Figure, messages: Sequence[MessageRow], colours: _Colours) -> None:
-    """Draw what lines and colours mean, at the bottom."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.lines import Line2D
 
@@ -216,13 +221,12 @@ def _draw_legend(figure: Figure, messages: Sequence[MessageRow], colours: _Colou
                 transform=figure.transFigure,
             )
             figure.add_artist(sample)
-            figure.text((x + _SAMPLE + 0.08) / width, y / height, words, fontsize=_TEXT_SIZE, va="center")
+            text_inches(figure, x + _SAMPLE + 0.08, y, words, va="center")
             x += _SAMPLE + _WORDS
     if colours.several:
-        left, bottom = width - _RIGHT - _BAR_WIDTH, y - _BAR_HEIGHT / 2
-        bar = figure.add_axes((left / width, bottom / height, _BAR_WIDTH / width, _BAR_HEIGHT / height))
+        bar = add_axes_inches(figure, width - _RIGHT - _BAR_WIDTH, y - _BAR_HEIGHT / 2, _BAR_WIDTH, _BAR_HEIGHT)
         key = figure.colorbar(ScalarMappable(colours.scale, colours.map), cax=bar, orientation="horizontal")
         key.set_ticks(colours.ends, labels=[f"{end:,.0f}" for end in colours.ends])
         key.outline.set_visible(False)
         bar.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
-        bar.set_title("first position that a message carries", fontsize=_TEXT_SIZE, pad=3)
+        bar.set_title("first position that a message carries", fontsize=TEXT_SIZE, pad=3)

@@ -1,17 +1,18 @@
-"""Axes whose ticks are round numbers of the unit that people count in."""
+"""Figures, axes, colours and files that all figures share."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise, zip_longest
 from math import ceil, floor, isfinite, log10
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -34,17 +35,21 @@ DOTS_PER_INCH = 150
 # Points.
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0
 GREY = "#666666"
+STYLES = ("-", "--", ":", "-.")
+WHITE_BOX = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+"""Background of texts that cross lines."""
+
 _GRID = "#e4e4e4"
 _HAIRLINE = 1e-9
 
 
 def blank_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty figure of so many inches, whose axes make room for their texts."""
+    """Return an empty figure of the given size in inches; its axes are laid out to fit their texts."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
-    # Whoever places texts must know how large they are.
+    # Texts that are placed by hand have to be measured.
     FigureCanvasAgg(figure)
     return figure
 
@@ -58,13 +63,13 @@ def text_size(figure: Figure, text: str) -> Floats:
 
 
 def fix_layout(figure: Figure) -> None:
-    """Lay out a figure once for all: what is placed by hand afterwards stays right, and its files are the same."""
+    """Lay out a figure for the last time, so that texts can be placed by hand afterwards."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 
 
 def log_ticks(low: float, high: float, unit: float = 1.0, most: int = 7) -> list[float]:
-    """Return round numbers of ``unit`` from low to high, ``most`` at most: fewer of each decade the more decades.
+    """Return up to ``most`` round numbers of ``unit`` from low to high.
 
     >>> log_ticks(0.8, 60)
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]
@@ -76,27 +81,19 @@ def log_ticks(low: float, high: float, unit: float = 1.0, most: int = 7) -> list
     first, last = floor(log10(low / unit)), ceil(log10(high / unit))
 
     def ticks(parts: Sequence[float], step: int) -> list[float]:
-        every = (part * 10.0**power * unit for power in range(first, last + 1, step) for part in parts)
-        return [tick for tick in every if low * (1 - _HAIRLINE) <= tick <= high * (1 + _HAIRLINE)]
+        candidates = (part * 10.0**power * unit for power in range(first, last + 1, step) for part in parts)
+        return [tick for tick in candidates if low * (1 - _HAIRLINE) <= tick <= high * (1 + _HAIRLINE)]
 
     for parts in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
-        found = ticks(parts, 1)
-        if len(found) <= most:
-            return found
+        if len(values := ticks(parts, 1)) <= most:
+            return values
     return ticks((1.0,), ceil((last - first) / most))
 
 
 def log_limits(values: Iterable[float], *, include: float | None = None, air: float = 0.08) -> tuple[float, float]:
-    """Return limits around the values that a log axis can show, and around ``include``.
+    """Return the limits of a log axis around all positive finite values and ``include``.
 
-    Parameters
-    ----------
-    values : iterable of float
-        What is drawn; zeros, infinities and NaN do not count.
-    include : float, optional
-        One more value that must be in sight.
-    air : float
-        Room on either side, as a share of the span.
+    ``air`` is the room on either side, as a share of the span.
     """
     shown = [value for value in values if isfinite(value) and value > 0]
     if include is not None:
@@ -117,24 +114,14 @@ def set_log(
     unit: float = 1.0,
     most: int = 7,
 ) -> None:
-    """Make the x or y axis logarithmic, with ticks that read as ``text`` says.
-
-    Parameters
-    ----------
-    limits : (float, float)
-        In the unit of the data.
-    text : callable
-        From a value to what its tick reads.
-    unit : float
-        Ticks are round numbers of this.
-    """
+    """Make the x or y axis logarithmic from one limit to the other; ticks are round numbers of ``unit``."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, NullLocator
 
     axes.set(**{f"{which}scale": "log", f"{which}lim": limits})
     axis = axes.xaxis if which == "x" else axes.yaxis
     ticks = log_ticks(*limits, unit, most)
     if len(ticks) < 2:
-        # Round numbers of a decade are too far from each other.
+        # Round numbers of a decade are too far apart.
         low, high = limits
         evenly = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(low / unit, high / unit)
         ticks = [float(tick) * unit for tick in evenly if low <= tick * unit <= high]
@@ -144,7 +131,7 @@ def set_log(
 
 
 def style_axes(axes: Axes, grid: Literal["both", "x"] = "both") -> None:
-    """Leave of the frame what carries ticks, and draw a grid that stays behind."""
+    """Keep the sides of the frame that have ticks, and draw a grid in the background."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
     axes.tick_params(labelsize=TEXT_SIZE, color=GREY, length=3)
@@ -152,21 +139,43 @@ def style_axes(axes: Axes, grid: Literal["both", "x"] = "both") -> None:
     axes.set_axisbelow(True)
 
 
+def label_axes(axes: Axes, x: str | None = None, y: str | None = None, title: str | None = None) -> None:
+    """Write the labels of axes and a title above their left end."""
+    if x is not None:
+        axes.set_xlabel(x, fontsize=TEXT_SIZE)
+    if y is not None:
+        axes.set_ylabel(y, fontsize=TEXT_SIZE)
+    if title is not None:
+        axes.set_title(title, fontsize=TITLE_SIZE, loc="left")
+
+
+def add_axes_inches(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Add axes at a position in inches from the lower left corner."""
+    total_width, total_height = figure.get_size_inches()
+    return figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
+
+
+def text_inches(figure: Figure, x: float, y: float, text: str, size: float = TEXT_SIZE, **style: Any) -> None:
+    """Write a text at a position in inches from the lower left corner."""
+    width, height = figure.get_size_inches()
+    figure.text(x / width, y / height, text, fontsize=size, **style)
+
+
 def workers_title(rows: Sequence[Row]) -> str:
-    """Return how many workers rows are of, and whether they go beyond what was recorded; refuse none, and a mixture."""
+    """Return the only number of workers of rows, and whether they are extrapolated; `OptionError` for a mixture."""
     counts = sorted({row.workers for row in rows})
     if len(counts) != 1:
-        found = ", ".join(map(str, counts)) or "no rows"
-        raise OptionError(f"rows of one number of workers belong into one picture, but found {found}: filter them")
+        mixture = ", ".join(map(str, counts)) or "no rows"
+        raise OptionError(f"rows of one number of workers belong into one picture, but found {mixture}: filter them")
     return f"{workers_text(counts[0])}{', extrapolated' if any(row.extrapolated for row in rows) else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyStyle:
-    """How a family is drawn."""
+    """Colour and marker of a family of reducers."""
 
     colour: str  # As ``#RRGGBB``
-    marker: str  # Of matplotlib, so that nobody depends on the colour alone
+    marker: str  # Of matplotlib, as an alternative to the colour
 
 
 # Seven colours of Okabe and Ito, "Color universal design" (2008), with the wine of Tol's "muted" scheme
@@ -208,16 +217,23 @@ def family_of(option_string: str) -> str:
 
 
 def family_style(family: str) -> FamilyStyle:
-    """Return how the family of a row's ``reducer`` is drawn.
-
-    Those that a run compares unless others are asked for have looks that everybody tells apart; of the others two may
-    share a colour, or a marker.
-    """
+    """Return the style of a family; those compared by default are unique, others may share a colour or a marker."""
     if family in FAMILY_STYLES:
         return FAMILY_STYLES[family]
-    # By its name, so that it is the same in all figures, whatever else there is.
+    # By its name, so that it is the same in all figures.
     number = crc32(family.encode())
     return FamilyStyle(_COLOURS[number % len(_COLOURS)], _MARKERS[number // len(_COLOURS) % len(_MARKERS)])
+
+
+def line_styles(reducers: Iterable[str]) -> dict[str, str]:
+    """Return a line style for each option string, different within a family, of which all lines have one colour."""
+    drawn: Counter[str] = Counter()
+    styles = {}
+    for reducer in reducers:
+        family = family_of(reducer)
+        styles[reducer] = STYLES[drawn[family] % len(STYLES)]
+        drawn[family] += 1
+    return styles
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +245,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """What all rows have in common, and the option in which they differ."""
+        """The options that all rows have in common, and the option in which they differ."""
         first = self.rows[0].reducer
         if self.swept is None:
             return first
@@ -238,57 +254,62 @@ class Series:
         return f"{':'.join([name, ','.join(others)]) if others else name}, by {self.swept}"
 
     def labels(self) -> list[str]:
-        """Return what stands beside each point: the value of the swept option, of a single row its name."""
+        """Return the label of each point: the value of the swept option; of a single row its name."""
         if self.swept is None:
             return [self.name]
         return [f"{row.options[self.swept]:g}" for row in self.rows]
 
 
 def find_series(rows: Sequence[Row]) -> list[Series]:
-    """Return all rows of one number of workers, those together that differ in one number among their options."""
+    """Return rows of one number of workers as series, the longest first: those that differ in one numeric option."""
     left = list(rows)
-    found: list[Series] = []
+    series: list[Series] = []
     while sweeps := _find_sweeps(left):
-        longest = max(sweeps, key=lambda series: len(series.rows))
-        found.append(longest)
+        longest = max(sweeps, key=lambda sweep: len(sweep.rows))
+        series.append(longest)
         taken = {row.reducer for row in longest.rows}
         left = [row for row in left if row.reducer not in taken]
-    return [*found, *(Series((row,), None) for row in left)]
+    return [*series, *(Series((row,), None) for row in left)]
 
 
 def _find_sweeps(rows: Sequence[Row]) -> list[Series]:
-    groups: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[tuple[float, Row]]] = defaultdict(list)
     for row in rows:
         for key, value in row.options.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 others = repr(sorted((name, repr(other)) for name, other in row.options.items() if name != key))
-                groups[row.name, key, others].append(row)
-
-    def ordered(group: list[Row], key: str) -> Series:
-        return Series(tuple(sorted(group, key=lambda row: float(row.options[key]))), key)
-
-    return [ordered(group, key) for (_, key, _), group in groups.items() if len(group) > 1]
+                groups[row.name, key, others].append((float(value), row))
+    return [
+        Series(tuple(row for _, row in sorted(group, key=itemgetter(0))), key)
+        for (_, key, _), group in groups.items()
+        if len(group) > 1
+    ]
 
 
 FORMATS = (".png", ".svg", ".pdf")
 
 
 def check_picture(target: str) -> None:
-    """Refuse a file that no picture can be written to, before anything long is computed for it."""
-    from importlib.util import find_spec
-
+    """Raise `S2SimError` for a file name of another format, and without matplotlib."""
     if Path(target).suffix.lower() not in FORMATS:
         raise S2SimError(f"a picture {target} was asked for: its name must end in {', '.join(FORMATS)}")
+    check_matplotlib()
+
+
+def check_matplotlib() -> None:
+    """Raise `S2SimError` if matplotlib is not installed."""
+    from importlib.util import find_spec
+
     if find_spec("matplotlib") is None:
         raise S2SimError("drawing needs matplotlib: pip install 's2sim[plot]'")
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Draw and write a figure in here, so that it depends on no settings of the user."""
+    """Set all parameters that figures depend on, regardless of the user's settings."""
     from matplotlib import rc_context
 
-    # Random names of an SVG's parts would make every file another one; letters as shapes would be most of it.
+    # Random names would make every SVG different; letters as shapes would make it large.
     with rc_context(
         {"svg.hashsalt": "s2sim", "svg.fonttype": "none", "font.family": "DejaVu Sans", "text.parse_math": False}
     ):
@@ -296,19 +317,22 @@ def figure_style() -> Iterator[None]:
 
 
 def figure_bytes(figure: Figure, file_format: str) -> bytes:
-    """Return the file of a drawn figure, ``"png"``, ``"svg"`` or ``"pdf"``."""
-    # So would dates.
+    """Return the file of a drawn figure, ``"png"``, ``"svg"`` or ``"pdf"``, the same bytes for the same figure."""
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format, {})
     buffer = BytesIO()
     with figure_style():
         figure.savefig(buffer, format=file_format, dpi=DOTS_PER_INCH, metadata=dates)
-    return _compact(buffer.getvalue()) if file_format == "svg" else buffer.getvalue()
-
-
-def _compact(svg: bytes) -> bytes:
-    """Return an SVG without indentation, which is much of it, and with what stands in where its font is missing."""
-    svg = re.sub(rb"\n\s+", b"\n", svg)
+    if file_format != "svg":
+        return buffer.getvalue()
+    # Without indentation, which is much of the file, and with replacements of the font.
+    svg = re.sub(rb"\n\s+", b"\n", buffer.getvalue())
     return svg.replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Arial, sans-serif")
+
+
+def svg_text(figure: Figure) -> str:
+    """Return a figure as an SVG element for pages."""
+    svg = figure_bytes(figure, "svg").decode()
+    return svg[svg.index("<svg") :]
 
 
 _COLOUR = "#777777"
@@ -320,14 +344,14 @@ def front_corners(points: Sequence[tuple[float, float]]) -> Floats:
     >>> front_corners([(2.0, 0.5), (1.0, 3.0)]).tolist()
     [[1.0, 3.0], [2.0, 3.0], [2.0, 0.5]]
     """
-    held = sorted(points)
-    corners = [(right, above) for (_, above), (right, _) in pairwise(held)]
-    steps = [point for pair in zip_longest(held, corners) for point in pair if point is not None]
+    ordered = sorted(points)
+    corners = [(right, above) for (_, above), (right, _) in pairwise(ordered)]
+    steps = [point for pair in zip_longest(ordered, corners) for point in pair if point is not None]
     return np.array(steps, np.float64).reshape(-1, 2)
 
 
 def draw_steps(axes: Axes, steps: Floats) -> None:
-    """Draw the steps of a front, those below the axes as far as these go."""
+    """Draw the steps of a front, clipped at the lower limit of the axes."""
     heights = np.maximum(steps[:, 1], axes.get_ylim()[0])
     axes.plot(steps[:, 0], heights, color=_COLOUR, linewidth=2.5, alpha=0.4, zorder=1.2, label="_front")
 

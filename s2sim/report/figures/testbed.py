@@ -1,4 +1,4 @@
-"""A testbed beside its prediction: times of collectives against sizes, and gains over dense against the rate."""
+"""Figures of testbeds, measured and predicted: times of collectives, gains over dense; and of compute profiles."""
 
 from __future__ import annotations
 
@@ -7,24 +7,33 @@ from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from s2sim.report.figures.labels import figure_with_head
-from s2sim.report.figures.style import FAMILY_STYLES, GREY, SMALL_SIZE, TEXT_SIZE, WIDTH, figure_style, style_axes
+from s2sim.report.figures.style import (
+    FAMILY_STYLES,
+    GREY,
+    SMALL_SIZE,
+    TEXT_SIZE,
+    WIDTH,
+    figure_style,
+    label_axes,
+    style_axes,
+)
 from s2sim.report.testbed_tables import rate_text
 from s2sim.units import format_bytes, format_count, format_seconds
 from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 
 _HEIGHT = 3.2
-# Tensors with at least this share of all bytes have their name beside the curve.
+# Share of all bytes from which tensors have their name next to the curve.
 _NAMED_SHARE = 0.08
 
 
 def profile_figure(described: Mapping[str, Any]) -> Figure:
-    """Return the bytes of gradients that are ready over the time of backward, of what `describe` says of a profile."""
+    """Return the bytes of gradients that are ready over the time of backward, from the description of a profile."""
     whole, backward_s = described["gradient_bytes"], described["backward_s"]
     times = [0.0, *(tensor["ready_s"] for tensor in described["tensors"])]
     ready = [0, *(tensor["ready_bytes"] for tensor in described["tensors"])]
@@ -57,65 +66,55 @@ def profile_figure(described: Mapping[str, Any]) -> Figure:
         axes.set(xlim=(0, backward_s * 1.02 or 1.0), ylim=(0, whole * 1.04))
         axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
         axes.yaxis.set_major_formatter(lambda value, _: format_bytes(value) if value else "0")
-        axes.set_xlabel("since backward began (dotted: bytes in proportion to time)", fontsize=TEXT_SIZE)
+        label_axes(axes, "since backward began (dotted: bytes in proportion to time)")
         axes.set_title("gradients ready", fontsize=TEXT_SIZE, loc="left")
         return figure
 
 
-# Inches of one panel's height, and what all share above and below.
+# Inches: the height of a panel, and of title and legend.
 _PANEL, _AROUND = 2.1, 0.9
 _COLUMNS = 3
 _DENSE = "dense"
 
 
 def times_figure(result: PredictionComparison) -> Figure:
-    """Return a panel for each number of workers and each collective: dots are measured, lines predicted, by rate."""
-    from matplotlib.figure import Figure
-
+    """Return a panel per number of workers and collective: dots are measured, lines predicted, by rate."""
     points = [point for point in result.points if point.kind == "collectives"]
     kinds = list(dict.fromkeys(point.what for point in points))
     workers = sorted({point.workers for point in points})
     rates = sorted({point.rate_Bps for point in points})
     with figure_style():
-        figure = Figure((WIDTH, _PANEL * max(len(workers), 1) + _AROUND), layout="constrained")
-        figure.suptitle(
-            f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}",
-            fontsize=TEXT_SIZE,
+        title = (
+            f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}"
         )
-        panels = figure.subplots(max(len(workers), 1), max(len(kinds), 1), sharex=True, sharey=True, squeeze=False)
+        figure, panels = _figure_of_panels(title, max(len(workers), 1), max(len(kinds), 1))
         for row, count in zip(panels, workers, strict=False):
             for axes, kind in zip(row, kinds, strict=False):
                 _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
                 axes.set_title(f"{kind}, {count} workers", fontsize=SMALL_SIZE)
-        _share_legend(figure, [axes for row in panels for axes in row], [rate_text(rate_Bps) for rate_Bps in rates])
+        _share_legend(figure, list(panels.flat), [rate_text(rate_Bps) for rate_Bps in rates])
     return figure
 
 
 def gains_figure(result: PredictionComparison) -> Figure | None:
-    """Return a panel for each number of workers: dense's time over each reducer's against the rate; None of none."""
-    from matplotlib.figure import Figure
-
+    """Return a panel per number of workers: dense's time over each reducer's against the rate; None without any."""
     points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
     dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
     others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
     panels: dict[tuple[int, int, str], list[ComparedTime]] = {}
     for point in others:
         panels.setdefault((point.workers, point.payload_bytes, point.trace), []).append(point)
-    shown = {key: found for key, found in sorted(panels.items()) if len({point.rate_Bps for point in found}) > 1}
+    shown = {key: group for key, group in sorted(panels.items()) if len({point.rate_Bps for point in group}) > 1}
     if not shown:
         return None
     names = list(dict.fromkeys(point.what for point in others))
     rows = -(-len(shown) // _COLUMNS)
     with figure_style():
-        figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
-        figure.suptitle(
-            "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays",
-            fontsize=TEXT_SIZE,
-        )
-        grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
-        for axes, (key, found) in zip(grid.flat, shown.items(), strict=False):
+        title = "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays"
+        figure, grid = _figure_of_panels(title, rows, _COLUMNS)
+        for axes, (key, group) in zip(grid.flat, shown.items(), strict=False):
             for number, name in enumerate(names):
-                own = sorted((point for point in found if point.what == name), key=lambda point: point.rate_Bps)
+                own = sorted((point for point in group if point.what == name), key=lambda point: point.rate_Bps)
                 _draw_gains(axes, own, dense, f"C{number % 10}")
             axes.axhline(1, color=GREY, linewidth=0.6)
             axes.set_title(f"{key[0]} workers, {format_bytes(key[1])}", fontsize=SMALL_SIZE)
@@ -126,6 +125,14 @@ def gains_figure(result: PredictionComparison) -> Figure | None:
             axes.set_visible(False)
         _share_legend(figure, list(grid.flat), names)
     return figure
+
+
+def _figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
+    figure.suptitle(title, fontsize=TEXT_SIZE)
+    return figure, figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
 
 
 def _draw_gains(
@@ -164,15 +171,7 @@ def _scales(axes: Axes) -> None:
 
 
 def _share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
-    known: dict[str, Artist] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        known |= dict(zip(map(str, labels), handles, strict=True))
-    shown = [name for name in names if name in known]
-    figure.legend(
-        [known[name] for name in shown],
-        shown,
-        loc="outside lower center",
-        ncols=min(len(shown), 6),
-        fontsize=SMALL_SIZE,
-    )
+    lines = {line.get_label(): line for axes in panels for line in axes.lines}
+    shown = [name for name in names if name in lines]
+    handles = [lines[name] for name in shown]
+    figure.legend(handles, shown, loc="outside lower center", ncols=min(len(shown), 6), fontsize=SMALL_SIZE)

@@ -1,0 +1,279 @@
+"""Lines per reducer: speed-up over dense against a rate, time and efficiency against the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import floor, isfinite, nan
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from s2sim.errors import OptionError
+from s2sim.experiment.rate_curve import RateCurves
+from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.rows import Row
+from s2sim.report.figures.labels import PALE, figure_with_names, label_with_rejection, names_height, write_names
+from s2sim.report.figures.style import (
+    GREY,
+    SMALL_SIZE,
+    WHITE_BOX,
+    add_axes_inches,
+    family_of,
+    family_style,
+    figure_style,
+    label_axes,
+    line_styles,
+    log_limits,
+    log_ticks,
+    set_log,
+    style_axes,
+)
+from s2sim.report.format import workers_text
+from s2sim.report.iteration_tables import iteration_of, scaling_efficiencies
+from s2sim.units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Inches: around the axes and between them, and the least size of axes.
+_LEFT, _TOP, _BOTTOM, _MIN_WIDTH, _MIN_HEIGHT = 0.65, 0.5, 0.5, 3.4, 2.7
+_SCALING_LEFT, _BETWEEN, _SCALING_TOP, _SCALING_BOTTOM, _MIN_SCALING_WIDTH = 0.7, 0.65, 0.3, 0.6, 2.3
+# Bytes per second of 1 Gbps: rates are sold in round numbers of bits.
+_GBPS = 1.25e8
+# Ratio of the largest to the smallest value below which an axis is linear.
+_NARROW = 1.5
+
+
+def break_even_figure(
+    curves_by_workers: Mapping[int, RateCurves], subtitle: str = "", rejected: Mapping[str, str] | None = None
+) -> Figure:
+    """Return, for each number of workers, the speed-up of each reducer over dense against the rate; above 1 it pays.
+
+    Parameters
+    ----------
+    rejected : dict, optional
+        Why reducers are out of the choice, by option string; their curves are pale.
+    """
+    panels, rejected = list(curves_by_workers.values()), rejected or {}
+    names = [_break_even_names(curves, rejected) for curves in panels]
+    compared = "iterations" if panels[0].compute else "communication phases"
+    rings = "; rings: break-even" if any(map(_shown_crossings, panels)) else ""
+    title = f"Speed-up of {compared} over dense, at other rates{rings}"
+    heights = [max(_MIN_HEIGHT, names_height(len(panel))) for panel in names]
+    with figure_style():
+        texts = [name for panel in names for name in panel.values()]
+        height = sum(heights) + (_TOP + _BOTTOM) * len(heights)
+        figure, inner_width = figure_with_names(title, subtitle, texts, _LEFT + _MIN_WIDTH, height)
+        top = height
+        for curves, panel_names, panel_height in zip(panels, names, heights, strict=True):
+            bottom = top - _TOP - panel_height
+            axes = add_axes_inches(figure, _LEFT, bottom, inner_width - _LEFT, panel_height)
+            _draw_break_even_panel(axes, curves, rejected)
+            ends = {curves.baseline: 1.0} | {reducer: speedups[-1] for reducer, speedups in curves.speedups.items()}
+            write_names(axes, ends, panel_names)
+            top = bottom - _BOTTOM
+        return figure
+
+
+def _shown_crossings(curves: RateCurves) -> list[Crossing]:
+    low, high = min(curves.rates_Bps), max(curves.rates_Bps)
+    return [item for item in curves.crossings if low <= item.at_Bps <= high]
+
+
+def _break_even_names(curves: RateCurves, rejected: Mapping[str, str]) -> dict[str, str]:
+    """Return the reducer of each curve, with the sides of its crossings on which it pays."""
+
+    def name(reducer: str) -> str:
+        sides = [
+            f"{item.pays} {format_rate(item.at_Bps)}" for item in _shown_crossings(curves) if item.reducer == reducer
+        ]
+        return ", ".join([label_with_rejection(reducer, rejected), *sides])
+
+    return {reducer: name(reducer) for reducer in (curves.baseline, *curves.speedups)}
+
+
+def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str, str]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    limits = (min(curves.rates_Bps) * 0.9, max(curves.rates_Bps))
+    style_axes(axes)
+    values = [value for speedups in curves.speedups.values() for value in speedups]
+    set_log(axes, "y", log_limits(values, include=1.0), lambda value: f"{value:g}x")
+    set_log(axes, "x", limits, format_rate, unit=_GBPS)
+    above = axes.secondary_xaxis("top")
+    ticks = log_ticks(*limits, most=5)
+    above.set_xticks(ticks, [f"{format_bytes(tick)}/s" for tick in ticks])
+    above.xaxis.set_minor_locator(NullLocator())
+    above.tick_params(labelsize=SMALL_SIZE, color=GREY, labelcolor=GREY, length=2)
+    above.spines["top"].set_color(GREY)
+    axes.axhline(1.0, color=family_style("dense").colour, linewidth=1.2, zorder=1.5)
+    for reducer, dash in line_styles(curves.speedups).items():
+        look, speedups = family_style(family_of(reducer)), curves.speedups[reducer]
+        axes.plot(
+            curves.rates_Bps,
+            speedups,
+            color=look.colour,
+            linestyle=dash,
+            marker=look.marker,
+            markersize=4.0,
+            markevery=max(1, len(speedups) // 5),
+            linewidth=1.4,
+            alpha=PALE if reducer in rejected else 1.0,
+            label=reducer,
+        )
+    _mark_cluster_rate(axes, curves)
+    crossings = _shown_crossings(curves)
+    axes.scatter(
+        [item.at_Bps for item in crossings],
+        [1.0] * len(crossings),
+        s=28,
+        facecolor="white",
+        edgecolor=[family_style(family_of(item.reducer)).colour for item in crossings],
+        linewidth=1.4,
+        zorder=4,
+    )
+    mark = ", extrapolated" if curves.extrapolated else ""
+    title = f"{workers_text(curves.workers)}{mark}"
+    label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
+
+
+def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
+    axes.axvline(curves.own_Bps, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    low, high = axes.get_xlim()
+    # On the side that has more room.
+    side = 1 if curves.own_Bps**2 < low * high else -1
+    axes.annotate(
+        f"here: {format_rate(curves.own_Bps)}",
+        (curves.own_Bps, 0.0),
+        (3 * side, 3),
+        ha="left" if side > 0 else "right",
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        fontsize=SMALL_SIZE,
+        color=GREY,
+        bbox=WHITE_BOX,
+    )
+
+
+class _Quantity(NamedTuple):
+    """A quantity against the number of workers; a share is shown up to 1."""
+
+    title: str
+    of: Callable[[Row], float]
+    text: Callable[[float], str]
+    mark: float | None = None
+    share: bool = False
+
+    def shown(self, row: Row) -> float:
+        """Return the value, or NaN if a logarithmic axis cannot show it: a single worker takes no time."""
+        value = self.of(row)
+        return value if self.share or (isfinite(value) and value > 0) else nan
+
+
+def scaling_figure(
+    rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", rejected: Mapping[str, str] | None = None
+) -> Figure:
+    """Return time and efficiency of each reducer against the number of workers.
+
+    If iterations were simulated, efficiency is the throughput per worker over that with the fewest workers. If compute
+    was only added, it is the share of an iteration in which GPUs compute; without compute, the speed-up over dense
+    replaces it.
+
+    Parameters
+    ----------
+    rejected : dict, optional
+        Why reducers are out of the choice, by option string; their lines are pale.
+
+    Raises
+    ------
+    OptionError
+        For a single number of workers.
+    """
+    if len(rows_by_workers) < 2:
+        counts = ", ".join(map(str, rows_by_workers)) or "none"
+        raise OptionError(f"scaling needs several numbers of workers, but found {counts}: --workers 8,16,32")
+    rows = [row for rows in rows_by_workers.values() for row in rows]
+    rejected = rejected or {}
+    names = {row.reducer: label_with_rejection(row.option_string, rejected) for row in rows}
+    quantities = _scaling_quantities(rows)
+    mark = "; hollow: extrapolated" if any(row.extrapolated for row in rows) else ""
+    title = f"How reducers scale with the number of workers{mark}"
+    with figure_style():
+        inner_height = max(_MIN_HEIGHT, names_height(len(names)))
+        height = _SCALING_TOP + inner_height + _SCALING_BOTTOM
+        around = _SCALING_LEFT + _BETWEEN
+        figure, end = figure_with_names(title, subtitle, names.values(), around + 2 * _MIN_SCALING_WIDTH, height)
+        width = (end - around) / 2
+        for number, quantity in enumerate(quantities):
+            left = _SCALING_LEFT + number * (width + _BETWEEN)
+            axes = add_axes_inches(figure, left, _SCALING_BOTTOM, width, inner_height)
+            _draw_scaling_panel(axes, quantity, rows, rejected)
+        largest = {row.reducer: quantities[-1].of(row) for row in sorted(rows, key=lambda row: row.workers)}
+        write_names(axes, largest, names)
+        return figure
+
+
+def _scaling_quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+    def percent(value: float) -> str:
+        return f"{value:.0%}"
+
+    def efficiency(row: Row) -> float:
+        assert row.iteration_s is not None
+        return 1 - row.time_s.total / row.iteration_s if row.iteration_s else 1.0
+
+    if all(row.iteration is not None for row in rows):
+        names = dict.fromkeys(row.reducer for row in rows)
+        shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
+        title = f"throughput of a worker over that of {min(row.workers for row in rows)}"
+        return (
+            _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
+            _Quantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
+        )
+    time = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+    if rows[0].iteration_s is not None:
+        return time, _Quantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
+    return time, _Quantity(
+        "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
+    )
+
+
+def _draw_scaling_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    style_axes(axes)
+    counts = sorted({row.workers for row in rows})
+    values = [value for value in map(quantity.shown, rows) if isfinite(value)]
+    if quantity.share:
+        axes.set_ylim(max(0.0, floor(10 * min(values) - 0.2) / 10), max(1.02, 1.02 * max(values)))
+    if quantity.share or (quantity.mark is None and values and max(values) < _NARROW * min(values)):
+        # Round numbers of a logarithmic axis would be too far apart.
+        axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
+    else:
+        set_log(axes, "y", log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
+    set_log(axes, "x", log_limits(counts, air=0.06), lambda value: f"{value:g}")
+    axes.set_xticks(counts, map(str, counts))
+    if quantity.mark is not None:
+        axes.axhline(quantity.mark, color=GREY, linewidth=1.0, zorder=1)
+    for name, dash in line_styles(dict.fromkeys(row.reducer for row in rows)).items():
+        points = sorted((row for row in rows if row.reducer == name), key=lambda row: row.workers)
+        look, alpha = family_style(family_of(name)), PALE if name in rejected else 1.0
+        line: dict[str, Any] = {
+            "color": look.colour,
+            "linestyle": dash,
+            "linewidth": 1.4,
+            "alpha": alpha,
+        }
+        axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], label=name, **line)
+        for row in points:
+            axes.plot(
+                [row.workers],
+                [quantity.shown(row)],
+                marker=look.marker,
+                markersize=5.0,
+                markerfacecolor="white" if row.extrapolated else look.colour,
+                markeredgecolor=look.colour,
+                alpha=alpha,
+            )
+    label_axes(axes, "workers", title=quantity.title)
+    axes.tick_params(axis="x", labelsize=SMALL_SIZE)
