@@ -396,7 +396,7 @@ def choose_library(text: str) -> Library:
     return replace(
         LIBRARIES[name],
         chosen=tuple(chosen.items()),
-        given=tuple(options),
+        given_options=tuple(options),
         measured=measured,
         profile=NO_OVERHEADS if measured is None or timing in ("auto", "wire") else measured,
         calibration=calibration,
