@@ -142,7 +142,6 @@ def find_crossings(
 
 
 def _crossing_rate(gain_at: Callable[[float], float], low: float, high: float) -> float:
-    """Return the rate between two at which a gain is 0."""
     ends = [(1 / rate, gain_at(rate)) for rate in (high, low)]
     return 1 / find_root(lambda inverse: gain_at(1 / inverse), *ends, xtol=_PRECISION / high, rtol=_PRECISION)
 

@@ -105,7 +105,6 @@ def _restrict_steps(others: OtherSteps | None, part: Sequence[int]) -> OtherStep
 def _merge_results(
     parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]], like: Gradient
 ) -> list[Reduced]:
-    """Return what each rank ends with of the whole gradient; ranks that end alike share it."""
     known: dict[tuple[int, ...], Gradient] = {}
     found = []
     for own in zip(*results, strict=True):

@@ -128,7 +128,6 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
 
 
 def _default_choice(exact: Candidate, lossy: Candidate | None) -> Candidate:
-    """Return what is recommended first: what is exact, if it gains anything."""
     return lossy if lossy is not None and exact.baseline else exact
 
 

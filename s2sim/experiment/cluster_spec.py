@@ -24,33 +24,16 @@ _LONGEST_TEXT = 40
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the field of a spec is to those who write it.
+    """What the field of a spec is to those who write it."""
 
-    Attributes
-    ----------
-    metavar : str or None
-        The form of its value, with its unit.
-    text : str
-        What it does.
-    none : str
-        What the default amounts to, where it is None or long.
-    flag : str
-        Its option on the command line; by default the field's name.
-    parse : callable or None
-        Makes the value of the text on the command line, where that is of another type.
-    at_least : int or None
-        Smallest value that the command line takes.
-    argument : bool
-        Whether the command line takes it by its place, under the name ``metavar``.
-    """
-
-    metavar: str | None
-    text: str
-    none: str = ""
-    flag: str = ""
+    metavar: str | None  # The form of its value, with its unit
+    text: str  # What it does
+    none: str = ""  # What the default amounts to, where it is None or long
+    flag: str = ""  # Its option on the command line; by default the field's name
+    # Makes the value of the text on the command line, where that is of another type
     parse: Callable[[str], Any] | None = None
-    at_least: int | None = None
-    argument: bool = False
+    at_least: int | None = None  # Smallest value that the command line takes
+    argument: bool = False  # Whether the command line takes it by its place, under the name ``metavar``
 
 
 def described(metavar: str | None, text: str, **more: Any) -> dict[str, Option]:

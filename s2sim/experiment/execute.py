@@ -188,7 +188,6 @@ class ExecutedRecording:
         )
 
     def _gap_ps(self, plan: Plan) -> int:
-        """Return by how much the phase would be shorter with ``plan`` instead."""
         return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
 
     def order_gap_s(self) -> float:
@@ -227,5 +226,4 @@ class ExecutedRecording:
 
 
 def _times_s(replayed: Replay) -> dict[int, float]:
-    """Return the time of each call from its last post to its end on the last rank."""
     return {call: (each.end_ps - each.start_ps) / PS_PER_S for each in replayed.completed for call in each.calls}

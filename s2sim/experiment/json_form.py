@@ -92,7 +92,6 @@ def json_value(value: Any) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return a dataclass or named tuple as an object."""
     found = {}
     for name, always in json_keys(type(value)).items():
         item = getattr(value, name)
@@ -303,7 +302,6 @@ class SchemaBuilder:
 
 
 def _is_record(kind: Any) -> bool:
-    """Return whether a type is a named tuple."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 

@@ -79,7 +79,6 @@ def communication_bound(
 
 
 def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the bound of all that needs the gradient, of all groups."""
     after = {call for script in set(recording.scripts) for stage in stages(script) for call in stage}
     sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
     return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])

@@ -51,7 +51,6 @@ def fault_notes(
 
 
 def _begun_effects(executed: ExecutedRecording) -> tuple[Effect, ...]:
-    """Return what faults did that do not last from the start on: to iterations, or else to the phase."""
     return executed.replay.effects if executed.iterations is None else executed.iterations.effects
 
 
@@ -78,7 +77,6 @@ def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[R
 def _iteration_notes(
     scenario: ReducerScenario, training: TrainingIteration, recorded: Sequence[RecordedReducer]
 ) -> list[str]:
-    """Return on what iterations rest: compute, discipline, streams, and what contends."""
     profile = training.profile
     times = ", ".join(
         f"{what} {format_seconds(time_ps / PS_PER_S)}"
@@ -238,7 +236,6 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
 
 
 def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what the rows are of that do not exchange every step."""
     by_period: dict[int, list[RecordedReducer]] = {}
     for item in recorded:
         by_period.setdefault(item.reducer.period, []).append(item)
@@ -262,7 +259,6 @@ def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedRed
 
 
 def _type_notes(dtype: str) -> list[str]:
-    """Return what it means that gradients are not held in float32."""
     if dtype == "fp32":
         return []
     text = f"training holds gradients in {dtype}: what is not compressed travels so, rounded from what was recorded, "
@@ -292,7 +288,6 @@ def caveats_of(
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:
-    """Return what exchanges gradients beside what is shown."""
     if scenario.groups is None:
         return []
     if scenario.training is not None:
@@ -304,7 +299,6 @@ def _groups_note(scenario: ReducerScenario) -> list[str]:
 
 
 def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return where the library's constants are used outside of what they were fitted to."""
     library = scenario.library
     demands = [
         demand
@@ -317,7 +311,6 @@ def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedRed
 
 
 def _granularity_note(trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return at which granularity row-sparse layers are sent, by those that compress them."""
     names = [layer.name for layer in trace.manifest.layers if layer.sparse]
     by_text: dict[str, list[RecordedReducer]] = {}
     for item in recorded:
@@ -342,7 +335,6 @@ def _missing_hierarchy_note(scenario: ReducerScenario, recorded: Sequence[Record
 
 
 def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what S2 has to be compared with to be fair, if it is not."""
     names = {item.reducer.traits.name for item in recorded}
     missing = [name for name in BASELINES if name not in names]
     if not missing or not names & {"s2", "s2-exact"}:
@@ -352,7 +344,6 @@ def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:
 
 
 def _sizing_text(item: RecordedReducer) -> str:
-    """Return what came out of a size that an error was asked for with."""
     if item.reducer.options().get("error") is None:
         return ""
     error = item.errors.compressed.relative_l2

@@ -134,7 +134,6 @@ def _distance(error: Error) -> Distance:
 
 
 def _iteration(executed: ExecutedRecording) -> IterationRow | None:
-    """Return where the time of the median iteration went on the slowest rank."""
     iterations, training = executed.iterations, executed.scenario.training
     if iterations is None or training is None:
         return None

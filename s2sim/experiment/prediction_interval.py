@@ -51,7 +51,6 @@ def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]
 
 
 def _launch_key(launch: Launch) -> tuple[str, int]:
-    """Return the kind of a launch and its bytes."""
     demand = launch.timed.schedule.demand
     return demand.kind, demand.buffer_bytes
 

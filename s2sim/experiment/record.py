@@ -137,7 +137,6 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
 
 
 def _statistics(trace: AnyTrace) -> Statistics:
-    """Return the manifest's statistics; of a synthetic trace those of its first rank, whose densities all have."""
     return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
 
 
@@ -158,7 +157,6 @@ def _densities(manifest: Manifest, statistics: Statistics, target: Model | int |
 
 
 def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:
-    """Return the mean of (weight, value); None of nothing."""
     pairs = list(weighted)
     whole = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / whole if whole else None

@@ -27,19 +27,12 @@ _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
 
 @dataclass(frozen=True, slots=True)
 class OptionDoc:
-    """An option of a class.
+    """An option of a class."""
 
-    Attributes
-    ----------
-    name, type, text : str
-        As its class, or one that this class is derived from, documents it; in one line each.
-    default : str
-        As option strings have it; ``none`` where nothing is given by default.
-    """
-
+    # name, type, text: as its class, or one that this class is derived from, documents it; in one line each
     name: str
     type: str
-    default: str
+    default: str  # As option strings have it; ``none`` where nothing is given by default
     text: str
 
 

@@ -150,7 +150,6 @@ def _time_s(executed: ExecutedRecording) -> float:
 
 
 def _alternative_gpus(gpu: Gpu, recordings: Sequence[Recording]) -> Iterator[tuple[str, str, Gpu]]:
-    """Yield the name of each estimated constant, what it may be, and the GPU with that."""
     for constant, ends in estimated_ranges(gpu, recordings).items():
         for value in ends:
             yield constant, value, with_constant(gpu, constant, value)

@@ -77,19 +77,12 @@ def make_provenance(spec: RunSpec, scenario: ReducerScenario, beyond: RunExtrapo
 
 
 def _model_record(model: Model) -> dict[str, Any]:
-    """Return what says which layer table was taken, and what it rests on."""
     table = asdict(model.table)
     return {"name": model.name, "sha256": content_hash(table), "kind": model.table.kind, "source": model.table.source}
 
 
 def resolve_checked(spec: RunSpec) -> ReducerScenario:
-    """Return the scenario of a run with all its clusters built.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
-    """
+    """Return the scenario of a run with all its clusters built."""
     scenario = resolve_run(spec)
     for workers in spec.workers:
         scenario.cluster(scenario.ranks_of(workers))
@@ -132,7 +125,6 @@ def vary_rate(scenario: ReducerScenario, found: RunState, progress: ProgressWatc
 
 
 def _curve_rates(scan: BreakEvenScan, own_Bps: float) -> list[float]:
-    """Return rates around the cluster's own and all crossings, evenly spaced in their logarithm."""
     low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
     high = max(scan.highest_Bps, own_Bps)
     steps = ceil(log(high / low) / log(_FACTOR))
@@ -185,11 +177,6 @@ def run(
     -------
     Result
         Rows, verdict and run record; shows as a table in a notebook.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
     """
     if spec is None:
         if topology is None or workers is None:

@@ -104,7 +104,6 @@ def make_bucket_group(
 
 
 def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
-    """Return a gradient of these layers that takes no memory."""
     zero = np.zeros((), np.float32)
     found: list[Layer] = []
     for layer in layers:
@@ -248,7 +247,6 @@ def _run(
 
 
 def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], whole: FullModel) -> RecordedReducer:
-    """Return what one reducer did with all buckets."""
     records = [each.records[text] for each in ran]
     layers: dict[str, Error] = {}
     squares: dict[str, float] = {}

@@ -79,7 +79,6 @@ def record_copies(
 
 
 def _target_sizes(scaling: Scaling, ran: Gradient) -> dict[str, int]:
-    """Return how many elements each layer has at the size that is asked for."""
     weights = scaling.weights or [scaling.parameters / ran.size] * len(ran.layers)
     return {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran, strict=True)}
 
@@ -136,7 +135,6 @@ def scale_scripts(
 
 
 def _scaled(reducer: str, base: Outcome, grown: Sequence[tuple[Outcome, float]]) -> Recording:
-    """Return a scaled recording; raise why one of them was refused."""
     return scale_recording(reducer, _recording(base), [(_recording(outcome), times) for outcome, times in grown])
 
 
@@ -192,7 +190,6 @@ def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
 
 
 def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
-    """Return one rank's script, from those at hand and with each part doubled."""
     steps: list[Step] = []
     for step, *same in zip(*scripts, strict=True):
         if isinstance(step, Work):

@@ -168,7 +168,6 @@ def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWa
 
 
 def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, progress: ProgressWatcher) -> Prediction:
-    """Return a prediction with so many steps in its row."""
     recorded, executed, row = prediction.recorded, prediction.executed, prediction.row
     reducer = recorded.reducer
 

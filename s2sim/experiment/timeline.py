@@ -113,7 +113,6 @@ class _CallIndex:
         self._ends = list(accumulate(len(leaving.recording.calls) for leaving in exchange))
 
     def _place(self, call: int) -> tuple[int, int, int]:
-        """Return the exchange's number, the bucket, and which call of its recording it is."""
         number, within = divmod(call, self._ends[-1])
         bucket = bisect_right(self._ends, within)
         return number, bucket, within - (self._ends[bucket - 1] if bucket else 0)

@@ -132,7 +132,6 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
 
 
 def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext) -> str:
-    """Return what to do."""
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
     if choice.decision == "undecided":
         if choice.doubtful is not None:
@@ -161,7 +160,6 @@ def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: Verdict
 
 
 def _exposed_text(share: float) -> str:
-    """Return what there is to gain, where it is not nothing."""
     return f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_NAMES else ""
 
 
@@ -235,7 +233,6 @@ def _brief(seconds: float) -> str:
 
 
 def _scope_text(dense: Row, known: VerdictContext) -> str:
-    """Return what the times are of, beside the unit."""
     ideal = known.library == IDEAL.option_string
     parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
     overlap = describe_overlap(dense, known.compute)
@@ -283,7 +280,6 @@ def _pays_line(reducer: str, known: VerdictContext) -> str | None:
 
 
 def _alternative_text(best: str) -> str:
-    """Return what another choice would do to this one."""
     return {"dense": "rule out compressing", "undecided": "leave it undecided"}.get(best, f"make it {best}")
 
 
@@ -305,7 +301,6 @@ def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
 
 
 def _span(low: float | None, high: float | None) -> str:
-    """Return a range of rates whose ends may be open."""
     if low is None:
         assert high is not None
         return f"below {format_rate(high)}"
@@ -328,7 +323,6 @@ def give_verdicts(
 def _verdict_context(
     spec: RunSpec, scenario: ReducerScenario, found: RunState, workers: int, rows: Sequence[Row]
 ) -> VerdictContext:
-    """Return what the verdict on the rows of one number of workers is given beside them."""
     candidates = candidates_of(rows, spec.max_error)
     executed = [each.executed for each in found.predictions[workers]]
     stands_on, beyond = None, found.extrapolated
@@ -350,7 +344,6 @@ def _verdict_context(
 
 
 def _compute_text(training: TrainingIteration) -> str:
-    """Return whose compute iterations have."""
     times = f" x {training.accumulate}" if training.accumulate > 1 else ""
     return f"{training.profile.gpu} batch {training.profile.batch}{times}"
 

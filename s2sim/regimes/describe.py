@@ -145,7 +145,6 @@ def describe_cell(cell: Cell) -> str:
 
 
 def _coordinate_ranges(cells: Sequence[Cell]) -> str:
-    """Return between which coordinates cells lie."""
 
     def span(values: set[float], write: Callable[[float], str]) -> str:
         low, high = min(values), max(values)
@@ -164,7 +163,6 @@ def _contender_in(reducer: str, cell: Cell) -> Contender | None:
 
 
 def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
-    """Return where a reducer wins, or how close it comes."""
     won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
@@ -183,7 +181,6 @@ def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
 
 
 def _rejected_regions(reducer: str, cells: Sequence[Cell]) -> str:
-    """Return where a reducer would win but for its error, nothing where it would not."""
     tempting = [
         each
         for cell in cells

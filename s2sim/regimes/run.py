@@ -121,7 +121,6 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
 
 
 def _replayed(scripts: Sequence[RecordedScript], timer: Timer, gpu: Gpu) -> tuple[Contender, ...]:
-    """Return how long each reducer takes in one cell, and whether it may win."""
     return tuple(
         Contender(
             reducer=script.recorded.option_string,

@@ -251,7 +251,6 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
 
 
 def _load_library(library: str, shape: ClusterShape) -> Library:
-    """Return the library that runs a collective; warn where it adds nothing, or nothing that is known."""
     chosen = choose_library(library).on(shape)
     if chosen.profile == NO_OVERHEADS:
         why = None if chosen.name == IDEAL.name else chosen.unmodelled_reason(shape)
@@ -274,11 +273,6 @@ def run_collective(
         Name of a shipped topology or path of a TOML file.
     size_bytes : int or sequence of int
         As nccl-tests counts it, or what each rank contributes.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
     """
     spec = CollectiveSpec.of(topology, kind=kind, workers=workers, size_bytes=size_bytes, **options)
     return collective_result(plan_collective(spec))

@@ -161,38 +161,23 @@ def _load_transfers(result: Mapping[str, Any]) -> Transfers:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FlowsResult(FaultedForm):
-    """What became of the transfers, in the order of the file.
-
-    Attributes
-    ----------
-    spec_sha256 : str
-        The hash of the spec's content, transfers included.
-    cluster : str
-        The cluster in one line.
-    finish_s, slowdown : float64 array, shape (n,)
-        When each was delivered, in seconds from time 0, and its time over what it would take with nothing else in
-        flight.
-    bottlenecks : tuple of LinkLoad
-        The busiest links, over the time from the first start to the last delivery.
-    cross_check : CrossCheck, optional
-        What the other network says, where it was asked.
-    effects : tuple of Effect
-        What each fault did.
-    """
+    """What became of the transfers, in the order of the file."""
 
     answers: ClassVar[str] = "flows"
     more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?")
 
     spec: FlowsSpec
-    spec_sha256: str
+    spec_sha256: str  # The hash of the spec's content, transfers included
     transfers: Transfers = field(metadata=left_out(_load_transfers))
-    cluster: str
+    cluster: str  # The cluster in one line
+    # finish_s, slowdown: when each was delivered, in seconds from time 0, and its time over what it would take
+    # with nothing else in flight
     finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
     slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
-    bottlenecks: tuple[LinkLoad, ...]
+    bottlenecks: tuple[LinkLoad, ...]  # The busiest links, over the time from the first start to the last delivery
     network: str
-    cross_check: CrossCheck | None = None
-    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
+    cross_check: CrossCheck | None = None  # What the other network says, where it was asked
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))  # What each fault did
 
     @property
     def flows(self) -> list[Flow]:
@@ -244,11 +229,6 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
         Name of a shipped topology or path of a TOML file.
     workers : int, optional
         Number of ranks; as many as the file names without it.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
     """
     return simulate_transfers(FlowsSpec.of(topology, file=file, workers=workers, **options))
 

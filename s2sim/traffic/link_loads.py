@@ -101,7 +101,6 @@ def busiest_links(
 
 
 def _flows_on_links(links: Sequence[int], traffic: Iterable[RoutedBytes]) -> dict[int, list[FlowShare]]:
-    """Return which pairs sent how much over each of some links."""
     shares: dict[int, dict[tuple[int, int], float]] = {link: {} for link in links}
     for sent in traffic:
         on_links = sent.on_links()

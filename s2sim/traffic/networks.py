@@ -116,7 +116,6 @@ def compare_networks_on(
 
 
 def _total_fill_ps(schedule: Schedule, cluster: Cluster, packet_bytes: int) -> int:
-    """Return the sum over rounds of the longest fill of a message."""
     total = 0
     for step in schedule.steps:
         if step.round.pattern.messages:

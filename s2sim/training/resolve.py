@@ -107,7 +107,6 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
 
 
 def _with_dense(texts: Sequence[str]) -> list[str]:
-    """Return option strings, dense among them."""
     there = any(make_reducer(text).traits.baseline for text in texts)
     return list(texts) if there else ["dense", *texts]
 

@@ -189,7 +189,6 @@ class SeedTrainings:
 
 
 def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
-    """Take a step, or note why there is none; a first one that fails is a mistake."""
     try:
         # What grows beyond all bounds is told by its loss.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -227,11 +226,6 @@ def train(
     resume : bool
         Whether to go on from those that are there. What comes out is bit for bit what it would have been without an
         interruption.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
     """
     wanted = resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")

@@ -177,7 +177,6 @@ class Scenario:
             warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
-        """Return the cluster of all groups, of which the data-parallel ones have so many workers."""
         assert self._built is not None
         count = 1 if self.groups is None else self.groups.count
         return self._built.cluster(count * workers, self.placement, self.seed, faults)
@@ -357,7 +356,6 @@ def check_ranks(workers: int, trace: AnyTrace) -> None:
 
 
 def _held_bytes(trace: AnyTrace) -> int:
-    """Return what one rank's gradient takes beside what ranks share."""
     if isinstance(trace, SyntheticTrace):
         return trace.options.held_bytes
     layers = trace.gradient(0, 0).layers

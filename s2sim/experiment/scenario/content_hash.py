@@ -127,7 +127,6 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
 
 
 def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
-    """Return the content of iterations, where a profile says what they compute."""
     training = scenario.training
     if training is None:
         return {}

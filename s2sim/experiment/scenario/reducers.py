@@ -152,13 +152,7 @@ class ReducerScenario(Scenario):
 
 
 def resolve_run(spec: RunSpec) -> ReducerScenario:
-    """Return the scenario of a run.
-
-    Raises
-    ------
-    S2SimError
-        For anything that does not exist or cannot be as asked.
-    """
+    """Return the scenario of a run."""
     reducers, refused = asked_or_all(spec.reducers)
     compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
     target: Model | int | None = None if spec.scale_to is None else parse_parameters(spec.scale_to)
@@ -195,6 +189,5 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
 
 
 def _with_dtype(asked: ReducerSpec, dtype: GradientDtype, *, forgiving: bool) -> ReducerSpec:
-    """Return a reducer for gradients of a type; if ``forgiving``, one that a run can do without but for dense."""
     optional = asked.optional or (forgiving and not asked.reducer.traits.baseline)
     return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)
