@@ -7,9 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
+from s2sim.arrays import Ints
 from s2sim.collectives.schedules.blocks import exchanged_bytes
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
@@ -42,7 +40,7 @@ def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable
     return list(found.values())
 
 
-def demand_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def demand_bytes(demand: Demand) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank, int64 of shape (ranks,); see `ring_bytes`."""
     if demand.kind == "all_to_all":
         return exchanged_bytes(demand)
@@ -53,7 +51,7 @@ def demand_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     )
 
 
-def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank over all that is launched."""
     sent, received = sum_over_ranks(
         ((each.ranks, demand_bytes(demand)) for each in lowered for demand in each.demands), ranks
@@ -66,7 +64,7 @@ def mean_bytes(sent_bytes: int, recording: Recording) -> int:
     return -(-sent_bytes // recording.steps)
 
 
-def schedule_traffic(replay: Replay, ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def schedule_traffic(replay: Replay, ranks: int) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank, of the algorithms that ran."""
     sent, received = sum_over_ranks(
         ((launch.ranks, launch.timed.schedule.traffic()) for launch in replay.launches), ranks
@@ -95,6 +93,12 @@ class ExecutedRecording:
     def replay(self) -> Replay:
         """In time."""
         return self._replayed(self.plan)
+
+    def traffic(self) -> tuple[Ints, Ints]:
+        """Return (sent, received) bytes of each rank over all steps, of rings or of the algorithms that ran."""
+        if self.scenario.uses_ring_bytes:
+            return ring_traffic(self.plan.lowered, self.recording.workers)
+        return schedule_traffic(self.replay, self.recording.workers)
 
     @property
     def bucket_exchanges(self) -> tuple[BucketExchange, ...]:

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.predict import executed_traffic
 from s2sim.experiment.row_parts import Transfer
 from s2sim.experiment.rows import ROUNDING_ERROR
 from s2sim.experiment.scaled_scripts import record_scaled, relative_error, run_without_warnings, scale_scripts
@@ -85,7 +84,7 @@ def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[Ho
             refused[asked.option_string] = next(str(each) for each in outcomes if not isinstance(each, Recording))
             continue
         runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
-        sent, sent_predicted = (int(executed_traffic(run)[0].max()) for run in runs)
+        sent, sent_predicted = (int(run.traffic()[0].max()) for run in runs)
         time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
         found.append(
             HoldOut(
@@ -205,7 +204,7 @@ def _run(
     for item in records:
         run = ExecutedRecording(item.recording, plain, timer)
         error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
-        found[item.option_string] = _Outcome(int(executed_traffic(run)[0].max()), run.replay.total_ps, error)
+        found[item.option_string] = _Outcome(int(run.traffic()[0].max()), run.replay.total_ps, error)
     return found
 
 

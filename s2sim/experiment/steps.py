@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.errors import S2SimError
-from s2sim.experiment.predict import executed_traffic
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.row_parts import Refused, StepRow
@@ -173,7 +172,7 @@ def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, pro
 
     def execute(recording: Recording) -> tuple[Replay, int]:
         again = replace(executed, recording=recording)
-        return again.replay, int(executed_traffic(again)[0].max())
+        return again.replay, int(again.traffic()[0].max())
 
     steps, recording = run_steps(
         reducer, scenario.trace, row.workers, count, execute, seed=scenario.seed, on_step=progress.advance
