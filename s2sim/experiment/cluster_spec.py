@@ -319,9 +319,7 @@ class NetworkSpec(ClusterSpec):
 
     _: KW_ONLY
     network: str = option(
-        "fluid",
-        "NAME",
-        "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks.",
+        "fluid", "NAME", "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks."
     )
     packet_bytes: int | None = option(
         None,

@@ -232,10 +232,7 @@ def record(
 
 
 def record_each(
-    reducers: Sequence[ReducerSpec],
-    ranks: int,
-    record_one: Callable[[ReducerSpec], T],
-    on_reducer: Callable[[], None],
+    reducers: Sequence[ReducerSpec], ranks: int, record_one: Callable[[ReducerSpec], T], on_reducer: Callable[[], None]
 ) -> tuple[list[T], list[Refused]]:
     """Return what is recorded of each reducer, and which optional ones refuse the gradients of so many ranks."""
     found, refused = [], []

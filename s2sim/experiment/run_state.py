@@ -27,7 +27,7 @@ class RunState:
     extrapolated: RunExtrapolation | None = None  # None if all gradients were recorded
 
     def add(self, predictions: list[Prediction], refused: list[Refused], workers: int, ranks: int) -> None:
-        """Add the predictions of one number of workers, of which ``ranks`` exchange gradients; mark extrapolated rows."""
+        """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows."""
         law = self.extrapolated
         if law is not None:
             marked = [replace(each.row, extrapolated=law.mark(each.row, ranks)) for each in predictions]

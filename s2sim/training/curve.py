@@ -52,12 +52,7 @@ class StepClock:
     def _replayed(self, recording: Recording) -> StepTime:
         plan = make_plan(recording, self._machines.library)
         found = replay(
-            recording,
-            self._timer,
-            self._machines.gpu,
-            plan,
-            compute_ps=self._compute_ps,
-            faults=self._where.faults,
+            recording, self._timer, self._machines.gpu, plan, compute_ps=self._compute_ps, faults=self._where.faults
         )
         ranks = recording.workers
         by_ring = self._where.uses_ring_bytes
