@@ -1,11 +1,8 @@
-"""The check of every extrapolation: half of what was recorded is held back and predicted from the other half.
+"""Checks of extrapolations: half of the recording is predicted from the other half, and other models from this trace.
 
-How far the gradients of one model tell those of another: from the trace at hand to the recorded ones of others.
-
-Whoever scales gradients to another model takes its statistics from the model that was recorded. Each shipped trace of
-another model shows how far off that is: its layers are given the statistics of the trace at hand, just as the layers of
-the model that was asked for are, and then its own. What reducers send, how long they take and what they lose is then
-compared. Both are grown to the size that was asked for, at which times are bytes and not latency.
+To scale gradients to another model, its layers take the statistics of the recorded model. Each shipped trace of another
+model measures the error of that: its layers run with the statistics of this trace and with their own, both scaled to
+the target size, at which times depend on bytes rather than latency.
 """
 
 from __future__ import annotations
@@ -36,10 +33,9 @@ from s2sim.seeds import named_generator
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """What the check found for one reducer, by its option string; ``what`` says for people what predicted what.
+    """The check of one reducer; ``what`` describes it for reports.
 
-    Errors are predicted over recorded less 1: of the bytes that the busiest rank sends, and of the simulated time of
-    the communication phase.
+    Errors are predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase.
     """
 
     reducer: str
@@ -49,12 +45,11 @@ class HoldOut:
 
 
 def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...], dict[str, str]]:
-    """Predict every reducer's bytes and time at the size that was recorded from half of it.
+    """Predict every reducer's bytes and time at the recorded size from half of it; return also optional refusals.
 
-    Recorded and predicted scripts are replayed on the cluster for as many ranks, all recorded and filled in order,
-    without faults, each collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from
-    the first half of the recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back
-    as well. Beside the checks stand, by option string, the reasons of those optional reducers that refuse one.
+    Scripts are replayed on the cluster of the same number of ranks, filled in order, without faults, each
+    collective by its fastest algorithm. With more ranks than recorded the first half of the recorded ranks predicts
+    all; with scaled sizes a random half of the rows of each layer is held out as well.
     """
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
@@ -105,7 +100,7 @@ def _fit_reducers(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> l
 
 
 def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
-    """Return a random half of the rows of each layer, increasing; more than half of an odd number."""
+    """Return the sorted indices of a random half, rounded up, of the rows of each layer."""
     kept = []
     for index, layer in enumerate(gradient.layers):
         generator = named_generator(seed, "rows that are not held back", index)
@@ -126,7 +121,7 @@ _COPIES_OF_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one reducer does: bytes of the rank that sends most, time of the phase, relative L2 error."""
+    """Bytes of the busiest rank, time of the phase, relative L2 error."""
 
     bytes: int
     time_ps: int
@@ -134,10 +129,10 @@ class _Outcome:
 
 
 def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tuple[Transfer, ...]]:
-    """Return, by option string, how far off the trace's statistics are for each shipped trace of another model.
+    """Return, by option string, the errors of the trace's statistics for each shipped trace of another model.
 
-    Both run on the scenario's cluster for as many ranks, at most eight, filled in order and without faults, each
-    collective by its fastest algorithm. Left out is what a reducer cannot do with these gradients.
+    Both run on the scenario's cluster with at most eight ranks, filled in order and without faults, each collective
+    by its fastest algorithm. Reducers that refuse these gradients are left out.
     """
     trace, target = scenario.trace, scenario.target
     asked = target.layers if isinstance(target, Model) else trace.manifest.layers
@@ -155,7 +150,7 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tupl
 
 
 def _other_traces(trace: AnyTrace, kinds: Collection[bool]) -> list[Trace]:
-    """Return the shipped traces of other models, one a model, that have row-sparse or dense layers as needed."""
+    """Return one shipped trace of each other model with row-sparse or dense layers as required."""
     known: dict[object, Trace] = {}
     own = trace.source if isinstance(trace, ExtrapolatedRanks) else trace
     for name, directory in shipped_directories().items():
@@ -175,7 +170,7 @@ def _shapes(trace: AnyTrace) -> object:
 
 
 def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Model:
-    """Return the layers of some kinds of a trace, grown alike in rows to about so many parameters."""
+    """Return the layers of some kinds of a trace, with rows scaled to about ``parameters`` parameters."""
     kept = [layer for layer in trace.manifest.layers if layer.sparse in kinds]
     factor = parameters / sum(layer.size for layer in kept)
     layers = tuple(
@@ -190,7 +185,7 @@ def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Mo
 def _run(
     scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
 ) -> Mapping[str, _Outcome]:
-    """Return what reducers do with gradients of a model that have the statistics of ``source``."""
+    """Return the outcome of each reducer on gradients of a model with the statistics of ``source``."""
     gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
     plain = scenario.plain()
     timer = plain.timer(ranks)

@@ -45,18 +45,15 @@ LEFT_OUT: dict[str, Any] = {_LOAD: None}
 
 
 def left_out(load: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
-    """Return the metadata of a field that does not stand in JSON, and that ``load`` makes from the object's keys."""
+    """Return the metadata of a field that is not in JSON, and that ``load`` computes from the keys of the object."""
     return {_LOAD: load}
 
 
 class JsonForm:
-    """A dataclass that other programs read.
+    """A dataclass with a JSON form.
 
-    Attributes
-    ----------
-    more_json : tuple of str
-        Fields and properties that stand in JSON after all other fields, in this order; those whose name ends with a
-        question mark only where they are neither None nor empty.
+    ``more_json`` are fields and properties that follow all other fields, in this order; those with a question mark
+    only if they are neither None nor empty.
     """
 
     __slots__ = ()
@@ -153,9 +150,7 @@ class ResultForm(JsonForm):
 
 
 def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
-    """Return what faults did from the two keys of a result that say so."""
-    from s2sim.simulation.faults.fault import Effect
-
+    """Return the effects of faults from the two keys of a result."""
     return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
 
 
@@ -180,14 +175,9 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", NoneT
 
 
 class SchemaBuilder:
-    """The schemas of types, those of dataclasses and typed dictionaries gathered as definitions.
+    """The schemas of types, with those of dataclasses and named tuples gathered as ``definitions`` by name.
 
-    Attributes
-    ----------
-    names : mapping of str to type
-        Types that annotations may name although their modules import them for type checkers alone.
-    definitions : dict
-        Schemas found so far, by name.
+    ``names`` are types that annotations may name although their modules import them for type checking alone.
     """
 
     def __init__(self, names: Mapping[str, Any]) -> None:
@@ -323,45 +313,14 @@ RESULTS = Registry(
         "validate": "s2sim.validation.curve_result:ValidationResult",
     },
 )
-# Modules of the types that these annotate with, which they import for type checkers alone.
-_NAMING = (
-    "s2sim.arrays",
-    "s2sim.reducers.measure",
-    "s2sim.simulation.faults.fault",
-    "s2sim.validation.calibrate_result",
-    "s2sim.traffic.collective_run",
-    "s2sim.traffic.networks",
-    "s2sim.traffic.link_loads",
-    "s2sim.traffic.collective_spec",
-    "s2sim.traffic.collective_result",
-    "s2sim.training.curve",
-    "s2sim.training.curve",
-    "s2sim.training.spec",
-    "s2sim.uncertainty.interval",
-    "s2sim.uncertainty.interval",
-    "s2sim.traffic.networks",
-    "s2sim.traffic.flows",
-    "s2sim.traffic.flows",
-    "s2sim.experiment.json_form",
-    "s2sim.experiment.record",
-    "s2sim.experiment.row_parts",
-    "s2sim.experiment.row_parts",
-    "s2sim.experiment.row_parts",
-    "s2sim.claims.paper",
-    "s2sim.regimes.map",
-    "s2sim.experiment.spec",
-)
+# Modules whose types other modules name in annotations, but import only for type checking.
+_NAMING = ("s2sim.traffic.collective_run",)
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of what ``--json`` writes for one kind of result.
+    """Return the JSON schema (draft 2020-12) of ``--json`` for one kind of result; `UnknownNameError` if unknown.
 
-    Keys that are not in it may come without another version.
-
-    Raises
-    ------
-    UnknownNameError
-        Where there is no result of that name.
+    Further keys may appear without another version.
     """
     kind = RESULTS.get(name)
     walk = _walk()

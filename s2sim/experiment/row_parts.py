@@ -59,20 +59,10 @@ def iteration_row(
     lower_bound_s: float,
     waiting_mean_ps: float,
 ) -> IterationRow:
-    """Return where the time of an iteration went.
+    """Return the row of the median iteration, whose ``parts`` are those of the slowest rank.
 
-    Parameters
-    ----------
-    parts : Parts
-        Of the slowest rank in the median iteration.
-    spread_ps : float
-        From the 5th to the 95th percentile over iterations.
-    iterations : int
-        How many ran.
-    samples : int or None
-        What all workers together compute in one; None where that is not known.
-    discipline, buckets, streams, lower_bound_s, waiting_mean_ps
-        As in `IterationRow`.
+    ``spread_ps`` is from the 5th to the 95th percentile over iterations, ``samples`` those of all workers in an
+    iteration; the other arguments are as in `IterationRow`.
     """
     return IterationRow(
         forward=parts.forward / PS_PER_S,

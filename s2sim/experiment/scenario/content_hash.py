@@ -1,8 +1,7 @@
-"""The content of an experiment, and its hash: equal where the same numbers are computed, however that was written.
+"""The content of an experiment, and its hash: equal if the same numbers are computed.
 
-Everything is taken as it was resolved. Units, the order of options, overrides, faults, reducers and numbers of workers,
-defaults that are written out, the paths of files and their comments change nothing; a file counts by what it says. Rows
-stand in the order that was asked for, which the hash leaves open. A fault that draws does so by its own spelling, which
+Everything is taken as resolved: units, the order of options, overrides, faults, reducers and numbers of workers,
+explicit defaults, paths and comments of files change nothing. A fault that samples does so by its own spelling, which
 therefore counts.
 """
 
@@ -30,7 +29,7 @@ _TEXTS = ("name", "description", "source", "file", "quantities")
 
 
 def hashable_content(value: Any) -> Any:
-    """Return what a resolved value says, as JSON values."""
+    """Return a resolved value as JSON values."""
     if isinstance(value, Time):
         return value.ps
     if isinstance(value, Size):
@@ -86,7 +85,7 @@ def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
 
 
 def library_content(library: Library) -> Any:
-    """Return the content of a library: options that decide what it executes, and what it adds."""
+    """Return the content of a library: the options that decide its execution, and its overhead."""
     return [
         library.name,
         [option for option in library.chosen if option[0] not in TIMING_OPTIONS],
@@ -95,12 +94,12 @@ def library_content(library: Library) -> Any:
 
 
 def profile_content(profile: LibraryProfile) -> Any:
-    """Return the content of what a library adds: its parameters, and the numbers that it rests on."""
+    """Return the content of a protocol overhead: its parameters and the numbers that it rests on."""
     return [hashable_content(profile), [(item.field, item.value) for item in profile.used_quantities]]
 
 
 def trace_content(trace: AnyTrace) -> Any:
-    """Return the content of gradients: the hashes of recorded files, or what is drawn."""
+    """Return the content of gradients: the hashes of recorded files, or the options of sampling."""
     if isinstance(trace, ExtrapolatedRanks):
         return [trace.seed, dict(trace.manifest.files)]
     if isinstance(trace, SyntheticTrace):

@@ -1,4 +1,4 @@
-"""What faults may stand beside what, and what they did."""
+"""Faults of traffic: their compatibility with networks, and their effects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def warn_of_idle_faults(effects: Sequence[Effect]) -> None:
 def healthy_and_damaged_routes(
     schedule: Schedule, healthy: Cluster, cluster: Cluster
 ) -> Iterator[tuple[Routes, Routes, int]]:
-    """Yield the routes of a schedule's messages on a healthy cluster and on a damaged one, and how often they go."""
+    """Yield the routes of a schedule's messages on a healthy and on a damaged cluster, and their repetitions."""
     for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
         if pattern.messages:
             yield find_routes(healthy, pattern), find_routes(cluster, pattern), sum(step.times for step in steps)
@@ -68,9 +68,6 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
 
 
 def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
-    """Return the hash of what is computed when ``sent`` goes over a cluster.
-
-    See `s2sim.experiment.scenario.content_hash`.
-    """
+    """Return the hash of the computation of sending ``sent`` over a cluster."""
     packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
     return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])
