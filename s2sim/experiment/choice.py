@@ -235,9 +235,7 @@ def acceptable(row: Row, max_error: float | None) -> bool:
 
 
 def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
-    """Return the candidates of the rows of one number of workers; the first ``dense``, the baseline, is never
-    rejected.
-    """
+    """Return the candidates of rows of one number of workers; the first ``dense``, the baseline, is never rejected."""
     baseline = next(row for row in rows if row.baseline)
     return [
         Candidate(

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from inspect import getdoc
 from math import inf
 from pathlib import Path
-from sys import modules
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -175,13 +173,9 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", NoneT
 
 
 class SchemaBuilder:
-    """The schemas of types, with those of dataclasses and named tuples gathered as ``definitions`` by name.
+    """The schemas of types, with those of dataclasses and named tuples gathered as ``definitions`` by name."""
 
-    ``names`` are types that annotations may name although their modules import them for type checking alone.
-    """
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = dict(names)
+    def __init__(self) -> None:
         self.definitions: dict[str, Schema] = {}
 
     def schema(self, kind: Any) -> Schema:
@@ -220,7 +214,7 @@ class SchemaBuilder:
         found: Schema = {"type": "object"}
         if is_dataclass(kind):
             found["description"] = (getdoc(kind) or "").partition("\n")[0]
-        hints = self._hints(kind)
+        hints = _hints(kind)
         inline = {field.name for field in fields(kind) if "inline" in field.metadata} if is_dataclass(kind) else set()
         keys = json_keys(kind)
         found["properties"] = {
@@ -234,7 +228,7 @@ class SchemaBuilder:
 
     def _type_of(self, kind: Any, hints: Mapping[str, Any], key: str, *, always: bool) -> Any:
         """Return the type of a field or property; where it is missing from JSON when None, without that."""
-        found = hints[key] if key in hints else self._hints(getattr(kind, key).fget)["return"]
+        found = hints[key] if key in hints else _hints(getattr(kind, key).fget)["return"]
         if always or NoneType not in get_args(found):
             return found
         return Union[tuple(each for each in get_args(found) if each is not NoneType)]  # noqa: UP007 # of any number
@@ -259,7 +253,7 @@ class SchemaBuilder:
         return float(value) if kind is float else value
 
     def _load_object(self, kind: Any, value: Mapping[str, Any]) -> Any:
-        hints = self._hints(kind)
+        hints = _hints(kind)
         if not is_dataclass(kind):
             return kind(**{key: self.load(hints[key], value[key]) for key in json_keys(kind)})
         found: dict[str, Any] = {}
@@ -285,10 +279,9 @@ class SchemaBuilder:
                 return kind
         raise TypeError(f"{value!r} is none of {kinds}")
 
-    def _hints(self, annotated: Any) -> dict[str, Any]:
-        """Return annotations as types; what a module knows itself comes before what others call so."""
-        names = self._names | vars(modules[annotated.__module__])
-        return get_type_hints(annotated, localns=names, include_extras=True)
+
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
 
 
 def _is_record(kind: Any) -> bool:
@@ -313,8 +306,6 @@ RESULTS = Registry(
         "validate": "s2sim.validation.curve_result:ValidationResult",
     },
 )
-# Modules whose types other modules name in annotations, but import only for type checking.
-_NAMING = ("s2sim.traffic.collective_run",)
 
 
 def schema_of(name: str) -> dict[str, Any]:
@@ -323,24 +314,20 @@ def schema_of(name: str) -> dict[str, Any]:
     Further keys may appear without another version.
     """
     kind = RESULTS.get(name)
-    walk = _walk()
-    walk.schema(kind)
-    top = walk.definitions.pop(kind.__name__)
+    builder = SchemaBuilder()
+    builder.schema(kind)
+    top = builder.definitions.pop(kind.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"s2sim {name}, version {SCHEMA_VERSION}",
         **top,
         "properties": {"schema_version": {"const": SCHEMA_VERSION}, **top["properties"]},
         "required": ["schema_version", *top["required"]],
-        "$defs": walk.definitions,
+        "$defs": builder.definitions,
     }
 
 
 def load_result(kind: type[R], value: Mapping[str, Any]) -> R:
     """Return the result of type ``kind`` that was written as the JSON object ``value``."""
-    found: R = _walk().load(kind, value)
+    found: R = SchemaBuilder().load(kind, value)
     return found
-
-
-def _walk() -> SchemaBuilder:
-    return SchemaBuilder({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})
