@@ -145,7 +145,11 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tupl
         predicted, recorded = (_run(scenario, source, kinds, model, ranks) for source in (trace, other))
         for reducer, truth in recorded.items():
             if reducer in predicted:
-                found[reducer].append(_transfer(other.name, ranks, predicted[reducer], truth))
+                guess, error = predicted[reducer], None
+                if guess.error is not None and truth.error and max(guess.error, truth.error) > ROUNDING_ERROR:
+                    error = guess.error / truth.error - 1
+                errors = relative_error(guess.bytes, truth.bytes), relative_error(guess.time_ps, truth.time_ps)
+                found[reducer].append(Transfer(other.name, ranks, *errors, error_l2=error))
     return {reducer: tuple(transfers) for reducer, transfers in found.items()}
 
 
@@ -190,7 +194,7 @@ def _run(
     plain = scenario.plain()
     timer = plain.timer(ranks)
     with warnings.catch_warnings():
-        # What there is to warn of, the run itself says of its own gradients.
+        # The run itself warns of its own gradients.
         warnings.simplefilter("ignore", S2SimWarning)
         scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
         optional = [replace(item, optional=True) for item in plain.reducers_on(ranks)]
@@ -207,16 +211,3 @@ def _select_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:
     kept = [(name, layer) for name, layer in gradient if isinstance(layer, RowSparse) in kinds]
     names, layers = zip(*kept, strict=True)
     return Gradient(names, layers)
-
-
-def _transfer(to: str, ranks: int, predicted: _Outcome, recorded: _Outcome) -> Transfer:
-    error = None
-    if predicted.error is not None and recorded.error and max(predicted.error, recorded.error) > ROUNDING_ERROR:
-        error = predicted.error / recorded.error - 1
-    return Transfer(
-        to=to,
-        workers=ranks,
-        error_bytes=relative_error(predicted.bytes, recorded.bytes),
-        error_time=relative_error(predicted.time_ps, recorded.time_ps),
-        error_l2=error,
-    )

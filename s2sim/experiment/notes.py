@@ -216,7 +216,10 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             if kind not in able
         ]
     notes += _granularity_note(trace, recorded)
-    notes += [f"{item.option_string}: {note}{_sizing_text(item)}" for item in recorded for note in item.reducer.notes()]
+    for item in recorded:
+        error, sized = item.errors.compressed.relative_l2, item.reducer.options().get("error") is not None
+        measured = f"; found {'no error that is defined' if error is None else f'{error:.3g}'}" if sized else ""
+        notes += [f"{item.option_string}: {note}{measured}" for note in item.reducer.notes()]
     notes += [
         f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
         f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
@@ -327,10 +330,3 @@ def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:
         return []
     asked = " ".join(f"--reducer {name}" for name in missing)
     return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
-
-
-def _sizing_text(item: RecordedReducer) -> str:
-    if item.reducer.options().get("error") is None:
-        return ""
-    error = item.errors.compressed.relative_l2
-    return f"; found {'no error that is defined' if error is None else f'{error:.3g}'}"

@@ -155,11 +155,15 @@ def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
     if recording is None:
         return None
     found = count_rounds(recording)
+
+    def rounds(counted: Rounds) -> int:
+        return counted.before_gradient + counted.after_gradient
+
     return FirstStepFacts(
         linear=all(call.kind in _COMBINES for call in recording.calls),
         collectives=tuple(_collectives(recording)),
-        rounds=_all_rounds(found),
-        rounds_grow=few is not None and many is not None and _all_rounds(count_rounds(many)) > _all_rounds(found),
+        rounds=rounds(found),
+        rounds_grow=few is not None and many is not None and rounds(count_rounds(many)) > rounds(found),
         host_syncs=found.host_syncs,
     )
 
@@ -168,16 +172,12 @@ def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
     ranks = len(gradients)
     reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
     with warnings.catch_warnings():
-        # Of options and gradients that are nobody's choice.
+        # The user has chosen neither options nor gradients.
         warnings.simplefilter("ignore", S2SimWarning)
         try:
             return run_reducer(reducer.fitted(gradients, 0), gradients).recording
         except S2SimError:
             return None
-
-
-def _all_rounds(rounds: Rounds) -> int:
-    return rounds.before_gradient + rounds.after_gradient
 
 
 def _collectives(recording: Recording) -> list[str]:

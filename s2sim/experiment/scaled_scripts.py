@@ -64,14 +64,19 @@ def record_copies(
     sized = [replace(item, reducer=item.reducer.sized(sizes)) for item in reducers]
     records, refused = record(sized, ran, seed=seed, on_reducer=on_reducer)
     optional = {item.option_string for item in reducers if item.optional}
-    # As the gradients have fitted them: what grows is their sizes, not their choices.
+    # Options stay as fitted: only sizes grow.
     fitted = [ReducerSpec(item.option_string, item.reducer, item.option_string in optional) for item in records]
     scripts = scale_scripts(fitted, [item.recording for item in records], ran, scaling, seed=seed)
     scaled = []
     for item, script in zip(records, scripts, strict=True):
         if isinstance(script, Recording):
-            # Bounds are those of a sketch as large as recorded, and so are the largest errors.
-            scaled.append(replace(item, recording=script, bound=None, errors=without_largest(item.errors)))
+            # Bounds and largest errors hold for the recorded size only.
+            errors = Errors(
+                whole=item.errors.whole._replace(largest=None),
+                compressed=item.errors.compressed._replace(largest=None),
+                layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
+            )
+            scaled.append(replace(item, recording=script, bound=None, errors=errors))
         else:
             refused.append(Refused(item.option_string, len(gradients), str(script)))
     return scaled, refused, ran
@@ -215,15 +220,6 @@ def _recording_structure(recording: Recording) -> tuple[object, ...]:
         for script in recording.scripts
     ]
     return calls, scripts
-
-
-def without_largest(errors: Errors) -> Errors:
-    """Return errors without those of single elements, which do not scale."""
-    return Errors(
-        whole=errors.whole._replace(largest=None),
-        compressed=errors.compressed._replace(largest=None),
-        layers={name: error._replace(largest=None) for name, error in errors.layers.items()},
-    )
 
 
 def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:

@@ -26,7 +26,7 @@ Stream: TypeAlias = Literal["compute", "codec", "network"]
 STREAMS: tuple[Stream, ...] = ("compute", "codec", "network")
 """From what makes gradients to what carries them."""
 
-_STREAM_PS_PER_US = 1e6
+_PS_PER_US = 1e6
 _CODEC = {"codec": "encode, decode", "host": "host waits for the GPU"}
 
 
@@ -85,8 +85,8 @@ def _activity_span(spent: RankActivity, place: int) -> StreamSpan:
     return StreamSpan(
         "codec" if on_codec else "compute",
         _CODEC[each.what] if on_codec else each.what,
-        each.start_ps / _STREAM_PS_PER_US,
-        each.end_ps / _STREAM_PS_PER_US,
+        each.start_ps / _PS_PER_US,
+        each.end_ps / _PS_PER_US,
         {"iteration": min(iteration, len(spent.begun_ps) - 2)},
     )
 
@@ -129,12 +129,11 @@ class _CallIndex:
             "algorithm": launch.timed.schedule.algorithm,
             "bytes a rank": size,
         }
-        start_us, end_us = launch.start_ps / _STREAM_PS_PER_US, launch.end_ps / _STREAM_PS_PER_US
+        start_us, end_us = launch.start_ps / _PS_PER_US, launch.end_ps / _PS_PER_US
         return StreamSpan("network", f"{demands[0].kind}, {format_bytes(size)}", start_us, end_us, details)
 
 
-_PS_PER_US = 1e6
-# Some 200 bytes of JSON each; viewers become slow beyond.
+# Some 200 bytes of JSON each; viewers become slow with more.
 _MAX_MESSAGES = 500_000
 
 

@@ -24,7 +24,6 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import Scenario, extrapolated_constants_notes
 from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.faults import (
-    any_random,
     effects_in_order,
     healthy_and_damaged_routes,
     resolve_traffic,
@@ -217,7 +216,9 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
     healthy = scenario.healthy(places)
-    if spec.seed and not (healthy.routing_draws or spec.placement == "random" or any_random(scenario.faults)):
+    if spec.seed and not (
+        healthy.routing_draws or spec.placement == "random" or any(fault.draws for fault in scenario.faults)
+    ):
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)

@@ -105,7 +105,13 @@ def compare_networks_on(
     schedule: Schedule, cluster: Cluster, spec: NetworkSpec, *, fluid_ps: int, packets_ps: int
 ) -> CollectiveCheck:
     """Return the difference between the two networks."""
-    fill = _total_fill_ps(schedule, cluster, spec.packet_size_bytes) if schedule.stage.chain else None
+    fill = None
+    if schedule.stage.chain:
+        fill = 0
+        for step in (step for step in schedule.steps if step.round.pattern.messages):
+            routes = find_routes(cluster, step.round.pattern)
+            fills_ps = pipeline_fill_ps(cluster.fabric, routes, step.round.bytes, spec.packet_size_bytes)
+            fill += step.times * int(fills_ps.max())
     return CollectiveCheck(
         other=spec.other_network,
         packet_bytes=spec.packet_size_bytes,
@@ -113,15 +119,6 @@ def compare_networks_on(
         fill_s=None if fill is None else fill / PS_PER_S,
         difference=(packets_ps - (fill or 0) - fluid_ps) / max(fluid_ps, 1),
     )
-
-
-def _total_fill_ps(schedule: Schedule, cluster: Cluster, packet_bytes: int) -> int:
-    total = 0
-    for step in schedule.steps:
-        if step.round.pattern.messages:
-            routes = find_routes(cluster, step.round.pattern)
-            total += step.times * int(pipeline_fill_ps(cluster.fabric, routes, step.round.bytes, packet_bytes).max())
-    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)

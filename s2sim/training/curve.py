@@ -237,8 +237,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio_interval(own: Sequence[float], base: Sequence[float]) -> Interval | None:
-    """Return the mean ratio of pairs, one per seed, by Student's interval of its logarithm; None without pairs
-    above 0.
+    """Return the mean ratio of pairs, one per seed, by Student's interval of its logarithm; None without any.
 
     >>> ratio_interval([2.0, 2.0], [4.0, 4.0])
     Interval(mean=0.5, low=0.5, high=0.5, seeds=2)

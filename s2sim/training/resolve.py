@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,15 +84,16 @@ HELD_OUT = 0.1
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
     """Return the inputs of a training; refuse invalid ones before any long computation."""
     settings = model_of(spec)
-    asked = _with_dense(spec.reducers)
-    spec.check_learning_rates(tuple(asked))
+    has_dense = any(make_reducer(text).traits.baseline for text in spec.reducers)
+    requested = spec.reducers if has_dense else ("dense", *spec.reducers)
+    spec.check_learning_rates(requested)
     where = resolve_cluster(spec, spec.collective)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
     nodes = tuple(where.healthy(spec.workers).node_of_rank.tolist())
     where.cluster(spec.workers)
     where.warn_of_idle_overrides(spec.workers)
     fittings: list[TrainingSetup] = []
-    for text in asked:
+    for text in requested:
         found = make_training_setup(text, settings, spec.learning_rate(text))
         where.running(found.reducer.runs_by)
         for other in fittings:
@@ -104,11 +104,6 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
     fittings.sort(key=lambda each: not each.reducer.traits.baseline)
     _check_out(out, resume=resume)
     return ResolvedTraining(spec, settings, tuple(fittings), where, machines, out)
-
-
-def _with_dense(texts: Sequence[str]) -> list[str]:
-    there = any(make_reducer(text).traits.baseline for text in texts)
-    return list(texts) if there else ["dense", *texts]
 
 
 def _training_identity(fitting: TrainingSetup) -> object:

@@ -143,18 +143,15 @@ def train_verdict_lines(
         elif row.time_ratio is None:
             lines.append(f"{row.reducer} reaches {target_text(target)}, where {base} has no time to compare with")
         else:
+            low, high = row.time_ratio.low, row.time_ratio.high
+            is_open = low is not None and high is not None and low <= 1 <= high and low != high
+            undecided = ": no difference that is sure" if is_open else ""
             sent = "" if row.bytes_ratio is None else f" and {interval_text(row.bytes_ratio)} its bytes"
             lines.append(
                 f"{row.reducer} reaches {target_text(target)} in {interval_text(row.time_ratio)} the simulated time of "
-                f"{base}{sent}, over {format_number_of(row.trained, 'seed')}{_inconclusive_text(row.time_ratio)}"
+                f"{base}{sent}, over {format_number_of(row.trained, 'seed')}{undecided}"
             )
     return tuple(lines)
-
-
-def _inconclusive_text(ratio: Interval) -> str:
-    """State whether the interval leaves open which is faster."""
-    open_ended = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
-    return ": no difference that is sure" if open_ended and ratio.low != ratio.high else ""
 
 
 def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:

@@ -281,30 +281,22 @@ def resolve_machines(
         if asked[name] is not None:
             text = f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out"
             warnings.warn(text, S2SimWarning, stacklevel=4)
-    chosen_by = {
-        f"library {taken.option_string}{_assumptions_text(taken, shape)}": _chosen_by_text(
-            shape, library, shape.library
-        ),
-        f"GPU {card.name}": _chosen_by_text(shape, gpu, shape.gpu),
+
+    def chosen_by(given: str | None, in_topology: str | None) -> str:
+        if given is not None:
+            return "as asked for"
+        return f"as {shape.name} says" if in_topology else f"by default, as {shape.name} does not say"
+
+    assumed = " (the wire alone)" if taken.profile == NO_OVERHEADS else f" ({taken.profile.assumed(shape)})"
+    origins = {
+        f"library {taken.option_string}{'' if taken == IDEAL else assumed}": chosen_by(library, shape.library),
+        f"GPU {card.name}": chosen_by(gpu, shape.gpu),
     }
     texts = [
-        f"{' and '.join(what for what, who in chosen_by.items() if who == each)}, {each}"
-        for each in dict.fromkeys(chosen_by.values())
+        f"{' and '.join(what for what, who in origins.items() if who == each)}, {each}"
+        for each in dict.fromkeys(origins.values())
     ]
     return Machines(taken, real, card, "; ".join(texts))
-
-
-def _assumptions_text(library: Library, shape: ClusterShape) -> str:
-    """Return the assumptions on a library in brackets; nothing for the ideal one."""
-    if library == IDEAL:
-        return ""
-    return " (the wire alone)" if library.profile == NO_OVERHEADS else f" ({library.profile.assumed(shape)})"
-
-
-def _chosen_by_text(shape: ClusterShape, asked: str | None, said: str | None) -> str:
-    if asked is not None:
-        return "as asked for"
-    return f"as {shape.name} says" if said else f"by default, as {shape.name} does not say"
 
 
 def warn_of_machines(overrides: Sequence[str]) -> None:

@@ -20,7 +20,6 @@ from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
 from s2sim.libraries.library import TIMING_OPTIONS, Library
 from s2sim.options import Size, Time, option_text
 from s2sim.provenance import content_hash
-from s2sim.simulation.faults.fault import Fault
 from s2sim.topology.cluster import PLACEMENTS
 from s2sim.topology.fields import MACHINE_FIELDS
 
@@ -65,7 +64,9 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
         if scenario.placement in PLACEMENTS
         else [item.gpu_of_rank.tolist() for _, item in clusters],
         "seed": scenario.seed,
-        "faults": sorted_hashes(map(_fault_content, scenario.faults)),
+        "faults": sorted_hashes(
+            [fault.name, fault.text if fault.draws else hashable_content(fault)] for fault in scenario.faults
+        ),
         "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
         **(
             {}
@@ -73,10 +74,6 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
             else {"groups": [scenario.groups.tp, scenario.groups.pp, scenario.groups.order]}
         ),
     }
-
-
-def _fault_content(fault: Fault) -> Any:
-    return [fault.name, fault.text if fault.draws else hashable_content(fault)]
 
 
 def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
@@ -109,8 +106,8 @@ def trace_content(trace: AnyTrace) -> Any:
 
 def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, Any]:
     """Return the content of a comparison of reducers."""
-    target = scenario.target
-    return {
+    target, training = scenario.target, scenario.training
+    content = {
         "cluster": cluster_content(scenario, workers),
         "reducers": reducers_content(scenario.reducers),
         "library": library_content(scenario.library),
@@ -121,19 +118,12 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
         if isinstance(target, Model)
         else target,
         "compute_ps": scenario.compute_ps,
-        **_training_content(scenario),
     }
-
-
-def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
-    training = scenario.training
-    if training is None:
-        return {}
-    return {
-        "training": {
+    if training is not None:
+        content["training"] = {
             **hashable_content(training),
             "discipline": training.discipline.text,
             "value_bytes": training.value_bytes,
             "multiprocessors": scenario.gpu.multiprocessors,
         }
-    }
+    return content

@@ -19,21 +19,6 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 
 
-def check_fluid(faults: Sequence[Fault], *, as_packets: bool) -> None:
-    """Refuse packets together with faults that act while messages are in flight."""
-    moving = [fault.text for fault in faults if not fault.permanent]
-    if moving and as_packets:
-        raise OptionError(
-            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
-            "the start on are all that packets know of faults"
-        )
-
-
-def any_random(faults: Sequence[Fault]) -> bool:
-    """Return whether a seed decides anything of the faults."""
-    return any(fault.draws for fault in faults)
-
-
 def effects_in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
     """Return the effects in the order of the faults; warn of every fault that did nothing."""
     warn_of_idle_faults(effects)
@@ -63,7 +48,12 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
     warn_of_machines(spec.overrides)
-    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    moving = [fault.text for fault in scenario.faults if not fault.permanent]
+    if moving and spec.as_packets:
+        raise OptionError(
+            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
+            "the start on are all that packets know of faults"
+        )
     return scenario
 
 
