@@ -13,7 +13,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.choice import rejected
 from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.predict import make_row
+from s2sim.experiment.prediction import make_row
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.run import resolve_checked
 from s2sim.experiment.scaled_buckets import record_buckets

@@ -33,12 +33,12 @@ from s2sim.report.traffic_tables import (
     schedule_lines,
     terms_grid,
 )
-from s2sim.traffic.collective_result import planned_terms
 from s2sim.traffic.collective_run import (
     PlannedCollective,
     collective_result,
     collective_timeline,
     plan_collective,
+    planned_terms,
     watch_rounds,
 )
 from s2sim.traffic.nccl_tests import read_nccl_tests

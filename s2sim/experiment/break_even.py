@@ -1,8 +1,7 @@
-"""Where a reducer and dense take the same time, found by replaying the scripts at other rates.
+"""Rates at which a reducer and dense take the same time, by replays of the scripts at other rates.
 
-Where a function changes its sign, by Brent's method (Algorithms for Minimization Without Derivatives, 1973, ch. 4).
-
-SciPy has it too, and the tests compare them; to import it takes longer than all of a small run's search.
+Roots by Brent's method (Algorithms for Minimization Without Derivatives, 1973, ch. 4). SciPy has it too, and the tests
+compare them; its import takes longer than all of a small run's search.
 """
 
 from __future__ import annotations
@@ -23,14 +22,9 @@ Point = tuple[float, float]  # where, and the function there
 
 
 def find_root(function: Callable[[float], float], first: Point, second: Point, *, xtol: float, rtol: float) -> float:
-    """Return where the function is 0, to ``xtol`` and ``rtol`` times the root together.
+    """Return the root of a nearly continuous function, to ``xtol`` plus ``rtol`` times the root.
 
-    Parameters
-    ----------
-    function : callable
-        Continuous, or nearly.
-    first, second : (float, float)
-        Two places, and the function there, of which one is above 0 and the other below, or one of them 0.
+    ``first`` and ``second`` are (x, value) with values of opposite sign, or one of them 0.
     """
     before, best = first, second
     if before[1] == 0:
@@ -64,7 +58,7 @@ def find_root(function: Callable[[float], float], first: Point, second: Point, *
 
 
 def _interpolation_step(before: Point, best: Point, opposite: Point) -> float:
-    """Return the step from the best place to the root of the line through two places, or of the inverse parabola."""
+    """Return the step to the root of the line through two points, or of the inverse parabola through three."""
     if before[0] == opposite[0]:
         return -best[1] * (best[0] - before[0]) / (best[1] - before[1])
     slope_before = (before[1] - best[1]) / (before[0] - best[0])
@@ -99,25 +93,10 @@ def find_crossings(
 ) -> tuple[tuple[Crossing, ...], dict[str, tuple[bool, bool]]]:
     """Return all crossings, and for each reducer whether it pays at the lowest and at the highest rate.
 
-    Parameters
-    ----------
-    reducers : sequence of str
-        Option strings.
-    dense_at : callable
-        Given a rate in bytes per second, returns dense's time in picoseconds.
-    time_at : callable
-        Given a rate and an option string, returns that reducer's.
-    field : str
-        The topology field that the rate is given to.
-    rates : sequence of float
-        What is tried first, in bytes per second, increasing.
-    on_reducer : callable
-        Called after each reducer, for progress.
-
-    Notes
-    -----
-    Between two scanned rates with different signs the crossing is refined by Brent's method on the inverse rate, in
-    which replayed times are nearly piecewise linear.
+    ``dense_at`` returns dense's time in picoseconds at a rate in bytes per second, ``time_at`` that of a reducer by
+    its option string. ``field`` is the topology field of the rate, ``rates`` the rates that are tried first,
+    increasing. Between two scanned rates with different signs the crossing is refined by Brent's method on the
+    inverse rate, in which replayed times are nearly piecewise linear.
     """
     crossings = []
     ends = {}
@@ -142,25 +121,16 @@ def find_crossings(
 
 
 def _crossing_rate(gain_at: Callable[[float], float], low: float, high: float) -> float:
-    """Return the rate between two at which a gain is 0."""
     ends = [(1 / rate, gain_at(rate)) for rate in (high, low)]
     return 1 / find_root(lambda inverse: gain_at(1 / inverse), *ends, xtol=_PRECISION / high, rtol=_PRECISION)
 
 
 def _compare_with_dense(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int], int]) -> list[int]:
-    """Return 1 where a reducer is faster than dense, -1 where it is slower, 0 where neither is.
+    """Return per rate 1 where a reducer is faster than dense, -1 where it is slower, 0 where neither is.
 
-    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Where this tells who is
-    faster, nothing is replayed; where it does not, first where it is least certain, as around a crossing.
-
-    Parameters
-    ----------
-    rates : sequence of float
-        Increasing.
-    dense : sequence of int
-        Dense's times at these rates.
-    own_at : callable
-        Returns the reducer's time at one of them, by its place.
+    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Rates (increasing) at
+    which these bounds decide are not replayed; the others are, the least certain first. ``own_at`` returns the
+    reducer's time at an index.
     """
     own: dict[int, int] = {}
     signs = [0] * len(rates)
@@ -184,7 +154,7 @@ def _compare_with_dense(rates: Sequence[float], dense: Sequence[int], own_at: Ca
 
 
 def _time_bounds(rates: Sequence[float], own: Mapping[int, int], place: int) -> tuple[float, float]:
-    """Return the shortest and the longest time at one of the rates that those at others allow."""
+    """Return the shortest and the longest time at an index that the times at other rates allow."""
     shortest, longest = 0.0, inf
     for other, other_ps in own.items():
         scaled_ps = other_ps * (rates[other] / rates[place])
@@ -195,7 +165,7 @@ def _time_bounds(rates: Sequence[float], own: Mapping[int, int], place: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class BreakEvenScan:
-    """What a scan found."""
+    """The result of a search for break-even."""
 
     field: str | None  # The topology field that was varied; None where nothing crosses a link
     crossings: tuple[Crossing, ...] = ()  # Where a reducer and dense take the same time

@@ -1,4 +1,4 @@
-"""Reducers bucket by bucket: each runs on the layers of a bucket alone, with a state of its own there."""
+"""Reducers bucket by bucket: each runs on the layers of one bucket, with separate state."""
 
 from __future__ import annotations
 
@@ -37,12 +37,10 @@ def record_in_buckets(
     others: OtherSteps | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket of the gradients, one a rank, as `record` does on all of it.
+    """Run each reducer on every bucket of the gradients, one per rank, as `record` does on all layers.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Of the gradients' layers, in the order of readiness; buckets tell their tensors by places in it.
+    ``names`` are the layers of the gradients in the order of readiness, by whose indices buckets name their
+    tensors.
     """
     exact = ExactMeans(gradients, others)
 
@@ -105,7 +103,6 @@ def _restrict_steps(others: OtherSteps | None, part: Sequence[int]) -> OtherStep
 def _merge_results(
     parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]], like: Gradient
 ) -> list[Reduced]:
-    """Return what each rank ends with of the whole gradient; ranks that end alike share it."""
     known: dict[tuple[int, ...], Gradient] = {}
     found = []
     for own in zip(*results, strict=True):
@@ -118,11 +115,10 @@ def _merge_results(
 
 @contextmanager
 def capture_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep, instead of saying it, what reducers warn of in parts of a gradient: one may lack what others have.
+    """Collect the warnings of reducers on parts of a gradient instead of showing them.
 
-    Where there is nothing to warn of in any part, there is nothing in all: who hears something lets the reducer
-    `dry_run`
-    with the whole.
+    A part may lack what others have. If no part warns, the full gradient has nothing to warn of; else the caller
+    runs the reducer by `dry_run` on the full gradient.
     """
     told: list[warnings.WarningMessage] = []
     with warnings.catch_warnings(record=True) as every:

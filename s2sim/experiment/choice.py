@@ -1,8 +1,8 @@
-"""The law of choice: which of several reducers to use, or none.
+"""The choice: which of several reducers to use, or none.
 
-What is exact needs no reason to be used but time. What is not needs one for its error: that it stays below what the
-user allows, or, where nobody has said what is allowed, that nothing with less error gains anything. What is worse than
-zeros on any layer is out, however fast; and what rests on an assumption is never chosen without the best that does not.
+An exact reducer is chosen for its time alone. A lossy one needs an error below the allowed one or, without a limit, a
+gain that nothing with less error has. One that is worse than zeros on any layer is rejected; one that rests on an
+assumption is never chosen without naming the best that does not.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Choice:
 
 
 def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Return which candidates another one beats in time or error and equals in both, and which one does.
+    """Return by name the candidate that is no worse in time and error and better in one.
 
-    One that rests on an assumption beats only others that do.
+    One that rests on an assumption dominates only others that do.
     """
     able = [each for each in candidates if each.rejected is None]
     found = {}
@@ -94,14 +94,10 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
-    """Return what to use of several candidates, the baseline among them.
+    """Return the choice among candidates, the baseline among them.
 
-    Parameters
-    ----------
-    candidates : sequence of Candidate
-        Those with more than ``max_error`` are rejected already.
-    max_error : float or None
-        Largest relative L2 error that the user allows, if they have said so.
+    ``max_error`` is the largest relative L2 error that the user allows, if given; candidates above it are rejected
+    already.
     """
     baseline = next(each for each in candidates if each.baseline)
     able = [each for each in candidates if each.rejected is None]
@@ -128,14 +124,13 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
 
 
 def _default_choice(exact: Candidate, lossy: Candidate | None) -> Candidate:
-    """Return what is recommended first: what is exact, if it gains anything."""
     return lossy if lossy is not None and exact.baseline else exact
 
 
 def _pick(
     able: Sequence[Candidate], baseline: Candidate, max_error: float | None
 ) -> tuple[Candidate, Candidate | None, Candidate | None]:
-    """Return the exact one to use, the lossy one, and a faster one with more error, as `Choice` has them."""
+    """Return the exact, the lossy and the faster candidate, as `Choice` defines them."""
     exacts = [each for each in able if each.exact or each.baseline]
     exact = _fastest([each for each in exacts if each.gains_on(baseline)] or [baseline])
     # An error is no price for what something exact gains as well, however little that is.
@@ -153,7 +148,7 @@ def _pick(
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the fastest; of those that nothing tells apart one that assumes nothing."""
+    """Return the fastest; of equals, one that assumes nothing."""
     fastest_s = min(each.time_s for each in candidates)
     near = [each for each in candidates if each.time_s <= fastest_s * WORTHWHILE]
     return min(near, key=lambda each: (each.assumes is not None, each.time_s))
@@ -178,9 +173,9 @@ _NO_MEAN = {
 
 
 def judged_time_s(row: Row) -> float:
-    """Return the time that a verdict is about: of the phase or the iteration; of the median step if there are some.
+    """Return the compared time: the phase or the iteration, of the median step if there are several.
 
-    Of what does not exchange every step it is the mean.
+    For reducers that do not exchange every step it is the mean.
     """
     if row.iteration_s is None:
         return _phase_s(row)
@@ -196,7 +191,7 @@ def _phase_s(row: Row) -> float:
 
 
 def _doubt(row: Row) -> float:
-    """Return by which factor the time that a verdict is about may be longer: what GPUs compute is not extrapolated."""
+    """Return the factor by which the compared time may be longer: compute is not extrapolated."""
     time_s = judged_time_s(row)
     if row.extrapolated is None or not time_s:
         return 1.0
@@ -204,12 +199,12 @@ def _doubt(row: Row) -> float:
 
 
 def rejected(row: Row, max_error: float | None) -> str | None:
-    """Return why a reducer cannot be recommended, however fast; None where it can.
+    """Return why a reducer cannot be recommended, however fast; None if it can.
 
-    It has to send something else than dense does: another schedule for the same bytes is no compressor. It has to end
-    with a mean, or its error says nothing. That has to be defined, below that of zeros as a whole and
-    over what is compressed, not above it on any layer, and not above what the user allows. Where no residuals were
-    followed it has to be clearly below that of zeros; where they were, they must not diverge.
+    It must send other bytes than dense (another schedule is no compressor) and end with a mean, or its error says
+    nothing. The error must be defined, below that of zeros overall and on the compressed layers, not above it on
+    any layer, and within the user's limit. Without residuals over steps it must be clearly below that of zeros;
+    with them, they must not diverge.
     """
     if row.estimates != "mean":
         return _NO_MEAN[row.estimates]
@@ -240,31 +235,25 @@ def acceptable(row: Row, max_error: float | None) -> bool:
 
 
 def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
-    """Return the rows of one number of workers as the choice sees them; the first ``dense`` is the baseline.
-
-    What training does without a compressor is never rejected, however its type rounds.
-    """
+    """Return the candidates of rows of one number of workers; the first ``dense``, the baseline, is never rejected."""
     baseline = next(row for row in rows if row.baseline)
     return [
-        _candidate(row, None if row is baseline else rejected(row, max_error), baseline=row is baseline) for row in rows
+        Candidate(
+            name=row.reducer,
+            time_s=judged_time_s(row),
+            error=row.error.relative_l2,
+            exact=row.exact,
+            baseline=row is baseline,
+            assumes=row.assumes,
+            rejected=None if row is baseline else rejected(row, max_error),
+            doubt=_doubt(row),
+        )
+        for row in rows
     ]
 
 
-def _candidate(row: Row, why_not: str | None, *, baseline: bool) -> Candidate:
-    return Candidate(
-        name=row.reducer,
-        time_s=judged_time_s(row),
-        error=row.error.relative_l2,
-        exact=row.exact,
-        baseline=baseline,
-        assumes=row.assumes,
-        rejected=why_not,
-        doubt=_doubt(row),
-    )
-
-
 def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
-    """Return the rows of one number of workers with what is thought of each, ``dense`` among them."""
+    """Return the rows of one number of workers, ``dense`` among them, each with its judgement."""
     candidates = candidates_of(rows, max_error)
     dense_s = next(each.time_s for each in candidates if each.baseline)
     beaten = find_dominated(candidates)
@@ -284,15 +273,13 @@ def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
 
 
 def pareto_front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
-    """Return the option strings of those rows that no other beats in error and cost at once: the Pareto-optimal ones.
+    """Return the option strings of the rows of one number of workers that are Pareto-optimal in error and cost.
 
-    All rows are of one number of workers. Rows of equal error and cost are all on the front; one that no
-    verdict would take for its error is never.
+    Rows of equal error and cost are all on the front; a row with an unacceptable error never is.
     """
-    held = sorted(rows, key=lambda row: (cost(row), _error(row)))
     best, best_cost = inf, -inf
     chosen = set()
-    for row in held:
+    for row in sorted(rows, key=lambda row: (cost(row), _error(row))):
         error = _error(row)
         if error < best or (error == best < inf and cost(row) == best_cost):
             chosen.add(row.reducer)
@@ -311,7 +298,7 @@ def pareto_fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _error(row: Row) -> float:
-    """Return an error to compare: exact ones differ by rounding alone, and what no verdict takes has none."""
+    """Return the error for comparison: 0 for exact rows, infinite for unacceptable ones."""
     if row.exact:
         return 0.0
     error = row.error.relative_l2

@@ -1,4 +1,4 @@
-"""What all specs say of the cluster, and how specs are checked, written and read."""
+"""The part of all specs that describes the cluster, and how specs are checked, written and read."""
 
 from __future__ import annotations
 
@@ -24,49 +24,32 @@ _LONGEST_TEXT = 40
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the field of a spec is to those who write it.
+    """What the field of a spec is to those who write it."""
 
-    Attributes
-    ----------
-    metavar : str or None
-        The form of its value, with its unit.
-    text : str
-        What it does.
-    none : str
-        What the default amounts to, where it is None or long.
-    flag : str
-        Its option on the command line; by default the field's name.
-    parse : callable or None
-        Makes the value of the text on the command line, where that is of another type.
-    at_least : int or None
-        Smallest value that the command line takes.
-    argument : bool
-        Whether the command line takes it by its place, under the name ``metavar``.
-    """
-
-    metavar: str | None
-    text: str
-    none: str = ""
-    flag: str = ""
+    metavar: str | None  # The form of its value, with its unit
+    text: str  # What it does
+    none: str = ""  # What the default amounts to, where it is None or long
+    flag: str = ""  # Its option on the command line; by default the field's name
+    # Makes the value of the text on the command line, where that is of another type
     parse: Callable[[str], Any] | None = None
-    at_least: int | None = None
-    argument: bool = False
+    at_least: int | None = None  # Smallest value that the command line takes
+    argument: bool = False  # Whether the command line takes it by its place, under the name ``metavar``
 
 
 def described(metavar: str | None, text: str, **more: Any) -> dict[str, Option]:
-    """Return the metadata of a field that has to be given; for the arguments see `Option`."""
+    """Return the metadata of a required field; for the arguments see `Option`."""
     return {_OPTION: Option(metavar, text, **more)}
 
 
 def option(default: Any, metavar: str | None, text: str, **more: Any) -> Any:
-    """Return a field of a spec that has a default; for the other arguments see `Option`."""
+    """Return a field with a default; for the other arguments see `Option`."""
     return field(default=default, metadata=described(metavar, text, **more))
 
 
 def options_of(spec: type) -> dict[str, tuple[Field[Any], Option]]:
-    """Return the options of a spec by field: its own first, then those of what it is derived from.
+    """Return the options of a spec by field: its own first, then inherited ones.
 
-    The topology comes before all, and arguments before options. Fields without a text are for programs alone.
+    The topology comes first, and arguments before options. Fields without a text are for programs alone.
     """
     found = {each.name: (each, each.metadata[_OPTION]) for each in fields(spec) if _OPTION in each.metadata}
     names = [name for base in spec.__mro__ for name in vars(base).get("__annotations__", {}) if name in found]
@@ -100,7 +83,7 @@ def parse_worker_list(text: str) -> tuple[int, ...]:
 
 
 def size_parser(flag: str) -> Callable[[str], int]:
-    """Return what reads the size in bytes of an option."""
+    """Return a parser of the size in bytes of an option."""
 
     def parse(text: str) -> int:
         from s2sim.units import parse_option, parse_size_bytes
@@ -111,7 +94,7 @@ def size_parser(flag: str) -> Callable[[str], int]:
 
 
 def list_parser(flag: str, example: str) -> Callable[[str], tuple[str, ...]]:
-    """Return what reads values between commas."""
+    """Return a parser of values between commas."""
 
     def parse(text: str) -> tuple[str, ...]:
         parts = tuple(part.strip() for part in text.split(","))
@@ -125,7 +108,7 @@ def list_parser(flag: str, example: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def numbers_parser(flag: str, example: str) -> Callable[[str], tuple[float, ...]]:
-    """Return what reads numbers between commas."""
+    """Return a parser of numbers between commas."""
     split = list_parser(flag, example)
 
     def parse(text: str) -> tuple[float, ...]:
@@ -177,10 +160,10 @@ R = TypeVar("R")
 
 
 def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator for functions whose other keywords are fields of ``spec``.
+    """Return a decorator for functions with the fields of ``spec`` as further keywords.
 
-    What comes of it shows these in its signature and documentation, raises `OptionError` for a keyword that is neither,
-    naming the nearest, and for arguments that are missing or too many.
+    The result shows these in its signature and documentation; it raises `OptionError` for unknown keywords, naming
+    the nearest, and for missing or extra arguments.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -253,9 +236,9 @@ class ClusterSpec(JsonForm):
 
     @classmethod
     def of(cls, topology: Any, **options: Any) -> Self:
-        """Return the spec of what a caller in Python gives, who may give lists and arrays for tuples, and paths.
+        """Return the spec of a Python caller's values: lists and arrays for tuples, paths for texts.
 
-        `OptionError` names an option that there is not, that is missing or of the wrong type.
+        `OptionError` names an option that is unknown, missing or of the wrong type.
         """
         from pydantic import TypeAdapter, ValidationError
 
@@ -336,9 +319,7 @@ class NetworkSpec(ClusterSpec):
 
     _: KW_ONLY
     network: str = option(
-        "fluid",
-        "NAME",
-        "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks.",
+        "fluid", "NAME", "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks."
     )
     packet_bytes: int | None = option(
         None,

@@ -1,4 +1,4 @@
-"""What a reducer asks of a communication library beside what the library executes, and what the difference costs."""
+"""A recording as the communication library executes it, and the cost of its difference from the ideal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
+from s2sim.arrays import Ints
 from s2sim.collectives.schedules.blocks import exchanged_bytes
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
@@ -27,9 +25,10 @@ from s2sim.units import PS_PER_S
 
 
 def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable]]) -> list[list[int]]:
-    """Return which of some collectives are told together, by their places, from the ranks of each and what it is.
+    """Return the indices of collectives that are listed as one, from the ranks and a description of each.
 
-    Each group's first of a kind, its second, and so on; those of all ranks, which name none, are told one by one.
+    The first of every group form one, the second another, and so on; those of all ranks, which name none, stay
+    single.
 
     >>> group_identical_collectives([((0, 1), "a"), ((2, 3), "a"), ((0, 1), "a"), ((), "a"), ((), "a")])
     [[0, 1], [2], [3], [4]]
@@ -42,7 +41,7 @@ def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable
     return list(found.values())
 
 
-def demand_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def demand_bytes(demand: Demand) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank, int64 of shape (ranks,); see `ring_bytes`."""
     if demand.kind == "all_to_all":
         return exchanged_bytes(demand)
@@ -53,8 +52,8 @@ def demand_bytes(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     )
 
 
-def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (sent, received) bytes of each rank over all that is launched."""
+def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[Ints, Ints]:
+    """Return (sent, received) bytes of each rank over all launches, as rings would send them."""
     sent, received = sum_over_ranks(
         ((each.ranks, demand_bytes(demand)) for each in lowered for demand in each.demands), ranks
     )
@@ -62,12 +61,12 @@ def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[NDArray[np
 
 
 def mean_bytes(sent_bytes: int, recording: Recording) -> int:
-    """Return bytes of a whole recording as the mean over its steps, rounded up."""
+    """Return the mean bytes per step of a recording, rounded up."""
     return -(-sent_bytes // recording.steps)
 
 
-def schedule_traffic(replay: Replay, ranks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (sent, received) bytes of each rank, of the algorithms that ran."""
+def schedule_traffic(replay: Replay, ranks: int) -> tuple[Ints, Ints]:
+    """Return (sent, received) bytes of each rank with the algorithms that ran."""
     sent, received = sum_over_ranks(
         ((launch.ranks, launch.timed.schedule.traffic()) for launch in replay.launches), ranks
     )
@@ -76,9 +75,9 @@ def schedule_traffic(replay: Replay, ranks: int) -> tuple[NDArray[np.int64], NDA
 
 @dataclass(frozen=True)
 class ExecutedRecording:
-    """One recording on the cluster that ``timer`` knows, as the scenario's library executes it.
+    """One recording on the cluster of ``timer``, as the scenario's library executes it.
 
-    ``exchange`` are the buckets of which it consists; empty where it is of all layers at once.
+    ``exchange`` are its buckets; empty if it has all layers in one.
     """
 
     recording: Recording
@@ -95,6 +94,12 @@ class ExecutedRecording:
     def replay(self) -> Replay:
         """In time."""
         return self._replayed(self.plan)
+
+    def traffic(self) -> tuple[Ints, Ints]:
+        """Return (sent, received) bytes of each rank over all steps, of rings or of the algorithms that ran."""
+        if self.scenario.uses_ring_bytes:
+            return ring_traffic(self.plan.lowered, self.recording.workers)
+        return schedule_traffic(self.replay, self.recording.workers)
 
     @property
     def bucket_exchanges(self) -> tuple[BucketExchange, ...]:
@@ -188,7 +193,6 @@ class ExecutedRecording:
         )
 
     def _gap_ps(self, plan: Plan) -> int:
-        """Return by how much the phase would be shorter with ``plan`` instead."""
         return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
 
     def order_gap_s(self) -> float:
@@ -196,11 +200,10 @@ class ExecutedRecording:
         return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
 
     def lowering(self) -> tuple[LoweringRow, ...]:
-        """Return a row a call; those that several groups of ranks post alike are one.
+        """Return a row per call; identical calls of several groups of ranks share one.
 
-        What a gap costs is the time of the whole phase less that of the phase with this gap alone closed, found by
-        another replay: time that hides behind something else costs nothing, and what several gaps cost together may be
-        more or less than their sum.
+        The cost of a gap is the time of the phase less that of a replay with this gap alone closed: hidden time
+        costs nothing, and several gaps together may cost more or less than their sum.
         """
         times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
         calls, lowered, ideal = self.recording.calls, self.plan.lowered, self.ideal_plan.lowered
@@ -227,5 +230,4 @@ class ExecutedRecording:
 
 
 def _times_s(replayed: Replay) -> dict[int, float]:
-    """Return the time of each call from its last post to its end on the last rank."""
     return {call: (each.end_ps - each.start_ps) / PS_PER_S for each in replayed.completed for call in each.calls}

@@ -1,11 +1,8 @@
-"""The check of every extrapolation: half of what was recorded is held back and predicted from the other half.
+"""Checks of extrapolations: half of the recording is predicted from the other half, and other models from this trace.
 
-How far the gradients of one model tell those of another: from the trace at hand to the recorded ones of others.
-
-Whoever scales gradients to another model takes its statistics from the model that was recorded. Each shipped trace of
-another model shows how far off that is: its layers are given the statistics of the trace at hand, just as the layers of
-the model that was asked for are, and then its own. What reducers send, how long they take and what they lose is then
-compared. Both are grown to the size that was asked for, at which times are bytes and not latency.
+To scale gradients to another model, its layers take the statistics of the recorded model. Each shipped trace of another
+model measures the error of that: its layers run with the statistics of this trace and with their own, both scaled to
+the target size, at which times depend on bytes rather than latency.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ from numpy.typing import NDArray
 
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.predict import executed_traffic
 from s2sim.experiment.row_parts import Transfer
 from s2sim.experiment.rows import ROUNDING_ERROR
 from s2sim.experiment.scaled_scripts import record_scaled, relative_error, run_without_warnings, scale_scripts
@@ -37,10 +33,9 @@ from s2sim.seeds import named_generator
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """What the check found for one reducer, by its option string; ``what`` says for people what predicted what.
+    """The check of one reducer; ``what`` describes it for reports.
 
-    Errors are predicted over recorded less 1: of the bytes that the busiest rank sends, and of the simulated time of
-    the communication phase.
+    Errors are predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase.
     """
 
     reducer: str
@@ -50,12 +45,11 @@ class HoldOut:
 
 
 def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[HoldOut, ...], dict[str, str]]:
-    """Predict every reducer's bytes and time at the size that was recorded from half of it.
+    """Predict every reducer's bytes and time at the recorded size from half of it; return also optional refusals.
 
-    Recorded and predicted scripts are replayed on the cluster for as many ranks, all recorded and filled in order,
-    without faults, each collective by its fastest algorithm. Gradients of more ranks than recorded are predicted from
-    the first half of the recorded ranks; where sizes are scaled, a random half of the rows of each layer is held back
-    as well. Beside the checks stand, by option string, the reasons of those optional reducers that refuse one.
+    Scripts are replayed on the cluster of the same number of ranks, filled in order, without faults, each
+    collective by its fastest algorithm. With more ranks than recorded the first half of the recorded ranks predicts
+    all; with scaled sizes a random half of the rows of each layer is held out as well.
     """
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
@@ -85,7 +79,7 @@ def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[Ho
             refused[asked.option_string] = next(str(each) for each in outcomes if not isinstance(each, Recording))
             continue
         runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
-        sent, sent_predicted = (int(executed_traffic(run)[0].max()) for run in runs)
+        sent, sent_predicted = (int(run.traffic()[0].max()) for run in runs)
         time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
         found.append(
             HoldOut(
@@ -106,7 +100,7 @@ def _fit_reducers(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> l
 
 
 def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
-    """Return a random half of the rows of each layer, increasing; more than half of an odd number."""
+    """Return the sorted indices of a random half, rounded up, of the rows of each layer."""
     kept = []
     for index, layer in enumerate(gradient.layers):
         generator = named_generator(seed, "rows that are not held back", index)
@@ -127,7 +121,7 @@ _COPIES_OF_RANKS = 128
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one reducer does: bytes of the rank that sends most, time of the phase, relative L2 error."""
+    """Bytes of the busiest rank, time of the phase, relative L2 error."""
 
     bytes: int
     time_ps: int
@@ -135,10 +129,10 @@ class _Outcome:
 
 
 def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tuple[Transfer, ...]]:
-    """Return, by option string, how far off the trace's statistics are for each shipped trace of another model.
+    """Return, by option string, the errors of the trace's statistics for each shipped trace of another model.
 
-    Both run on the scenario's cluster for as many ranks, at most eight, filled in order and without faults, each
-    collective by its fastest algorithm. Left out is what a reducer cannot do with these gradients.
+    Both run on the scenario's cluster with at most eight ranks, filled in order and without faults, each collective
+    by its fastest algorithm. Reducers that refuse these gradients are left out.
     """
     trace, target = scenario.trace, scenario.target
     asked = target.layers if isinstance(target, Model) else trace.manifest.layers
@@ -151,12 +145,16 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tupl
         predicted, recorded = (_run(scenario, source, kinds, model, ranks) for source in (trace, other))
         for reducer, truth in recorded.items():
             if reducer in predicted:
-                found[reducer].append(_transfer(other.name, ranks, predicted[reducer], truth))
+                guess, error = predicted[reducer], None
+                if guess.error is not None and truth.error and max(guess.error, truth.error) > ROUNDING_ERROR:
+                    error = guess.error / truth.error - 1
+                errors = relative_error(guess.bytes, truth.bytes), relative_error(guess.time_ps, truth.time_ps)
+                found[reducer].append(Transfer(other.name, ranks, *errors, error_l2=error))
     return {reducer: tuple(transfers) for reducer, transfers in found.items()}
 
 
 def _other_traces(trace: AnyTrace, kinds: Collection[bool]) -> list[Trace]:
-    """Return the shipped traces of other models, one a model, that have row-sparse or dense layers as needed."""
+    """Return one shipped trace of each other model with row-sparse or dense layers as required."""
     known: dict[object, Trace] = {}
     own = trace.source if isinstance(trace, ExtrapolatedRanks) else trace
     for name, directory in shipped_directories().items():
@@ -176,7 +174,7 @@ def _shapes(trace: AnyTrace) -> object:
 
 
 def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Model:
-    """Return the layers of some kinds of a trace, grown alike in rows to about so many parameters."""
+    """Return the layers of some kinds of a trace, with rows scaled to about ``parameters`` parameters."""
     kept = [layer for layer in trace.manifest.layers if layer.sparse in kinds]
     factor = parameters / sum(layer.size for layer in kept)
     layers = tuple(
@@ -191,12 +189,12 @@ def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Mo
 def _run(
     scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
 ) -> Mapping[str, _Outcome]:
-    """Return what reducers do with gradients of a model that have the statistics of ``source``."""
+    """Return the outcome of each reducer on gradients of a model with the statistics of ``source``."""
     gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
     plain = scenario.plain()
     timer = plain.timer(ranks)
     with warnings.catch_warnings():
-        # What there is to warn of, the run itself says of its own gradients.
+        # The run itself warns of its own gradients.
         warnings.simplefilter("ignore", S2SimWarning)
         scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
         optional = [replace(item, optional=True) for item in plain.reducers_on(ranks)]
@@ -205,7 +203,7 @@ def _run(
     for item in records:
         run = ExecutedRecording(item.recording, plain, timer)
         error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
-        found[item.option_string] = _Outcome(int(executed_traffic(run)[0].max()), run.replay.total_ps, error)
+        found[item.option_string] = _Outcome(int(run.traffic()[0].max()), run.replay.total_ps, error)
     return found
 
 
@@ -213,16 +211,3 @@ def _select_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:
     kept = [(name, layer) for name, layer in gradient if isinstance(layer, RowSparse) in kinds]
     names, layers = zip(*kept, strict=True)
     return Gradient(names, layers)
-
-
-def _transfer(to: str, ranks: int, predicted: _Outcome, recorded: _Outcome) -> Transfer:
-    error = None
-    if predicted.error is not None and recorded.error and max(predicted.error, recorded.error) > ROUNDING_ERROR:
-        error = predicted.error / recorded.error - 1
-    return Transfer(
-        to=to,
-        workers=ranks,
-        error_bytes=relative_error(predicted.bytes, recorded.bytes),
-        error_time=relative_error(predicted.time_ps, recorded.time_ps),
-        error_l2=error,
-    )

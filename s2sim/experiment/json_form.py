@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from importlib import import_module
 from inspect import getdoc
 from math import inf
 from pathlib import Path
-from sys import modules
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -46,18 +44,15 @@ LEFT_OUT: dict[str, Any] = {_LOAD: None}
 
 
 def left_out(load: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
-    """Return the metadata of a field that does not stand in JSON, and that ``load`` makes from the object's keys."""
+    """Return the metadata of a field that is not in JSON, and that ``load`` computes from the keys of the object."""
     return {_LOAD: load}
 
 
 class JsonForm:
-    """A dataclass that other programs read.
+    """A dataclass with a JSON form.
 
-    Attributes
-    ----------
-    more_json : tuple of str
-        Fields and properties that stand in JSON after all other fields, in this order; those whose name ends with a
-        question mark only where they are neither None nor empty.
+    ``more_json`` are fields and properties that follow all other fields, in this order; those with a question mark
+    only if they are neither None nor empty.
     """
 
     __slots__ = ()
@@ -93,7 +88,6 @@ def json_value(value: Any) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return a dataclass or named tuple as an object."""
     found = {}
     for name, always in json_keys(type(value)).items():
         item = getattr(value, name)
@@ -155,9 +149,7 @@ class ResultForm(JsonForm):
 
 
 def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
-    """Return what faults did from the two keys of a result that say so."""
-    from s2sim.simulation.faults.fault import Effect
-
+    """Return the effects of faults from the two keys of a result."""
     return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
 
 
@@ -182,18 +174,9 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", NoneT
 
 
 class SchemaBuilder:
-    """The schemas of types, those of dataclasses and typed dictionaries gathered as definitions.
+    """The schemas of types, with those of dataclasses and named tuples gathered as ``definitions`` by name."""
 
-    Attributes
-    ----------
-    names : mapping of str to type
-        Types that annotations may name although their modules import them for type checkers alone.
-    definitions : dict
-        Schemas found so far, by name.
-    """
-
-    def __init__(self, names: Mapping[str, Any]) -> None:
-        self._names = dict(names)
+    def __init__(self) -> None:
         self.definitions: dict[str, Schema] = {}
 
     def schema(self, kind: Any) -> Schema:
@@ -234,7 +217,7 @@ class SchemaBuilder:
         found: Schema = {"type": "object"}
         if is_dataclass(kind):
             found["description"] = (getdoc(kind) or "").partition("\n")[0]
-        hints = self._hints(kind)
+        hints = _hints(kind)
         inline = {field.name for field in fields(kind) if "inline" in field.metadata} if is_dataclass(kind) else set()
         keys = json_keys(kind)
         found["properties"] = {
@@ -248,7 +231,7 @@ class SchemaBuilder:
 
     def _type_of(self, kind: Any, hints: Mapping[str, Any], key: str, *, always: bool) -> Any:
         """Return the type of a field or property; where it is missing from JSON when None, without that."""
-        found = hints[key] if key in hints else self._hints(getattr(kind, key).fget)["return"]
+        found = hints[key] if key in hints else _hints(getattr(kind, key).fget)["return"]
         if always or NoneType not in get_args(found):
             return found
         return Union[tuple(each for each in get_args(found) if each is not NoneType)]  # noqa: UP007 # of any number
@@ -275,7 +258,7 @@ class SchemaBuilder:
         return float(value) if kind is float else value
 
     def _load_object(self, kind: Any, value: Mapping[str, Any]) -> Any:
-        hints = self._hints(kind)
+        hints = _hints(kind)
         if not is_dataclass(kind):
             return kind(**{key: self.load(hints[key], value[key]) for key in json_keys(kind)})
         found: dict[str, Any] = {}
@@ -301,14 +284,12 @@ class SchemaBuilder:
                 return kind
         raise TypeError(f"{value!r} is none of {kinds}")
 
-    def _hints(self, annotated: Any) -> dict[str, Any]:
-        """Return annotations as types; what a module knows itself comes before what others call so."""
-        names = self._names | vars(modules[annotated.__module__])
-        return get_type_hints(annotated, localns=names, include_extras=True)
+
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
 
 
 def _is_record(kind: Any) -> bool:
-    """Return whether a type is a named tuple."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
@@ -330,65 +311,28 @@ RESULTS = Registry(
         "validate": "s2sim.validation.curve_result:ValidationResult",
     },
 )
-# Modules of the types that these annotate with, which they import for type checkers alone.
-_NAMING = (
-    "s2sim.arrays",
-    "s2sim.reducers.measure",
-    "s2sim.simulation.faults.fault",
-    "s2sim.validation.calibrate_result",
-    "s2sim.traffic.collective_run",
-    "s2sim.traffic.networks",
-    "s2sim.traffic.link_loads",
-    "s2sim.traffic.spec",
-    "s2sim.traffic.collective_result",
-    "s2sim.training.curve",
-    "s2sim.training.curve",
-    "s2sim.training.spec",
-    "s2sim.uncertainty.interval",
-    "s2sim.uncertainty.interval",
-    "s2sim.traffic.networks",
-    "s2sim.traffic.flows",
-    "s2sim.traffic.flows",
-    "s2sim.experiment.json_form",
-    "s2sim.experiment.record",
-    "s2sim.experiment.row_parts",
-    "s2sim.experiment.row_parts",
-    "s2sim.experiment.row_parts",
-    "s2sim.claims.paper",
-    "s2sim.regimes.map",
-    "s2sim.experiment.spec",
-)
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of what ``--json`` writes for one kind of result.
+    """Return the JSON schema (draft 2020-12) of ``--json`` for one kind of result; `UnknownNameError` if unknown.
 
-    Keys that are not in it may come without another version.
-
-    Raises
-    ------
-    UnknownNameError
-        Where there is no result of that name.
+    Further keys may appear without another version.
     """
     kind = RESULTS.get(name)
-    walk = _walk()
-    walk.schema(kind)
-    top = walk.definitions.pop(kind.__name__)
+    builder = SchemaBuilder()
+    builder.schema(kind)
+    top = builder.definitions.pop(kind.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"s2sim {name}, version {SCHEMA_VERSION}",
         **top,
         "properties": {"schema_version": {"const": SCHEMA_VERSION}, **top["properties"]},
         "required": ["schema_version", *top["required"]],
-        "$defs": walk.definitions,
+        "$defs": builder.definitions,
     }
 
 
 def load_result(kind: type[R], value: Mapping[str, Any]) -> R:
     """Return the result of type ``kind`` that was written as the JSON object ``value``."""
-    found: R = _walk().load(kind, value)
+    found: R = SchemaBuilder().load(kind, value)
     return found
-
-
-def _walk() -> SchemaBuilder:
-    return SchemaBuilder({known: value for module in _NAMING for known, value in vars(import_module(module)).items()})

@@ -1,4 +1,4 @@
-"""The bandwidth lower bound of a recording as a library executes it (DESIGN law 4)."""
+"""The bandwidth lower bound of a recording as a library executes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from s2sim.units import PS_PER_S
 
 
 def stages(script: Script) -> list[list[int]]:
-    """Return the calls of one rank in groups: all of a group are done on it before it posts the next group.
+    """Return the calls of one rank in groups: each group completes on that rank before it posts the next.
 
     Calls that need no gradient are left out: they may be over before the communication phase begins.
     """
@@ -43,23 +43,11 @@ def stages(script: Script) -> list[list[int]]:
 def communication_bound(
     recording: Recording, plan: Plan, cluster: Cluster | Timer, *, assisted: bool, work_s: float = inf
 ) -> LowerBound:
-    """Return the bound of what is really sent: its stages' bounds, one after another.
+    """Return the bound of all bytes on the wire: the sum of the bounds of the stages.
 
-    Where groups of ranks post by themselves, all of their bytes have to pass as well, be it while the slowest rank
-    does work that nothing hides.
-
-    Parameters
-    ----------
-    recording : Recording
-        Says which calls wait for which.
-    plan : Plan
-        What the library executes for each.
-    cluster : Cluster or Timer
-        Where; by the timer of groups beside each other the bytes of all of them count.
-    assisted : bool
-        Whether switches or servers reduce, see `lower_bound`.
-    work_s : float
-        Work of the slowest rank that does not count as communication.
+    If groups of ranks post separately, the bytes of all groups count as well, less ``work_s``, the work of the
+    slowest rank outside of communication, behind which they may hide. ``cluster`` may be the timer of concurrent
+    groups; ``assisted`` states whether switches or servers reduce, see `lower_bound`.
     """
     cuts = cluster.cuts()
     known: dict[tuple[int, ...], LowerBound] = {}
@@ -79,7 +67,6 @@ def communication_bound(
 
 
 def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the bound of all that needs the gradient, of all groups."""
     after = {call for script in set(recording.scripts) for stage in stages(script) for call in stage}
     sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
     return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
@@ -91,7 +78,7 @@ def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
 
 
 def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the largest of: all bytes of a group's calls over each cut, and one call's launches one after another."""
+    """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
     by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
     for call in calls:
         by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
@@ -120,12 +107,12 @@ def iteration_bound_s(
     fastest: float = 1.0,
     idle_ps: int = 0,
 ) -> float:
-    """Return the seconds in which no iteration of the slowest rank can be over.
+    """Return a lower bound of the slowest rank's iteration in seconds.
 
-    All that becomes ready from some instant of backward on has to cross every cut after that, and then the optimizer
-    follows; where forward waits for its own parameters alone, an iteration takes as long as its compute or as all that
-    crosses a cut. Ranks wait ``idle_ps`` for stages, and compute takes at least ``fastest`` times what is stated. What
-    needs the batch alone is left out: it may hide behind any of that.
+    All gradients that become ready after some time of backward cross every cut after that, and the optimizer
+    follows. If forward waits only for its own parameters, an iteration takes at least its compute or all traffic
+    over a cut. Ranks wait ``idle_ps`` for pipeline stages; compute takes at least ``fastest`` times the stated
+    time. Traffic that needs only the batch is left out, as it may be hidden.
     """
     alone_s = fastest / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))

@@ -1,4 +1,4 @@
-"""What a reader must know to read a run's numbers rightly."""
+"""The notes that a reader of a run's numbers needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from s2sim.experiment.spec import BASELINES, RunSpec
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.libraries.library import TIMING, TIMING_OPTIONS, Library
 from s2sim.libraries.lowering_tables import IDEAL
-from s2sim.reducers.script import AwaitGradient, Recording
+from s2sim.reducers.script import AwaitGradient
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.simulation.plan import make_plan
 from s2sim.topology.shape import ClusterShape
@@ -33,14 +33,15 @@ from s2sim.units import PS_PER_S, format_seconds
 def fault_notes(
     scenario: ReducerScenario, records: Sequence[RecordedReducer], executed: Sequence[ExecutedRecording]
 ) -> tuple[str, ...]:
-    """Return a note for each fault: what it did to each reducer; warn of those that did nothing to any."""
+    """Return a note per fault with its effect on each reducer; warn of faults without any effect."""
     found: dict[str, list[tuple[str, Effect]]] = {fault.text: [] for fault in scenario.faults}
     for item, each in zip(records, executed, strict=True):
+        begun = each.replay.effects if each.iterations is None else each.iterations.effects
         healthy, cluster = scenario.healthy(each.recording.workers), each.timer.cluster
         sent = chain.from_iterable(
             healthy_and_damaged_routes(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
         )
-        for effect in (*permanent_effects(scenario.faults, healthy, sent), *_begun_effects(each)):
+        for effect in (*permanent_effects(scenario.faults, healthy, sent), *begun):
             found[effect.fault].append((item.option_string, effect))
     for effects in found.values():
         warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
@@ -50,13 +51,8 @@ def fault_notes(
     )
 
 
-def _begun_effects(executed: ExecutedRecording) -> tuple[Effect, ...]:
-    """Return what faults did that do not last from the start on: to iterations, or else to the phase."""
-    return executed.replay.effects if executed.iterations is None else executed.iterations.effects
-
-
 def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what is known of compute, and what runs beside it."""
+    """Return the notes on compute and what overlaps with it."""
     if scenario.training is not None:
         notes = _iteration_notes(scenario, scenario.training, recorded)
     elif spec.compute is None:
@@ -69,8 +65,7 @@ def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[R
         hidden = "as far as it is long enough" if known else "which is taken to be long enough without --compute"
         notes.append(
             f"{format_names(early)}: the batch alone tells the rows, as for embeddings; merging them runs beside "
-            f"forward "
-            f"and backward, {hidden}"
+            f"forward and backward, {hidden}"
         )
     return notes
 
@@ -78,7 +73,6 @@ def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[R
 def _iteration_notes(
     scenario: ReducerScenario, training: TrainingIteration, recorded: Sequence[RecordedReducer]
 ) -> list[str]:
-    """Return on what iterations rest: compute, discipline, streams, and what contends."""
     profile = training.profile
     times = ", ".join(
         f"{what} {format_seconds(time_ps / PS_PER_S)}"
@@ -99,29 +93,23 @@ def _iteration_notes(
         )
     if training.compute_times_ms:
         notes.append("ranks compute as long as measured times say: times are those of the median iteration")
-    notes.append(f"exchange by {training.discipline.text}, {_streams_text(training)}; {_kernels_text(scenario)}")
+    codec = "codec kernels between those of compute on one stream"
+    if training.streams > 1:
+        codec = "codec kernels beside compute on a stream of their own, sharing memory bandwidth"
+    kernels = "communication kernels take nothing from compute: how many blocks they have is not known here"
+    gpu = scenario.gpu
+    if gpu.multiprocessors and type(scenario.library.profile).blocks is not LibraryProfile.blocks:
+        kernels = f"communication kernels take their share of {gpu.multiprocessors} multiprocessors and of memory"
+        kernels += " from compute"
+    notes.append(f"exchange by {training.discipline.text}, {codec}; {kernels}")
     waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
     if waiting and any(len(item.exchange) > 1 for item in recorded):
         notes.append(f"{', '.join(waiting)}: defined over the whole gradient, and wait until all of it is there")
     return notes
 
 
-def _streams_text(training: TrainingIteration) -> str:
-    if training.streams == 1:
-        return "codec kernels between those of compute on one stream"
-    return "codec kernels beside compute on a stream of their own, sharing memory bandwidth"
-
-
-def _kernels_text(scenario: ReducerScenario) -> str:
-    profile, gpu = scenario.library.profile, scenario.gpu
-    known = type(profile).blocks is not LibraryProfile.blocks and gpu.multiprocessors
-    if not known:
-        return "communication kernels take nothing from compute: how many blocks they have is not known here"
-    return f"communication kernels take their share of {gpu.multiprocessors} multiprocessors and of memory from compute"
-
-
 def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what differs from the ideal library, and what of the library is not counted."""
+    """Return the differences from the ideal library, and what of the library is not counted."""
     if library.name == IDEAL.name:
         packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
         if not packed:
@@ -130,12 +118,17 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
             f"{format_names(packed)}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"
         ]
     name = library.option_string
-    differing = [item for item in recorded if _sends_differently(item.recording, library)]
+    plans = [(item, make_plan(item.recording, library), make_plan(item.recording)) for item in recorded]
+    differing = [
+        item
+        for item, plan, ideal in plans
+        if any(own.demands != ours.demands for own, ours in zip(plan.lowered, ideal.lowered, strict=True))
+    ]
     notes = []
     if differing:
         notes.append(
             f"{format_names(differing)}: {name} sends something else than is asked; s2sim run --show lowering "
-            f"tells what"
+            "tells what"
         )
     if library.through_host:
         copies = (
@@ -149,18 +142,13 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
 
 
 def overhead_note(library: Library, shape: ClusterShape) -> str | None:
-    """Return that times leave out what a library adds, and why, where nobody asked for it; None where they do not."""
+    """Return why times leave out protocol overhead; None if they do not."""
     why = None if library.name == IDEAL.name else library.unmodelled_reason(shape)
     return None if why is None else f"{library.option_string}: times are those of the wire alone, because {why}"
 
 
-def _sends_differently(recording: Recording, library: Library) -> bool:
-    plan, ideal = make_plan(recording, library), make_plan(recording)
-    return any(own.demands != asked.demands for own, asked in zip(plan.lowered, ideal.lowered, strict=True))
-
-
 def warn_of_idle_library_options(text: str | None, library: Library, recorded: Sequence[RecordedReducer]) -> None:
-    """Warn of each option that was given for the library and decided nothing; of those of a topology (None) not."""
+    """Warn of options given for the library that decided nothing; not of those of a topology (None)."""
     if text is None:
         return
     used = {
@@ -181,7 +169,7 @@ def warn_of_idle_library_options(text: str | None, library: Library, recorded: S
 
 
 def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what a reader must know who sees the rows of the largest number of workers."""
+    """Return the notes for the rows of the largest number of workers."""
     trace, library = scenario.trace, scenario.library
     warm = [item for item in recorded if item.reducer.traits.warm]
     notes = ["of the first step of the trace: residuals are empty, and what later steps know already is exchanged too"]
@@ -207,7 +195,11 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             notes.append(f"{format_names(warm)}: a later step already, so that it is not followed over steps")
     if trace.manifest.kind == "synthetic":
         notes.append("the gradients are synthetic: errors and sizes are those of made-up data")
-    notes += _type_notes(scenario.dtype)
+    if scenario.dtype != "fp32":
+        notes.append(
+            f"training holds gradients in {scenario.dtype}: what is not compressed travels so, rounded from what was "
+            "recorded, and no reducer counts as lossy for that; GPU work is counted as for float32"
+        )
     notes += compute_notes(spec, scenario, recorded)
     if spec.max_error is None:
         notes.append(
@@ -224,7 +216,10 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             if kind not in able
         ]
     notes += _granularity_note(trace, recorded)
-    notes += [f"{item.option_string}: {note}{_sizing_text(item)}" for item in recorded for note in item.reducer.notes()]
+    for item in recorded:
+        error, sized = item.errors.compressed.relative_l2, item.reducer.options().get("error") is not None
+        measured = f"; found {'no error that is defined' if error is None else f'{error:.3g}'}" if sized else ""
+        notes += [f"{item.option_string}: {note}{measured}" for note in item.reducer.notes()]
     notes += [
         f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
         f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
@@ -238,7 +233,6 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
 
 
 def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what the rows are of that do not exchange every step."""
     by_period: dict[int, list[RecordedReducer]] = {}
     for item in recorded:
         by_period.setdefault(item.reducer.period, []).append(item)
@@ -255,18 +249,9 @@ def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedRed
             source = f"those of the trace's first {period} steps"
         notes.append(
             f"{format_names(items)}: time and bytes are means over {period} steps, the last of which exchanges "
-            f"the sum; "
-            f"{source}; that models drift apart in between shows in no error"
+            f"the sum; {source}; that models drift apart in between shows in no error"
         )
     return notes
-
-
-def _type_notes(dtype: str) -> list[str]:
-    """Return what it means that gradients are not held in float32."""
-    if dtype == "fp32":
-        return []
-    text = f"training holds gradients in {dtype}: what is not compressed travels so, rounded from what was recorded, "
-    return [f"{text}and no reducer counts as lossy for that; GPU work is counted as for float32"]
 
 
 def caveats_of(
@@ -292,7 +277,6 @@ def caveats_of(
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:
-    """Return what exchanges gradients beside what is shown."""
     if scenario.groups is None:
         return []
     if scenario.training is not None:
@@ -304,7 +288,6 @@ def _groups_note(scenario: ReducerScenario) -> list[str]:
 
 
 def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return where the library's constants are used outside of what they were fitted to."""
     library = scenario.library
     demands = [
         demand
@@ -317,7 +300,6 @@ def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedRed
 
 
 def _granularity_note(trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return at which granularity row-sparse layers are sent, by those that compress them."""
     names = [layer.name for layer in trace.manifest.layers if layer.sparse]
     by_text: dict[str, list[RecordedReducer]] = {}
     for item in recorded:
@@ -342,18 +324,9 @@ def _missing_hierarchy_note(scenario: ReducerScenario, recorded: Sequence[Record
 
 
 def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:
-    """Return what S2 has to be compared with to be fair, if it is not."""
     names = {item.reducer.traits.name for item in recorded}
     missing = [name for name in BASELINES if name not in names]
     if not missing or not names & {"s2", "s2-exact"}:
         return []
     asked = " ".join(f"--reducer {name}" for name in missing)
     return [f"S2 is compared without all that is exact and simpler: {asked} makes it fair"]
-
-
-def _sizing_text(item: RecordedReducer) -> str:
-    """Return what came out of a size that an error was asked for with."""
-    if item.reducer.options().get("error") is None:
-        return ""
-    error = item.errors.compressed.relative_l2
-    return f"; found {'no error that is defined' if error is None else f'{error:.3g}'}"

@@ -1,24 +1,37 @@
-"""The two halves of a run: what reducers do on gradients, and what that takes on a cluster."""
+"""The two halves of a run: what reducers do on gradients, and the time that this takes on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.predict import make_row
-from s2sim.experiment.progress import ProgressWatcher, SilentProgress
+import numpy as np
+
+from s2sim.arrays import Floats
+from s2sim.collectives.timing.terms import schedule_terms
+from s2sim.collectives.timing.timer import TimedSchedule, link_bytes
+from s2sim.experiment.execute import ExecutedRecording, group_identical_collectives, mean_bytes
+from s2sim.experiment.lower_bounds import communication_bound
+from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
-from s2sim.experiment.row_parts import Refused
+from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times, iteration_row
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
 from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario, step_reader
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.reducers.measure import Error
+from s2sim.reducers.script import Recording, count_rounds, payload_bytes
+from s2sim.simulation.run import Replay
+from s2sim.topology.cluster import Cluster
+from s2sim.uncertainty.constant_fit import qualified_name
+from s2sim.uncertainty.interval import Band, interval_at, shipped_error_model
+from s2sim.units import PS_PER_S, format_rate
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a recording takes on a cluster."""
+    """The time that a recording takes on a cluster."""
 
     recorded: RecordedReducer  # The reducer and its recording
     executed: ExecutedRecording  # The recording on the cluster, as the library executes it
@@ -26,34 +39,21 @@ class Prediction:
 
 
 def record(
-    scenario: ReducerScenario, ranks: int, progress: ProgressWatcher | None = None
+    scenario: ReducerScenario, ranks: int, progress: ProgressWatcher = SILENT
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run every reducer of a scenario on its gradients of the first step.
+    """Run every reducer of a scenario on the gradients of the first step.
 
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        Reducers, gradients and, where whole iterations are simulated, buckets. Of its cluster only two things count:
-        which ranks share a node, for reducers that look at that, and how long exchanges take, for bucketing that does.
-    ranks : int
-        Ranks that exchange gradients.
-    progress : Progress, optional
-        Advanced once for each rank and each reducer.
+    The cluster decides only which ranks share a node and how long exchanges take, for bucketing that depends on it.
+    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`. `progress`
+    advances once per rank and once per reducer.
 
     Returns
     -------
-    list of Recorded
-        What each reducer computes, sends and waits for on every rank, and its errors: values that know no cluster,
-        library or GPU, for any number of calls of `predict`.
+    list of RecordedReducer
+        What each reducer computes, sends and waits for on every rank, and its errors.
     list of Refused
-        Optional reducers that refuse these gradients.
-
-    Raises
-    ------
-    S2SimError
-        Where another reducer refuses them.
+        Optional reducers that refuse these gradients; `S2SimError` if another one does.
     """
-    progress = progress or SilentProgress()
     gradients = []
     for rank in range(ranks):
         gradients.append(scenario.trace.gradient(0, rank))
@@ -76,14 +76,14 @@ def record(
 
 
 def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[ExecutedRecording]:
-    """Return each recording on the scenario's cluster, by the algorithm of its reducer where it has one.
+    """Return each recording on the scenario's cluster, by the algorithm of its reducer if that has one.
 
-    Nothing is simulated until a time of it is read.
+    Nothing is simulated until a time is read.
     """
     ranks = recorded[0].recording.workers
-    ways = scenario.route_table(ranks)
-    scenarios = {each: scenario.running(each) for each in dict.fromkeys(item.reducer.runs_by for item in recorded)}
-    timers = {each: where.timer(ranks, ways) for each, where in scenarios.items()}
+    routes = scenario.route_table(ranks)
+    scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
+    timers = {name: running.timer(ranks, routes) for name, running in scenarios.items()}
     return [
         ExecutedRecording(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by], item.exchange)
         for item in recorded
@@ -93,16 +93,16 @@ def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> l
 def predict(
     scenario: ReducerScenario, recorded: Sequence[RecordedReducer], *, thorough: bool = True
 ) -> list[Prediction]:
-    """Return what recordings take on a scenario's cluster, with its library and on its GPU.
+    """Return the times of recordings on a scenario's cluster, with its library and on its GPU.
 
     Parameters
     ----------
     scenario : ReducerScenario
-        Where they run, which may differ in everything but the ranks from where they were recorded.
-    recorded : sequence of Recorded
-        Of as many ranks each, ``dense`` among them, which all are compared with.
+        May differ in everything except the number of ranks from the one in which they were recorded.
+    recorded : sequence of RecordedReducer
+        All of the same number of ranks, ``dense``, with which all are compared, among them.
     thorough : bool
-        Whether to work out as well what other libraries would make of each, which takes more replays.
+        Whether to predict the times with other libraries too, which takes more replays.
     """
     executed = execute(scenario, recorded)
     dense = executed[list(recorded).index(baseline_of(recorded))]
@@ -110,3 +110,187 @@ def predict(
         Prediction(item, each, make_row(item, each, dense, thorough=thorough))
         for item, each in zip(recorded, executed, strict=True)
     ]
+
+
+def make_row(
+    recorded: RecordedReducer, executed: ExecutedRecording, dense: ExecutedRecording, *, thorough: bool = True
+) -> Row:
+    """Return the row of one reducer; ``dense`` is the baseline on the same cluster, ``thorough`` as in `predict`."""
+    replay, cluster, scenario = executed.replay, executed.timer.cluster, executed.scenario
+    sent, received = executed.traffic()
+    assisted = any(launch.timed.schedule.assisted for launch in replay.launches)
+    work_s = (replay.encode_ps + replay.decode_ps) / PS_PER_S
+    bound = communication_bound(recorded.recording, executed.plan, executed.timer, assisted=assisted, work_s=work_s)
+    dense_sent, most_sent = int(dense.traffic()[0].max()), int(sent.max())
+    compared = scenario.compute_ps is not None or scenario.training is not None
+    own_ps, dense_ps = executed.compared_ps, dense.compared_ps
+    rounds, errors = count_rounds(recorded.recording), recorded.errors
+    band, draws_s = (None, ()) if scenario.training or scenario.groups else band_of(executed)
+    return Row(
+        name=recorded.reducer.traits.name,
+        reducer=recorded.option_string,
+        options=recorded.reducer.options(),
+        workers=cluster.workers,
+        baseline=executed is dense,
+        lossless=recorded.reducer.traits.lossless,
+        agrees=recorded.reducer.traits.agrees,
+        consensus_distance=recorded.consensus,
+        estimates=recorded.reducer.traits.estimates,
+        time_s=Times(
+            encode=replay.encode_ps / PS_PER_S,
+            communication=replay.communication_ps / PS_PER_S,
+            decode=replay.decode_ps / PS_PER_S,
+            total=replay.total_ps / PS_PER_S,
+            iteration=own_ps / PS_PER_S if compared else None,
+        ),
+        encode_work_s=replay.encode_work_ps / PS_PER_S,
+        decode_work_s=replay.decode_work_ps / PS_PER_S,
+        iteration=_iteration(executed),
+        period=recorded.recording.steps,
+        bytes_sent_per_rank=mean_bytes(most_sent, recorded.recording),
+        bytes_received_per_rank=mean_bytes(int(received.max()), recorded.recording),
+        payload_bytes_per_rank=mean_bytes(int(payload_bytes(recorded.recording).max()), recorded.recording),
+        ratio=dense_sent * recorded.recording.steps / most_sent if most_sent else None,
+        error=_distance(errors.whole),
+        error_compressed=_distance(errors.compressed),
+        error_largest=errors.whole.largest,
+        error_compressed_largest=errors.compressed.largest,
+        error_per_layer={name: _distance(error) for name, error in errors.layers.items()},
+        error_bound=recorded.bound,
+        rounds=rounds.after_gradient,
+        rounds_before_gradient=rounds.before_gradient,
+        host_syncs=rounds.host_syncs + executed.plan.host_syncs,
+        host_syncs_ideal=rounds.host_syncs + executed.ideal_plan.host_syncs,
+        host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
+        lower_bound_s=bound.seconds / recorded.recording.steps,
+        lower_bound_why=bound.derivation,
+        speedup_vs_dense=dense_ps / own_ps if own_ps else 1.0 if dense_ps == 0 else float("inf"),
+        collectives=_collectives(recorded.recording, replay),
+        bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
+        lowering=executed.lowering() if thorough else (),
+        total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
+        order_gap_s=executed.order_gap_s() if thorough else None,
+        real_library=scenario.machines.real_library.option_string,
+        total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
+        bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
+        assumes=recorded.assumes,
+        band=band,
+        band_draws_s=draws_s,
+    )
+
+
+def bottleneck_text(replay: Replay, cluster: Cluster, steps: int = 1) -> str:
+    """Return the longest phase and the busiest link of a replay of ``steps`` steps as text."""
+    phases = {
+        "encoding": replay.encode_ps,
+        "transfers and waiting": replay.communication_ps,
+        "decoding": replay.decode_ps,
+    }
+    if replay.total_ps == 0:
+        return "nothing takes time"
+    phase, longest = max(phases.items(), key=lambda item: item[1])
+    text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
+    sent_bytes = np.zeros(len(cluster.fabric.rate_Bps))
+    # Launches that end before the gradients are ready take no time of this phase.
+    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
+        sent_bytes += link_bytes(launch.timed.schedule, launch.timed.times)
+    busy_s = sent_bytes / cluster.fabric.rate_Bps
+    if replay.communication_ps == 0 or not busy_s.any():
+        return text
+    link = int(busy_s.argmax())
+    share = busy_s[link] * PS_PER_S / (replay.communication_ps * steps)
+    rate = format_rate(float(cluster.fabric.rate_Bps[link]))
+    return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
+
+
+def _distance(error: Error) -> Distance:
+    return Distance(error.relative_l2, error.cosine)
+
+
+def _iteration(executed: ExecutedRecording) -> IterationRow | None:
+    iterations, training = executed.iterations, executed.scenario.training
+    if iterations is None or training is None:
+        return None
+    low_ps, high_ps = iterations.spread_ps
+    return iteration_row(
+        iterations.typical,
+        spread_ps=high_ps - low_ps,
+        iterations=len(iterations.activity.begun_ps) - 1,
+        samples=training.samples * executed.recording.workers,
+        discipline=training.discipline.text,
+        buckets=len(executed.exchange) or 1,
+        streams=training.streams,
+        lower_bound_s=executed.iteration_bound_s,
+        waiting_mean_ps=iterations.waiting_ps,
+    )
+
+
+def _collectives(recording: Recording, replay: Replay) -> tuple[CollectiveRow, ...]:
+    """Return a row per launch of a call; identical launches of several groups of ranks share one."""
+    ran = [(launch, recording.calls[number], step) for launch in replay.launches for number, step in launch.parts]
+    posted = [(launch.ranks, (call.label, step.what, step.demands[0].kind)) for launch, call, step in ran]
+    rows = []
+    for group in group_identical_collectives(posted):
+        launch, call, step = ran[group[0]]
+        identical = [ran[index] for index in group]
+        rows.append(
+            CollectiveRow(
+                kind=step.demands[0].kind,
+                algorithm=launch.timed.schedule.algorithm,
+                label=f"{call.label}: {step.what}" if step.what else call.label,
+                bytes=max(demand.handed_in_bytes for _, _, each in identical for demand in each.demands),
+                time_s=max(each.end_ps - each.start_ps for each, _, _ in identical) / PS_PER_S,
+                size_from_data=call.size_from_data,
+                why=launch.timed.why,
+            )
+        )
+    return tuple(rows)
+
+
+def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]]:
+    """Return the 90 % interval of the total of a replay, and the seconds that each draw of the constants adds to it.
+
+    All replays use the same draws. Communication grows in proportion to its launches, and a launch in proportion to
+    its terms at the constants of a draw. (None, ()) if the time does not rest on a library's measured constants.
+    """
+    profile, replay = executed.scenario.library.profile, executed.replay
+    launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
+    if not isinstance(profile, NcclProfile) or executed.scenario.faults or not launches:
+        return None, ()
+    drawn: dict[int, Floats] = {}
+    lengths, intervals, draws = [], [], []
+    for launch in launches:
+        cluster, demand = executed.timer.within(launch.ranks).cluster, launch.timed.schedule.demand
+        length_s = (launch.end_ps - launch.start_ps) / PS_PER_S
+        interval = interval_at(length_s, cluster, profile, demand.kind, demand.buffer_bytes)
+        if interval is None:
+            return None, ()
+        if id(launch.timed) not in drawn:
+            drawn[id(launch.timed)] = _draw_factors(launch.timed, cluster, profile.library)
+        lengths.append(length_s)
+        intervals.append(interval)
+        draws.append(length_s * drawn[id(launch.timed)])
+    communication_s, total_s = replay.communication_ps / PS_PER_S, replay.total_ps / PS_PER_S
+    longer = communication_s / sum(lengths)
+    rest_s = total_s - communication_s
+    low_s, high_s = (
+        rest_s + longer * sum(b.low_s for b in intervals),
+        rest_s + longer * sum(b.high_s for b in intervals),
+    )
+    more_s = longer * np.sum(draws, axis=0) - communication_s
+    return Band(low_s, high_s, intervals[0].of), tuple(more_s.tolist())
+
+
+def _draw_factors(timed: TimedSchedule, cluster: Cluster, library: str) -> Floats:
+    """Return the factor of a schedule's time for each draw of the constants, of shape (draws,)."""
+    model = shipped_error_model()
+    logs = np.array(model.draws)
+    column = {name: number for number, name in enumerate(model.constants)}
+    times_ps = np.zeros(len(logs))
+    for term in schedule_terms(timed, cluster):
+        grown = np.zeros(len(logs))
+        for name, power in term.constants:
+            if (number := column.get(qualified_name(library, name))) is not None:
+                grown += power * logs[:, number]
+        times_ps += term.ps * np.exp(grown)
+    return times_ps / max(timed.duration_ps, 1)

@@ -20,7 +20,7 @@ from s2sim.topology.shape import ClusterShape, with_rate
 
 
 def limiting_rate(cluster: Cluster) -> str | None:
-    """Return the rate whose break-even people ask for: of the network, or inside the only node."""
+    """Return the topology field of the rate that limits a cluster: of the network, or inside the only node."""
     if cluster.workers == 1:
         return None
     if int(cluster.node_of_rank.max()) > 0:
@@ -29,23 +29,16 @@ def limiting_rate(cluster: Cluster) -> str | None:
 
 
 def rate_of(shape: ClusterShape, field: str) -> float:
-    """Return the value, in bytes per second, of what `limiting_rate` names."""
+    """Return the value of a field of `limiting_rate`, in bytes per second."""
     link = {"nic.rate": shape.nic, "nvlink.rate": shape.nvlink, "pcie.rate": shape.pcie}[field]
     assert link is not None
     return link.rate_Bps
 
 
 class RateReplays:
-    """Times by which reducers are compared on the same cluster at another rate, each computed once.
+    """Compared times of recorded reducers, ``dense`` among them, on the same cluster at other rates; computed once.
 
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        Where and with what they ran.
-    recorded : sequence of Recorded
-        ``dense`` among them.
-    varied : str
-        The topology field that the rate is given to.
+    ``varied`` is the topology field of the rate.
     """
 
     def __init__(self, scenario: ReducerScenario, recorded: Sequence[RecordedReducer], varied: str) -> None:
@@ -99,20 +92,11 @@ class RateCurves:
 
 
 def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
-    """Return the speed-up of each reducer over dense at each rate, from scripts that are recorded once.
+    """Return the speed-up of each reducer over dense at each rate in bytes per second, from one recording.
 
-    Parameters
-    ----------
-    spec : RunSpec
-        As `s2sim.run` takes it; the largest number of workers counts. The rate is that of the network, or of the links
-        inside the only node, and replaces the one that the spec gives.
-    rates_Bps : sequence of float
-        In bytes per second.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked: a rate that is none, or one worker, whom no rate limits.
+    The largest number of workers of the spec counts. The rate is that of the network, or of the links inside the
+    only node, and replaces that of the spec. `S2SimError` if it cannot be run, as with one worker or a rate that is
+    not above 0.
     """
     if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")

@@ -1,4 +1,4 @@
-"""Runs reducers once on real gradients: their scripts, and how far their results are from the exact mean."""
+"""Reducers run once on real gradients: their scripts, and the distance of their results to the exact mean."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Gradients:
         return self.to_model is not None or self.parameters != self.recorded_parameters
 
     def sentence(self) -> str:
-        """Return all of it in one line for people."""
+        """Return all of it in one line."""
         whose = "Toy gradients" if self.toy else "Gradients"
         extent = f"{format_count(self.recorded_parameters)} parameters"
         if self.kind != "synthetic":
@@ -112,7 +112,7 @@ def is_small_model(trace: AnyTrace, *, scaled: bool) -> bool:
 
 
 def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
-    """Return what a run of at most ``workers`` ranks says of its gradients."""
+    """Return the description of the gradients of a run of at most ``workers`` ranks."""
     trace, target = scenario.trace, scenario.target
     manifest = trace.manifest
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else manifest.world_size
@@ -137,12 +137,11 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
 
 
 def _statistics(trace: AnyTrace) -> Statistics:
-    """Return the manifest's statistics; of a synthetic trace those of its first rank, whose densities all have."""
     return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
 
 
 def _densities(manifest: Manifest, statistics: Statistics, target: Model | int | None) -> tuple[float, float | None]:
-    """Return which share of the elements, and of the rows of row-sparse layers, one rank holds."""
+    """Return the density of one rank over elements, and over the rows of row-sparse layers."""
     density = {name: spread.density for name, spread in statistics.layers.items()}
     layers = [(layer.size, layer.shape[0], layer.sparse, density[layer.name]) for layer in manifest.layers]
     if isinstance(target, Model):
@@ -158,7 +157,6 @@ def _densities(manifest: Manifest, statistics: Statistics, target: Model | int |
 
 
 def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:
-    """Return the mean of (weight, value); None of nothing."""
     pairs = list(weighted)
     whole = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / whole if whole else None
@@ -169,12 +167,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RecordedReducer:
-    """What one reducer did on one set of gradients.
+    """The run of one reducer on one set of gradients.
 
-    The reducer has its options fitted; it is not one of the instances that ran. Errors are those of the worst rank,
-    ``bound`` is what theory says of the error of an element; ``consensus`` how far apart the ranks end, see
+    ``reducer`` has its options fitted; it is not one of the instances that ran. ``errors`` are those of the worst
+    rank, ``bound`` is the published bound on the error of an element, ``consensus`` that of
     `s2sim.reducers.measure.consensus_distance`. ``exchange`` are the buckets in which it ran, whose recordings are
-    joined in ``recording``; empty where it took all layers at once.
+    joined in ``recording``; empty if it took all layers in one batch.
     """
 
     option_string: str
@@ -187,7 +185,7 @@ class RecordedReducer:
 
     @property
     def assumes(self) -> str | None:
-        """On what it rests beside what is simulated."""
+        """The assumptions of its time besides those of the simulation."""
         parts = []
         if AwaitGradient() in self.recording.scripts[0]:
             parts.append("rows are known before forward")
@@ -203,12 +201,12 @@ _MAX_NAMES = 8
 
 
 def baseline_of(recorded: Sequence[RecordedReducer]) -> RecordedReducer:
-    """Return what all are compared with: ``dense``, the first where several types of it were asked for."""
+    """Return the ``dense`` with which all are compared, the first of several types."""
     return next(item for item in recorded if item.reducer.traits.baseline)
 
 
 def format_names(recorded: Sequence[RecordedReducer]) -> str:
-    """Return what was asked for, for a note; of many only how many they are."""
+    """Return the option strings for a note; of many only their number."""
     if len(recorded) > _MAX_NAMES:
         return f"{recorded[0].option_string} and {len(recorded) - 1} more"
     return ", ".join(item.option_string for item in recorded)
@@ -222,10 +220,10 @@ def record(
     others: OtherSteps | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on the gradients, one a rank, with empty residuals; return also which optional ones refuse them.
+    """Run each reducer on the gradients, one per rank, with empty residuals; return also the optional refusals.
 
-    A warm one carries over what it knows from another step, one with a period takes those that follow as well; where
-    there are none, all steps have the same gradients.
+    A warm one takes its state from another step, one with a period also the following steps; without ``others`` all
+    steps have the same gradients.
     """
     exact = ExactMeans(gradients, others)
     return record_each(
@@ -234,12 +232,9 @@ def record(
 
 
 def record_each(
-    reducers: Sequence[ReducerSpec],
-    ranks: int,
-    record_one: Callable[[ReducerSpec], T],
-    on_reducer: Callable[[], None],
+    reducers: Sequence[ReducerSpec], ranks: int, record_one: Callable[[ReducerSpec], T], on_reducer: Callable[[], None]
 ) -> tuple[list[T], list[Refused]]:
-    """Return what is recorded of each reducer, and which optional ones refuse the gradients of so many ranks."""
+    """Return the recording of each reducer, and the optional ones that refuse the gradients."""
     found, refused = [], []
     for asked in reducers:
         try:
@@ -264,7 +259,7 @@ class ExactMeans:
         self._sums = {1: mean_float64(gradients)}
 
     def over(self, period: int) -> Gradient:
-        """Return the sum over so many steps, float64."""
+        """Return the float64 sum over ``period`` steps."""
         if period not in self._sums:
             first = self._sums[1]
             if self._others is None:
@@ -291,10 +286,10 @@ def _record_one(
 def make_bound_row(
     parts: Sequence[tuple[ErrorBound | None, Sequence[int]]], mean: Gradient, exact: Gradient
 ) -> BoundRow | None:
-    """Return the published bound, as a share of the norm, and for which share of the elements it holds.
+    """Return the published bound as a share of the norm, and the share of the elements for which it holds.
 
-    ``parts`` are the bounds of layers that ran together, with those of them that are compressed; None where one of them
-    has none.
+    ``parts`` are the bounds of layers that ran together with the indices of those that are compressed; None if one
+    of them has no bound.
     """
     limits, lengths, laws, told = {}, [], [], []
     for bound, compressed in parts:

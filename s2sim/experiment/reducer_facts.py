@@ -1,4 +1,4 @@
-"""What is known of every reducer, from what it says and from one run of it."""
+"""Facts of every reducer, from its declarations and one run of it."""
 
 from __future__ import annotations
 
@@ -27,24 +27,17 @@ _ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
 
 @dataclass(frozen=True, slots=True)
 class OptionDoc:
-    """An option of a class.
+    """An option of a class."""
 
-    Attributes
-    ----------
-    name, type, text : str
-        As its class, or one that this class is derived from, documents it; in one line each.
-    default : str
-        As option strings have it; ``none`` where nothing is given by default.
-    """
-
+    # name, type, text: as its class, or one that this class is derived from, documents it; in one line each
     name: str
     type: str
-    default: str
+    default: str  # As option strings have it; ``none`` where nothing is given by default
     text: str
 
 
 def describe_class(cls: type) -> tuple[str, ...]:
-    """Return what a class says of itself before its options, a line each paragraph."""
+    """Return the paragraphs of a class's docstring before its options, one line each."""
     text = _SECTION.split(inspect.getdoc(cls) or "", maxsplit=1)[0]
     return tuple(" ".join(part.split()) for part in text.split("\n\n") if part.strip())
 
@@ -72,7 +65,7 @@ def _default(item: dataclasses.Field[Any]) -> str:
 
 
 def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
-    """Return type and description of what the section "Attributes" of a class's own docstring names."""
+    """Return type and description of the entries of the section "Attributes" of a class's own docstring."""
     text = inspect.cleandoc(cls.__doc__ or "")
     _, _, section = text.partition("Attributes\n----------\n")
     found: dict[str, tuple[str, str]] = {}
@@ -95,7 +88,7 @@ _COMBINES = frozenset(("all_reduce", "reduce", "reduce_scatter", "broadcast"))
 
 @dataclass(frozen=True, slots=True)
 class FirstStepFacts:
-    """What the first step of a reducer is made of."""
+    """The traffic of the first step of a reducer."""
 
     linear: bool  # Whether nothing but sums and the like travels, so that no message grows with the number of ranks
     # In the order in which they are posted, one after the other of a kind as one with their number
@@ -107,7 +100,7 @@ class FirstStepFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReducerFacts(JsonForm):
-    """What is known of a reducer by its name, with default options."""
+    """The facts of a reducer with default options, by its name."""
 
     name: str  # Of a reducer or a preset
     stands_for: str | None  # Option string that a preset stands for
@@ -127,12 +120,12 @@ class ReducerFacts(JsonForm):
 
 
 def all_reducer_facts(gradients: Sequence[Gradient]) -> tuple[ReducerFacts, ...]:
-    """Return the facts of every name there is, measured on gradients of an even number of ranks, on two nodes."""
+    """Return the facts of every name, measured on gradients of an even number of ranks, on two nodes."""
     return tuple(reducer_facts(name, gradients) for name in reducer_names())
 
 
 def reducer_facts(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
-    """Return the facts of one name; `UnknownNameError` names the nearest that there is."""
+    """Return the facts of one name; `UnknownNameError` names the nearest."""
     cls = REDUCERS.get(resolved_options(name)[0])
     preset = PRESETS.get(name)
     traits = make_reducer(name).traits
@@ -162,11 +155,15 @@ def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
     if recording is None:
         return None
     found = count_rounds(recording)
+
+    def rounds(counted: Rounds) -> int:
+        return counted.before_gradient + counted.after_gradient
+
     return FirstStepFacts(
         linear=all(call.kind in _COMBINES for call in recording.calls),
         collectives=tuple(_collectives(recording)),
-        rounds=_all_rounds(found),
-        rounds_grow=few is not None and many is not None and _all_rounds(count_rounds(many)) > _all_rounds(found),
+        rounds=rounds(found),
+        rounds_grow=few is not None and many is not None and rounds(count_rounds(many)) > rounds(found),
         host_syncs=found.host_syncs,
     )
 
@@ -175,7 +172,7 @@ def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
     ranks = len(gradients)
     reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
     with warnings.catch_warnings():
-        # Of options and gradients that are nobody's choice.
+        # The user has chosen neither options nor gradients.
         warnings.simplefilter("ignore", S2SimWarning)
         try:
             return run_reducer(reducer.fitted(gradients, 0), gradients).recording
@@ -183,12 +180,8 @@ def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
             return None
 
 
-def _all_rounds(rounds: Rounds) -> int:
-    return rounds.before_gradient + rounds.after_gradient
-
-
 def _collectives(recording: Recording) -> list[str]:
-    """Return the collectives that a rank takes part in, of one which does in most."""
+    """Return the collectives of a rank that takes part in most."""
     own = max(
         (
             [call for call in recording.calls if not call.ranks or rank in call.ranks]

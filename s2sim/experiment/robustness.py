@@ -1,6 +1,7 @@
-"""With which numbers of workers, and with which mini-batches, a reducer gains 1 % or more of an iteration on dense.
+"""The numbers of workers, mini-batches and hardware constants with which a choice holds.
 
-What is exposed of the last bucket is never nothing, so that any gain at all would tell little.
+A reducer pays if it gains 1 % or more of an iteration on dense: some of the last bucket is always exposed, so smaller
+gains mean little.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.row_parts import CountPays, Flip
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
-from s2sim.reducers.script import Recording
-from s2sim.topology.hardware import Gpu
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import PS_PER_S
 
@@ -26,10 +25,10 @@ HIGHEST_BATCH = 4096
 
 
 def over_batches(dense: ExecutedRecording, others: dict[str, ExecutedRecording]) -> tuple[CountPays, ...]:
-    """Return for each of some reducers with which mini-batches of a GPU it gains that, from 1 to `HIGHEST_BATCH`.
+    """Return for each reducer the mini-batches of a GPU with which it pays, from 1 to `HIGHEST_BATCH`.
 
-    What was recorded is replayed beside the compute of another mini-batch, in the same buckets. Where a reducer
-    gains with two of the least, the largest and the one that was asked for, it is taken to do so between them.
+    The recording is replayed with the compute of another mini-batch, in the same buckets. Between two of the
+    smallest, the largest and the given batch with which it pays, it is taken to pay throughout.
     """
     training = dense.scenario.training
     if training is None or dense.recording.workers == 1:
@@ -45,7 +44,7 @@ def over_batches(dense: ExecutedRecording, others: dict[str, ExecutedRecording])
     def pays(executed: ExecutedRecording, batch: int) -> bool:
         if batch not in dense_ps:
             dense_ps[batch] = time_ps(dense, batch)
-        return _is_worthwhile(time_ps(executed, batch), dense_ps[batch])
+        return time_ps(executed, batch) * WORTHWHILE <= dense_ps[batch]
 
     found = []
     for name, executed in others.items():
@@ -57,7 +56,7 @@ def over_batches(dense: ExecutedRecording, others: dict[str, ExecutedRecording])
 
 
 def over_workers(rows: Sequence[Row]) -> tuple[CountPays, ...]:
-    """Return for each reducer beside dense with which of the numbers of workers that ran it gains that."""
+    """Return for each reducer except dense the numbers of workers of the run with which it pays."""
     times = {(row.reducer, row.workers): row.iteration_s for row in rows if row.iteration is not None}
     counts = sorted({workers for _, workers in times})
     dense = next((row.reducer for row in rows if row.baseline), None)
@@ -69,18 +68,14 @@ def over_workers(rows: Sequence[Row]) -> tuple[CountPays, ...]:
         for count in counts:
             own_s, dense_s = times.get((name, count)), times.get((dense, count))
             if own_s is not None and dense_s is not None:
-                known[count] = _is_worthwhile(own_s, dense_s)
+                known[count] = own_s * WORTHWHILE <= dense_s
         if len(known) == len(counts):
             found.append(_to_count_pays(name, "workers", known))
     return tuple(found)
 
 
-def _is_worthwhile(own: float, dense: float) -> bool:
-    return own * WORTHWHILE <= dense
-
-
 def _bracket_change(pays: Callable[[int], bool], known: dict[int, bool], low: int, high: int) -> dict[int, bool]:
-    """Return what is known of the two neighbours between which what is known of two numbers changes, if it does."""
+    """Return the two neighbours between which the outcome changes, with their outcomes; nothing if it does not."""
     first, last = known[low], known[high]
     if first == last:
         return {}
@@ -96,7 +91,7 @@ def _to_count_pays(name: str, field: str, known: dict[int, bool]) -> CountPays:
 
 
 def _paying_ranges(counts: Sequence[int], known: dict[int, bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last number of each stretch with which it pays."""
+    """Yield the first and the last number of each contiguous range in which it pays."""
     for gains, stretch in groupby(counts, key=known.__getitem__):
         if gains:
             first, *others = stretch
@@ -106,31 +101,26 @@ def _paying_ranges(counts: Sequence[int], known: dict[int, bool]) -> Iterator[tu
 def find_sensitive_constants(
     candidates: Sequence[Candidate], executed: Sequence[ExecutedRecording], choice: Choice, max_error: float | None
 ) -> tuple[Flip, ...]:
-    """Return the estimated constants of the GPU with which another choice is made, each at the end where it is.
+    """Return the estimated constants of the GPU with which another choice is made, each at that end of its range.
 
-    Parameters
-    ----------
-    candidates, executed : sequences of Candidate and Executed
-        One a reducer, in one order, as the constants were taken.
-    choice : Choice
-        What was chosen of them.
-    max_error : float or None
-        As `choose` takes it.
+    ``candidates`` and ``executed`` are in one order, one per reducer; ``choice`` is that of the candidates.
     """
     scenario = executed[0].scenario
     flips = []
-    for constant, value, gpu in _alternative_gpus(scenario.gpu, [one.recording for one in executed]):
-        again = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
+    ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
+    for constant, value in ((constant, value) for constant, ends in ranges.items() for value in ends):
+        gpu = with_constant(scenario.gpu, constant, value)
+        changed = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         times_s: dict[object, float] = {}
         varied = []
         for each, one in zip(candidates, executed, strict=True):
             if each.baseline or each.rejected:
                 varied.append(each)
                 continue
-            # Reducers that leave everything to another have its recordings, and take as long.
+            # Reducers that delegate everything to another have its recordings, and the same time.
             same = (one.timer, *(id(leaving.recording) for leaving in one.bucket_exchanges))
             if same not in times_s:
-                times_s[same] = _time_s(replace(one, scenario=again))
+                times_s[same] = replace(one, scenario=changed).compared_ps / PS_PER_S
             varied.append(replace(each, time_s=times_s[same]))
         best = choice_name(choose(varied, max_error))
         if best != choice_name(choice):
@@ -139,21 +129,10 @@ def find_sensitive_constants(
 
 
 def choice_name(choice: Choice) -> str:
-    """Return in a word what a choice comes to: an option string, ``dense`` for no compression, or ``undecided``."""
+    """Return the option string of a choice, ``dense`` for no compression, or ``undecided``."""
     if choice.decision == "undecided":
         return choice.decision
     return "dense" if choice.best.baseline else choice.best.name
-
-
-def _time_s(executed: ExecutedRecording) -> float:
-    return executed.compared_ps / PS_PER_S
-
-
-def _alternative_gpus(gpu: Gpu, recordings: Sequence[Recording]) -> Iterator[tuple[str, str, Gpu]]:
-    """Yield the name of each estimated constant, what it may be, and the GPU with that."""
-    for constant, ends in estimated_ranges(gpu, recordings).items():
-        for value in ends:
-            yield constant, value, with_constant(gpu, constant, value)
 
 
 # An answer that wins less of the band is none.
@@ -188,20 +167,21 @@ class IntervalRobustness:
 def interval_robustness(
     rows: Sequence[Row], candidates: Sequence[Candidate], max_error: float | None
 ) -> IntervalRobustness | None:
-    """Return who would be named with each draw; None where some row's time was not made of measured constants."""
+    """Return the shares of the draws in which each is named first; None if a time has no measured constants."""
     drawn = {row.reducer: row.band_draws_s for row in rows if row.band is not None}
     if not drawn or any(candidate.name not in drawn for candidate in candidates):
         return None
     draws = min(map(len, drawn.values()))
-    winners = Counter(
-        choose([_with_longer_time(each, drawn[each.name][draw]) for each in candidates], max_error).best.name
-        for draw in range(draws)
-    )
+    winners: Counter[str] = Counter()
+    for draw in range(draws):
+        times_s = (max(each.time_s + drawn[each.name][draw], 0.0) for each in candidates)
+        varied = [replace(each, time_s=time_s) for each, time_s in zip(candidates, times_s, strict=True)]
+        winners[choose(varied, max_error).best.name] += 1
     return IntervalRobustness(tuple((name, count / draws) for name, count in winners.most_common()))
 
 
 def interval_texts(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the ends of the band around each time that a verdict is about, in parentheses; of those that have one."""
+    """Return the 90 % interval of each compared time in parentheses, by reducer."""
     texts = {}
     for row in rows:
         if row.band is not None:
@@ -209,7 +189,3 @@ def interval_texts(rows: Sequence[Row]) -> dict[str, str]:
             ends = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
             texts[row.reducer] = f" ({format_interval(*ends)})"
     return texts
-
-
-def _with_longer_time(candidate: Candidate, more_s: float) -> Candidate:
-    return replace(candidate, time_s=max(candidate.time_s + more_s, 0.0))

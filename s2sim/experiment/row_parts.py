@@ -13,53 +13,26 @@ from s2sim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class IterationRow:
-    """The median iteration of the slowest rank in seconds; all but hidden communication add up to it.
+    """The median iteration of the slowest rank in seconds; all but hidden communication add up to it."""
 
-    Attributes
-    ----------
-    forward, backward, optimizer : float
-        While these run, what slows them down included.
-    codec : float
-        Encode and decode while no compute runs.
-    exposed_communication : float
-        While nothing of the GPU runs and a collective of this rank is in flight, or its library prepares one.
-    waiting : float
-        While nothing of the GPU runs and this rank has posted what other ranks have not.
-    hidden_communication : float
-        While a collective of this rank is in flight beside compute or codec.
-    spread_s : float
-        From the 5th to the 95th percentile over iterations; 0 where all take the same.
-    iterations : int
-        How many ran.
-    samples_per_s : float or None
-        Samples that all workers together have done with in a second; None where the batch is not known.
-    discipline : str
-        Option string of what exchanges which gradients when.
-    buckets : int
-        Groups of tensors that are exchanged each as one.
-    streams : {1, 2}
-        Whether codec and compute run one after the other, or side by side.
-    lower_bound : float
-        No iteration is shorter: the longest chain through compute and cuts.
-    waiting_mean : float
-        Seconds that a rank waits for others, the mean over all ranks and iterations.
-    """
-
+    # forward, backward, optimizer: while these run, what slows them down included
     forward: float
     backward: float
-    codec: float
+    codec: float  # Encode and decode while no compute runs
+    # While nothing of the GPU runs and a collective of this rank is in flight, or its library prepares one
     exposed_communication: float
-    hidden_communication: float
-    waiting: float
+    hidden_communication: float  # While a collective of this rank is in flight beside compute or codec
+    waiting: float  # While nothing of the GPU runs and this rank has posted what other ranks have not
     optimizer: float
-    spread_s: float
-    iterations: int
+    spread_s: float  # From the 5th to the 95th percentile over iterations; 0 where all take the same
+    iterations: int  # How many ran
+    # Samples that all workers together have done with in a second; None where the batch is not known
     samples_per_s: float | None
-    discipline: str
-    buckets: int
-    streams: int
-    lower_bound: float
-    waiting_mean: float
+    discipline: str  # Option string of what exchanges which gradients when
+    buckets: int  # Groups of tensors that are exchanged each as one
+    streams: int  # Whether codec and compute run one after the other, or side by side
+    lower_bound: float  # No iteration is shorter: the longest chain through compute and cuts
+    waiting_mean: float  # Seconds that a rank waits for others, the mean over all ranks and iterations
 
     @property
     def total_s(self) -> float:
@@ -86,20 +59,10 @@ def iteration_row(
     lower_bound_s: float,
     waiting_mean_ps: float,
 ) -> IterationRow:
-    """Return where the time of an iteration went.
+    """Return the row of the median iteration, whose ``parts`` are those of the slowest rank.
 
-    Parameters
-    ----------
-    parts : Parts
-        Of the slowest rank in the median iteration.
-    spread_ps : float
-        From the 5th to the 95th percentile over iterations.
-    iterations : int
-        How many ran.
-    samples : int or None
-        What all workers together compute in one; None where that is not known.
-    discipline, buckets, streams, lower_bound_s, waiting_mean_ps
-        As in `IterationRow`.
+    ``spread_ps`` is from the 5th to the 95th percentile over iterations, ``samples`` those of all workers in an
+    iteration; the other arguments are as in `IterationRow`.
     """
     return IterationRow(
         forward=parts.forward / PS_PER_S,
@@ -149,26 +112,15 @@ class WorstLayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """One collective of a reduction, as it ran.
+    """One collective of a reduction, as it ran."""
 
-    Attributes
-    ----------
-    kind, algorithm, label, why : str
-        What ran, what it carried, and why that algorithm.
-    bytes : int
-        Largest contribution of a rank; of several groups of ranks that post it alike, of any.
-    time_s : float
-        From its launch to its end on the last rank, of the group where that takes longest.
-    size_from_data : bool
-        Whether the host had to wait for the GPU to know its size.
-    """
-
+    # kind, algorithm, label, why: what ran, what it carried, and why that algorithm
     kind: str
     algorithm: str
     label: str
-    bytes: int
-    time_s: float
-    size_from_data: bool
+    bytes: int  # Largest contribution of a rank; of several groups of ranks that post it alike, of any
+    time_s: float  # From its launch to its end on the last rank, of the group where that takes longest
+    size_from_data: bool  # Whether the host had to wait for the GPU to know its size
     why: str
 
 

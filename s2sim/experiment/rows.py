@@ -31,94 +31,7 @@ ROUNDING_ERROR = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(JsonForm):
-    """One reducer on one number of workers.
-
-    Attributes
-    ----------
-    name, reducer : str
-        Name of the system that runs, and the option string of the reducer.
-    options : dict
-        Every option with its value.
-    workers : int
-        Ranks.
-    baseline : bool
-        Whether it is the ``dense`` that the others are compared with.
-    lossless : bool
-        Whether the aggregate is exact but for rounding.
-    agrees : bool
-        Whether all ranks end with the same; where they do not, errors are those of the worst.
-    consensus_distance : float or None
-        RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where undefined.
-    estimates : {"mean", "sign", "weights", "shards"}
-        What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart.
-    period : int
-        Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
-        synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
-    time_s : Times
-        Seconds of the slowest rank.
-    encode_work_s, decode_work_s : float
-        All of its GPU work, what hides behind communication or compute included.
-    iteration_s : float or None
-        From the beginning of forward until the next may begin, where compute was given: compute plus total, unless
-        parts of it ran beside each other; of several, the median.
-    bytes_sent_per_rank, bytes_received_per_rank : int
-        Largest over ranks.
-    payload_bytes_per_rank : int
-        What a rank hands to its collectives, whatever these make of it; largest over ranks.
-    ratio : float or None
-        Dense bytes sent over bytes sent.
-    error, error_compressed : Distance
-        Of all layers, and of those that do not travel as plain float32.
-    error_largest, error_compressed_largest : float or None
-        Largest error of an element, as a share of the exact mean's L2 norm; None where undefined.
-    error_per_layer : dict of str to Distance
-        By layer name.
-    error_bound : BoundRow or None
-        What theory says of the error of an element, where something is known.
-    rounds, rounds_before_gradient : int
-        Messages that wait for one another: once the gradient is there, and before.
-    host_syncs, host_syncs_ideal, host_syncs_real : int
-        Times that the host waits for the GPU: with the library asked for, if all ran as asked, with ``real_library``.
-    lower_bound_s : float
-        No communication is faster.
-    lower_bound_why : str
-        The cut or partition that forces it.
-    speedup_vs_dense : float
-        Ratio of totals, or of iterations where compute was given.
-    collectives : tuple of CollectiveRow
-        In the order in which they were posted; those that several groups of ranks post alike are one.
-    bottleneck : str
-        The phase and the link that the time goes to.
-    lowering : tuple of LoweringRow
-        What the communication library executes for each call, in the order in which they were posted; empty, and the
-        totals with other libraries None, where the run was not thorough.
-    total_ideal_s : float or None
-        Total if the library executed everything as asked, with what it adds to the wire.
-    order_gap_s : float or None
-        Total less what it were if launches were grouped and overlapped as in the ideal library.
-    real_library : str
-        The library that executed the collectives, or the topology's where that was the ideal one.
-    total_real_s : float or None
-        Total with it.
-    bytes_sent_real_per_rank : int
-        Largest over ranks, of ring algorithms, with it.
-    extrapolated : Extrapolation or None
-        How it goes beyond what was recorded, if it does.
-    steps : tuple of StepRow
-        Successive steps, lossy reducers with error feedback; empty unless they were asked for.
-    residual_trend : str or None
-        Where residuals go over these steps; None without residuals.
-    assumes : str or None
-        What its time rests on beside what is simulated.
-    band : Band or None
-        Where nine of ten measured totals lie that were predicted as this one, where measured constants made it.
-    band_draws_s : tuple of float
-        By how many seconds the total were longer with each draw of these constants; not in JSON.
-    iteration : IterationRow or None
-        Where the time of an iteration went, where one was simulated.
-    judgement : Judgement or None
-        What is thought of it beside the others; None as long as there are no others.
-    """
+    """One reducer on one number of workers."""
 
     more_json: ClassVar[tuple[str, ...]] = (
         "band?",
@@ -132,53 +45,72 @@ class Row(JsonForm):
         "error_per_layer",
     )
 
+    # name, reducer: name of the system that runs, and the option string of the reducer
     name: str
     reducer: str
-    options: dict[str, Any]
-    workers: int
-    baseline: bool
-    lossless: bool
-    agrees: bool
+    options: dict[str, Any]  # Every option with its value
+    workers: int  # Ranks
+    baseline: bool  # Whether it is the ``dense`` that the others are compared with
+    lossless: bool  # Whether the aggregate is exact but for rounding
+    agrees: bool  # Whether all ranks end with the same; where they do not, errors are those of the worst
+    # RMS over ranks of the distance of what each ends with to their average, over its L2 norm; None where
+    # undefined
     consensus_distance: float | None
-    estimates: str
+    estimates: str  # What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart
+    # Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
+    # synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
     period: int
-    time_s: Times = field(metadata=INLINE)
+    time_s: Times = field(metadata=INLINE)  # Seconds of the slowest rank
+    # encode_work_s, decode_work_s: all of its GPU work, what hides behind communication or compute included
     encode_work_s: float
     decode_work_s: float
+    # bytes_sent_per_rank, bytes_received_per_rank: largest over ranks
     bytes_sent_per_rank: int
     bytes_received_per_rank: int
-    payload_bytes_per_rank: int
-    ratio: float | None
+    payload_bytes_per_rank: int  # What a rank hands to its collectives, whatever these make of it; largest over ranks
+    ratio: float | None  # Dense bytes sent over bytes sent
+    # error, error_compressed: of all layers, and of those that do not travel as plain float32
     error: Distance
     error_compressed: Distance
+    # error_largest, error_compressed_largest: largest error of an element, as a share of the exact mean's L2
+    # norm; None where undefined
     error_largest: float | None
     error_compressed_largest: float | None
-    error_per_layer: dict[str, Distance]
-    error_bound: BoundRow | None
+    error_per_layer: dict[str, Distance]  # By layer name
+    error_bound: BoundRow | None  # What theory says of the error of an element, where something is known
+    # rounds, rounds_before_gradient: messages that wait for one another: once the gradient is there, and before
     rounds: int
     rounds_before_gradient: int
+    # host_syncs, host_syncs_ideal, host_syncs_real: times that the host waits for the GPU: with the library
+    # asked for, if all ran as asked, with ``real_library``
     host_syncs: int
     host_syncs_ideal: int
     host_syncs_real: int
-    lower_bound_s: float
-    lower_bound_why: str
-    speedup_vs_dense: MayBeInfinite
+    lower_bound_s: float  # No communication is faster
+    lower_bound_why: str  # The cut or partition that forces it
+    speedup_vs_dense: MayBeInfinite  # Ratio of totals, or of iterations where compute was given
+    # In the order in which they were posted; those that several groups of ranks post alike are one
     collectives: tuple[CollectiveRow, ...]
-    bottleneck: str
+    bottleneck: str  # The phase and the link that the time goes to
+    # What the communication library executes for each call, in the order in which they were posted; empty, and
+    # the totals with other libraries None, where the run was not thorough
     lowering: tuple[LoweringRow, ...]
-    total_ideal_s: float | None
-    order_gap_s: float | None
-    real_library: str
-    total_real_s: float | None
-    bytes_sent_real_per_rank: int
-    extrapolated: Extrapolation | None = None
+    total_ideal_s: float | None  # Total if the library executed everything as asked, with what it adds to the wire
+    order_gap_s: float | None  # Total less what it were if launches were grouped and overlapped as in the ideal library
+    real_library: str  # The library that executed the collectives, or the topology's where that was the ideal one
+    total_real_s: float | None  # Total with it
+    bytes_sent_real_per_rank: int  # Largest over ranks, of ring algorithms, with it
+    extrapolated: Extrapolation | None = None  # How it goes beyond what was recorded, if it does
+    # Successive steps, lossy reducers with error feedback; empty unless they were asked for
     steps: tuple[StepRow, ...] = ()
-    residual_trend: str | None = None
-    assumes: str | None = None
+    residual_trend: str | None = None  # Where residuals go over these steps; None without residuals
+    assumes: str | None = None  # What its time rests on beside what is simulated
+    # Where nine of ten measured totals lie that were predicted as this one, where measured constants made it
     band: Band | None = None
+    # By how many seconds the total were longer with each draw of these constants; not in JSON
     band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
-    iteration: IterationRow | None = None
-    judgement: Judgement | None = None
+    iteration: IterationRow | None = None  # Where the time of an iteration went, where one was simulated
+    judgement: Judgement | None = None  # What is thought of it beside the others; None as long as there are no others
 
     @property
     def option_string(self) -> str:

@@ -1,4 +1,4 @@
-"""Runs beyond what was recorded: more ranks, more parameters, and the mark that every such row carries."""
+"""Extrapolated runs: more ranks, more parameters, and the mark of every such row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NEGLIGIBLE_FACTOR = 1.01
 
 
 def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
-    """Return how to get the scripts of the size that is asked for from gradients such as ``like``, if any is."""
+    """Return the scaling of gradients such as ``like`` to the target size; None without one."""
     if isinstance(target, Model):
         return scale_to_model(target, like, workers)
     return None if target is None else scale_to(target, like)
@@ -44,10 +44,9 @@ def record_at_size(
     *,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on the gradients, one a rank; its scripts have the size that is asked for.
+    """Run each reducer on the gradients, one per rank, at the target size; return also the optional refusals.
 
-    Those that need other steps take ``others``; where sizes are scaled, the same gradients. Beside those that ran stand
-    the optional ones that refuse.
+    Reducers that need other steps take ``others``; with scaled sizes all steps have the same gradients.
     """
     reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
     target = scenario.target
@@ -65,7 +64,7 @@ def record_at_size(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunExtrapolation:
-    """How far a run goes beyond what was recorded, and what the check of its law found."""
+    """The extrapolation of a run, and the checks of its laws."""
 
     # recorded_ranks, workers: ranks that the trace has, and most ranks of the run
     recorded_ranks: int
@@ -88,7 +87,7 @@ class RunExtrapolation:
         return self.to_parameters != self.from_parameters or self.model is not None
 
     def mark(self, row: Row, ranks: int) -> Extrapolation | None:
-        """Return the mark of a row of so many ranks that exchange gradients; None if all of it was recorded."""
+        """Return the mark of a row of ``ranks`` ranks that exchange gradients; None if all of it was recorded."""
         more = ranks > self.recorded_ranks
         if not more and not self.scaled:
             return None
@@ -107,7 +106,7 @@ class RunExtrapolation:
         )
 
     def sentence(self) -> str:
-        """Return in one sentence how far the run reaches, and what was found of how far off that may be."""
+        """Return the extent of the extrapolation and its measured errors in one sentence."""
         reach = []
         if self.workers > self.recorded_ranks:
             reach.append(f"{self.workers} workers from {self.recorded_ranks} recorded ranks")
@@ -119,7 +118,7 @@ class RunExtrapolation:
         return f"extrapolated: {' and '.join(reach)}; {self._transferred() or self._held_out()}"
 
     def notes_with_checks(self) -> tuple[str, ...]:
-        """Return the sentence and what else a reader must know."""
+        """Return the sentence and further notes."""
         inside = (f"{self._held_out()}: a check of how they grow, not of other models' gradients",)
         return (self.sentence(), *(inside if self._transferred() else ()), *self.notes)
 
@@ -132,7 +131,7 @@ class RunExtrapolation:
         )
 
     def _transferred(self) -> str | None:
-        """Return how far off the same is for other models; None where nothing of the kind was measured."""
+        """Return the errors for other models; None without transfers."""
         found = [(reducer, item) for reducer, transfers in self.transfers.items() for item in transfers]
         if not found:
             return None
@@ -146,7 +145,7 @@ class RunExtrapolation:
 
 
 def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
-    """Return the largest factor between predicted and recorded, with its reducer; None of nothing."""
+    """Return the largest factor between predicted and recorded, with its reducer; None without errors."""
     factors = [(abs(log(1 + error)) if error > -1 else inf, error, reducer) for error, reducer in errors]
     if not factors:
         return None
@@ -156,7 +155,7 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
 
 
 def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher) -> RunExtrapolation | None:
-    """Return what of a run is extrapolated, after checking its laws on what was recorded; None if all was recorded."""
+    """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size
     scaling = make_scaling(asked, trace.gradient(0, 0), workers)

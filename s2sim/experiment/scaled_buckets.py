@@ -1,4 +1,4 @@
-"""Buckets of a model larger than what was recorded: those of like layers share one scaled recording."""
+"""Buckets of a model larger than the recorded one: those of equal layers share one scaled recording."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class FullModel:
 
 @dataclass(frozen=True, slots=True)
 class BucketGroup:
-    """Reducers that run on the same buckets and see the same of them.
+    """Reducers with the same buckets and the same views of them.
 
-    ``parts`` has the layers of each bucket, ``seen`` what the reducers see of these; where it is equal they do alike.
-    ``least_side`` and ``unit`` are those of `Reducer`; where they are ``even``, sizes follow from copies of any shape.
+    ``parts`` has the layers of each bucket, ``seen`` the views of these: equal views give equal recordings.
+    ``least_side`` and ``unit`` are those of `Reducer`; if ``even``, sizes follow from copies of any shape.
     """
 
     buckets: tuple[Bucket, ...]
@@ -80,7 +80,7 @@ def make_bucket_group(
     whole: FullModel,
     tables: Mapping[str, int],
 ) -> BucketGroup:
-    """Return a group for a reducer, without any yet."""
+    """Return an empty group for a reducer."""
     reducer = asked.reducer
     own = buckets_for(reducer, buckets)
     names = [layer.name for layer in layers]
@@ -104,7 +104,6 @@ def make_bucket_group(
 
 
 def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
-    """Return a gradient of these layers that takes no memory."""
     zero = np.zeros((), np.float32)
     found: list[Layer] = []
     for layer in layers:
@@ -117,7 +116,7 @@ def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
 
 
 def reducers_that_fit(group: BucketGroup, ranks: int) -> tuple[list[ReducerSpec], list[Refused]]:
-    """Return the reducers for which copies are large enough, and why there are none for the optional others."""
+    """Return the reducers for which copies are large enough, and refusals of the optional others."""
     most = MAX_ELEMENTS // ranks
     if group.even or group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
         return list(group.reducers), []
@@ -145,9 +144,9 @@ def record_scaled_buckets(
     seed: int,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Return what each reducer does with every bucket of layers, as `s2sim.experiment.scaled_buckets` says.
+    """Run each reducer on every bucket of layers.
 
-    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one a rank.
+    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one per rank.
     """
     own = {layer.name: layer for layer in layers}
     order = [] if model is None else [layer.name for layer in model.layers]
@@ -172,7 +171,7 @@ def record_scaled_buckets(
 
 @dataclass(frozen=True, slots=True)
 class _BucketRuns:
-    """What came of the layers of one bucket: by reducer, and the squared norms of the layers' means."""
+    """Recordings of one bucket's layers by reducer, and the squared norms of the layers' means."""
 
     records: Mapping[str, RecordedReducer]
     squares: Sequence[float]
@@ -227,7 +226,7 @@ def _record(
 def _run(
     reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], scaling: Scaling, seed: int
 ) -> tuple[_BucketRuns, list[Refused]]:
-    """Run reducers on copies of a bucket; those that leave it to another one have what that does."""
+    """Run reducers on copies of a bucket; one that delegates the bucket takes the recording of its delegate."""
     like = scaling.run(gradients[0])
     left_to = {item.option_string: item.reducer.leaves_to(like) for item in reducers}
     run = [item for item in reducers if left_to[item.option_string] is None]
@@ -248,7 +247,6 @@ def _run(
 
 
 def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], whole: FullModel) -> RecordedReducer:
-    """Return what one reducer did with all buckets."""
     records = [each.records[text] for each in ran]
     layers: dict[str, Error] = {}
     squares: dict[str, float] = {}
@@ -277,7 +275,7 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
 
 
 def _consensus(records: Sequence[RecordedReducer], squares: Sequence[float]) -> float | None:
-    """Return how far apart ranks end of the whole: squares add."""
+    """Return the consensus distance of all buckets: squares add."""
     parts = [(item.consensus, square) for item, square in zip(records, squares, strict=True)]
     if any(apart is None for apart, _ in parts):
         return None
@@ -312,28 +310,14 @@ def record_buckets(
     model: Model | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket and return what it did, and which optional ones refuse.
+    """Run each reducer on every bucket; return the recordings, and the refusals of optional ones.
 
-    Where ``tensors`` are the layers of the gradients, by names and sizes, these run as they are. Otherwise scripts are
-    scaled to the tensors, with the statistics of the gradients. One bucket of everything gives the same as no buckets:
-    what `s2sim.experiment.run_extrapolation.record_at_size` does. Buckets that are alike share one recording. A reducer
-    that is defined over the whole gradient has one bucket of all tensors.
-
-    Parameters
-    ----------
-    gradients : sequence of Gradient
-        One a rank.
-    tensors : sequence of Tensor
-        In the order of readiness; buckets tell them by their places in it.
-    others : OtherSteps or None
-        As `record` takes it; where scripts are scaled, the same gradients are those of all steps.
-    model : Model or None
-        The model that was asked for: layers are in its order where they are its own, else in that of forward.
-
-    Raises
-    ------
-    S2SimError
-        Where a reducer that is not optional refuses a bucket, or its scripts cannot be scaled.
+    If ``tensors`` (in the order of readiness, by whose indices buckets name them) are the layers of the gradients,
+    these run unchanged. Otherwise scripts are scaled to the tensors with the statistics of the gradients, in the
+    order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
+    bucket of all tensors equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
+    over the whole gradient has one bucket. `S2SimError` if a reducer that is not optional refuses a bucket, or its
+    scripts cannot be scaled.
     """
     layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
     if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:

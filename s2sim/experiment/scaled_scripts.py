@@ -1,4 +1,4 @@
-"""Scripts of a larger model: the sizes of the scripts at hand, plus what doubling a part adds, as often as it grows."""
+"""Scripts of a larger model: recorded sizes plus the increments of doubled parts, times their growth."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def record_scaled(
     seed: int,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on the gradients and on doubled parts of them; return scripts of the size asked for.
+    """Run each reducer on the gradients and on doubled parts of them; return scripts of the target size.
 
-    Errors are those of the gradients that ran, each layer weighted by its size in the model asked for. A reducer that
-    makes other calls at another size, so that its scripts cannot be scaled, refuses: an optional one as in `record`,
-    and `S2SimError` for others.
+    Errors are those of the gradients that ran, each layer weighted by its target size. A reducer that makes other
+    calls at another size refuses: an optional one as in `record`, else with `S2SimError`.
     """
     scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
     if scaling.weights is None:
@@ -59,33 +58,37 @@ def record_copies(
     seed: int,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused], list[Gradient]]:
-    """Return what `record_scaled` does, with errors of the gradients that ran, and these."""
+    """Return the result of `record_scaled` with unweighted errors, and the gradients that ran."""
     ran = [scaling.run(gradient) for gradient in gradients]
     sizes = _target_sizes(scaling, ran[0])
     sized = [replace(item, reducer=item.reducer.sized(sizes)) for item in reducers]
     records, refused = record(sized, ran, seed=seed, on_reducer=on_reducer)
     optional = {item.option_string for item in reducers if item.optional}
-    # As the gradients have fitted them: what grows is their sizes, not their choices.
+    # Options stay as fitted: only sizes grow.
     fitted = [ReducerSpec(item.option_string, item.reducer, item.option_string in optional) for item in records]
     scripts = scale_scripts(fitted, [item.recording for item in records], ran, scaling, seed=seed)
     scaled = []
     for item, script in zip(records, scripts, strict=True):
         if isinstance(script, Recording):
-            # Bounds are those of a sketch as large as recorded, and so are the largest errors.
-            scaled.append(replace(item, recording=script, bound=None, errors=without_largest(item.errors)))
+            # Bounds and largest errors hold for the recorded size only.
+            errors = Errors(
+                whole=item.errors.whole._replace(largest=None),
+                compressed=item.errors.compressed._replace(largest=None),
+                layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
+            )
+            scaled.append(replace(item, recording=script, bound=None, errors=errors))
         else:
             refused.append(Refused(item.option_string, len(gradients), str(script)))
     return scaled, refused, ran
 
 
 def _target_sizes(scaling: Scaling, ran: Gradient) -> dict[str, int]:
-    """Return how many elements each layer has at the size that is asked for."""
     weights = scaling.weights or [scaling.parameters / ran.size] * len(ran.layers)
     return {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran, strict=True)}
 
 
 def weighted_squares(weights: Sequence[float], ran: Sequence[Gradient]) -> list[float]:
-    """Return the squared L2 norm of each layer's exact mean, times its weight, of the gradients that ran."""
+    """Return each layer's squared L2 norm of the exact mean of the gradients that ran, times its weight."""
     exact = mean_float64(ran)
     return [weight * float(np.square(stored(layer)).sum()) for weight, layer in zip(weights, exact.layers, strict=True)]
 
@@ -96,7 +99,7 @@ def relative_error(predicted: int, recorded: int) -> float:
 
 
 def run_without_warnings(reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int) -> list[Outcome]:
-    """Return what comes of each reducer on gradients that others have run on: its warnings have been heard."""
+    """Return the outcome of each reducer on gradients, without repeating warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", S2SimWarning)
         return [_catch_refusal(item, partial(_scripts, item, gradients, seed)) for item in reducers]
@@ -123,7 +126,7 @@ def scale_scripts(
     *,
     seed: int,
 ) -> list[Outcome]:
-    """Return what becomes of each reducer's scripts ``base`` on ``gradients`` at the size that ``scaling`` asks for."""
+    """Return the scripts ``base`` of each reducer on ``gradients`` at the target size of ``scaling``."""
     grown = [
         (_run_matching(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
         for growth in scaling.growths
@@ -136,7 +139,6 @@ def scale_scripts(
 
 
 def _scaled(reducer: str, base: Outcome, grown: Sequence[tuple[Outcome, float]]) -> Recording:
-    """Return a scaled recording; raise why one of them was refused."""
     return scale_recording(reducer, _recording(base), [(_recording(outcome), times) for outcome, times in grown])
 
 
@@ -149,9 +151,9 @@ def _recording(outcome: Outcome) -> Recording:
 def _run_matching(
     reducers: Sequence[ReducerSpec], base: Sequence[Outcome], gradients: Sequence[Gradient], *, seed: int
 ) -> list[Outcome]:
-    """Return what comes of each reducer on larger gradients, by other seeds where its calls are not those of ``base``.
+    """Return outcomes on larger gradients, with other seeds if the calls differ from those of ``base``.
 
-    An exact sketch that by a chance of less than one per cent cannot be read sends some rows again.
+    With a chance below 1 % an exact sketch cannot be decoded and sends some rows again.
     """
     found = run_without_warnings(reducers, gradients, seed=seed)
     for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
@@ -167,10 +169,9 @@ def _run_matching(
 
 
 def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recording, float]]) -> Recording:
-    """Return scripts whose sizes are those of ``base`` plus, for each (recording, times), times what it has more.
+    """Return scripts with the sizes of ``base`` plus, for each (recording, factor), the factor times the increment.
 
-    Kernels are as many as in the largest of them: their number grows with the logarithm of a size, if at all.
-    ``reducer`` names whose scripts they are, for the error.
+    Kernel launches are those of the largest: their number grows at most with the logarithm of a size.
     """
     every = [base, *(recording for recording, _ in grown)]
     times = [factor for _, factor in grown]
@@ -192,7 +193,6 @@ def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
 
 
 def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
-    """Return one rank's script, from those at hand and with each part doubled."""
     steps: list[Step] = []
     for step, *same in zip(*scripts, strict=True):
         if isinstance(step, Work):
@@ -206,14 +206,14 @@ def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
 
 
 def _extrapolate_sizes(sizes: Sequence[ArrayLike], times: Sequence[float]) -> NDArray[np.int64]:
-    """Return the first of ``sizes`` plus ``times`` what each of the others has more; never below 0."""
+    """Return the first of ``sizes`` plus ``times`` the increments of the others, at least 0."""
     base, *others = (np.asarray(size, np.int64) for size in sizes)
     grown = base + sum(factor * (other - base) for factor, other in zip(times, others, strict=True))
     return np.maximum(0, np.rint(grown)).astype(np.int64)
 
 
 def _recording_structure(recording: Recording) -> tuple[object, ...]:
-    """Return what a recording is but for its sizes."""
+    """Return a recording without its sizes."""
     calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
     scripts = [
         [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
@@ -222,26 +222,10 @@ def _recording_structure(recording: Recording) -> tuple[object, ...]:
     return calls, scripts
 
 
-def without_largest(errors: Errors) -> Errors:
-    """Return errors without those of single elements, which do not scale."""
-    return Errors(
-        whole=errors.whole._replace(largest=None),
-        compressed=errors.compressed._replace(largest=None),
-        layers={name: error._replace(largest=None) for name, error in errors.layers.items()},
-    )
-
-
 def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:
-    """Return errors of the whole and of the compressed layers, put together from those of the layers.
+    """Return errors of all and of the ``compressed`` layers (by index), combined from those of single layers.
 
-    Parameters
-    ----------
-    errors : Errors
-        Of the layers that ran.
-    squares : sequence of float
-        Squared L2 norm of each layer's exact mean, as large as it is in the model asked for.
-    compressed : sequence of int
-        Indices of the layers that do not travel as plain float32.
+    ``squares`` are the squared L2 norms of the exact means of the layers at the target size.
     """
     layers = list(errors.layers.values())
 

@@ -1,4 +1,4 @@
-"""Successive steps of a trace: what reducers carry over, and whether what they fail to send settles."""
+"""Successive steps of a trace: the state that reducers keep, and whether residuals settle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.errors import S2SimError
-from s2sim.experiment.predict import executed_traffic
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.row_parts import Refused, StepRow
@@ -39,7 +38,7 @@ grow less and less."""
 
 
 def residual_trend(residuals: Sequence[float]) -> str:
-    """Return in a word where residuals go: whether the last third of the steps is above all before, and rises faster.
+    """Return the trend of residuals: whether the last third of the steps exceeds all before, and rises faster.
 
     >>> [residual_trend(each) for each in ([1, 2, 2.7, 2.7, 2.7, 2.8], range(1, 7), [1, 2, 4, 8, 16, 32], [1, 2])]
     ['settled', 'still grows', 'diverges', 'too few steps']
@@ -64,14 +63,14 @@ def run_steps(
     seed: int,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[StepRow, ...], Recording | None]:
-    """Run a reducer, with error feedback where it needs some, over the first steps of a trace.
+    """Run a reducer, with error feedback if it needs it, over the first steps of a trace.
 
-    Return also the scripts of the median step or, where not every one is exchanged, of the last whole period; None if
-    there is none.
+    ``execute`` returns the replay of a recording and the bytes of the busiest rank. Residuals are those of all
+    ranks together, over the gradients of the first step; errors of reducers with momentum are against the mean with
+    the same momentum.
 
-    ``execute`` returns the replay of a recording, and the bytes that the busiest rank sends. Residuals are those of all
-    ranks together, over the gradients of the first step. Errors of what has momentum within are those to the mean with
-    as much momentum.
+    Returns the rows, and the scripts of the median step or, if not every step is exchanged, of the last full period
+    (None without one).
     """
     instances = make_instances(with_feedback(reducer), ranks)
     # Where ranks do not end alike, what each has been delivered is followed.
@@ -127,7 +126,7 @@ def _add(total: NDArray[np.float64], layer: Layer) -> None:
 
 
 def _relative_residual(instances: Sequence[Reducer], usual: float) -> float | None:
-    """Return the L2 norm of all ranks' residuals together over ``usual``; None without error feedback."""
+    """Return the L2 norm of all ranks' residuals over ``usual``; None without error feedback."""
     held = [residual for each in instances if (residual := each.held_back()) is not None]
     if not held:
         return None
@@ -141,7 +140,7 @@ def _square(gradients: Sequence[Gradient]) -> float:
 
 
 def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWatcher, found: RunState) -> None:
-    """Replace each row by one with its successive steps, and what was recorded by the median one or a whole period.
+    """Replace each row by one with successive steps, and its recording by that of the median step or a full period.
 
     A warm reducer is a later step already; an optional one that refuses a step loses its row.
     """
@@ -168,13 +167,12 @@ def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWa
 
 
 def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, progress: ProgressWatcher) -> Prediction:
-    """Return a prediction with so many steps in its row."""
     recorded, executed, row = prediction.recorded, prediction.executed, prediction.row
     reducer = recorded.reducer
 
     def execute(recording: Recording) -> tuple[Replay, int]:
         again = replace(executed, recording=recording)
-        return again.replay, int(executed_traffic(again)[0].max())
+        return again.replay, int(again.traffic()[0].max())
 
     steps, recording = run_steps(
         reducer, scenario.trace, row.workers, count, execute, seed=scenario.seed, on_step=progress.advance

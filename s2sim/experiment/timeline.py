@@ -26,7 +26,7 @@ Stream: TypeAlias = Literal["compute", "codec", "network"]
 STREAMS: tuple[Stream, ...] = ("compute", "codec", "network")
 """From what makes gradients to what carries them."""
 
-_STREAM_PS_PER_US = 1e6
+_PS_PER_US = 1e6
 _CODEC = {"codec": "encode, decode", "host": "host waits for the GPU"}
 
 
@@ -60,13 +60,7 @@ class Streams:
 
 
 def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank: int | None = None) -> Streams:
-    """Return what a rank did, the slowest unless another is asked for.
-
-    Parameters
-    ----------
-    exchange : sequence of Leaving
-        The buckets that were exchanged.
-    """
+    """Return the activity of a rank, by default the slowest, with the ``exchange`` of its buckets."""
     chosen = iterations.activity.rank if rank is None else rank
     spent = iterations.by_rank[chosen]
     busy = [_activity_span(spent, place) for place in range(len(spent.busy))]
@@ -91,14 +85,14 @@ def _activity_span(spent: RankActivity, place: int) -> StreamSpan:
     return StreamSpan(
         "codec" if on_codec else "compute",
         _CODEC[each.what] if on_codec else each.what,
-        each.start_ps / _STREAM_PS_PER_US,
-        each.end_ps / _STREAM_PS_PER_US,
+        each.start_ps / _PS_PER_US,
+        each.end_ps / _PS_PER_US,
         {"iteration": min(iteration, len(spent.begun_ps) - 2)},
     )
 
 
 def _ready_spans(spent: RankActivity, busy: Sequence[StreamSpan]) -> Iterator[tuple[tuple[int, int], StreamSpan]]:
-    """Yield each exchange's number and bucket with the span of backward at whose end all of it was there."""
+    """Yield each exchange's number and bucket with the span of backward that made it ready."""
     ended = {each.end_ps: span for each, span in zip(spent.busy, busy, strict=True) if each.what == "backward"}
     for number, bucket, ready_ps in spent.ready:
         if ready_ps in ended:
@@ -106,14 +100,13 @@ def _ready_spans(spent: RankActivity, busy: Sequence[StreamSpan]) -> Iterator[tu
 
 
 class _CallIndex:
-    """Which bucket a call of iterations belongs to; calls of one exchange follow those of the one before."""
+    """The buckets of calls; calls of one exchange follow those of the previous one."""
 
     def __init__(self, exchange: Sequence[BucketExchange]) -> None:
         self._exchange = exchange
         self._ends = list(accumulate(len(leaving.recording.calls) for leaving in exchange))
 
     def _place(self, call: int) -> tuple[int, int, int]:
-        """Return the exchange's number, the bucket, and which call of its recording it is."""
         number, within = divmod(call, self._ends[-1])
         bucket = bisect_right(self._ends, within)
         return number, bucket, within - (self._ends[bucket - 1] if bucket else 0)
@@ -136,12 +129,11 @@ class _CallIndex:
             "algorithm": launch.timed.schedule.algorithm,
             "bytes a rank": size,
         }
-        start_us, end_us = launch.start_ps / _STREAM_PS_PER_US, launch.end_ps / _STREAM_PS_PER_US
+        start_us, end_us = launch.start_ps / _PS_PER_US, launch.end_ps / _PS_PER_US
         return StreamSpan("network", f"{demands[0].kind}, {format_bytes(size)}", start_us, end_us, details)
 
 
-_PS_PER_US = 1e6
-# Some 200 bytes of JSON each; viewers become slow beyond.
+# Some 200 bytes of JSON each; viewers become slow with more.
 _MAX_MESSAGES = 500_000
 
 
@@ -167,20 +159,7 @@ class LinkRate:
 
 
 class Timeline:
-    """Collects what happens in a simulation that runs on the network message by message.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        Whose ranks and links there are.
-
-    Attributes
-    ----------
-    spans : list of Span
-        What ranks did.
-    rates : list of LinkRate
-        What links carried.
-    """
+    """The spans of ranks and the rates of links of a simulation that runs message by message."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -214,7 +193,7 @@ class Timeline:
 
 
 def check_messages(schedules: Iterable[Schedule], what: str) -> None:
-    """Refuse schedules with more messages than a viewer shows; ``what`` names them."""
+    """Refuse schedules with more messages than a viewer can show; ``what`` names them."""
     messages = sum(step.times * step.round.pattern.messages for schedule in schedules for step in schedule.steps)
     if messages > _MAX_MESSAGES:
         raise S2SimError(
@@ -223,10 +202,7 @@ def check_messages(schedules: Iterable[Schedule], what: str) -> None:
 
 
 def record_timeline(executed: ExecutedRecording, rank: int | None = None) -> Timeline | Streams:
-    """Return what ranks and links do when a recording is replayed; of whole iterations the streams of one rank.
-
-    Unless another ``rank`` is asked for, that is the slowest.
-    """
+    """Return the activity of ranks and links in a replay; of iterations that of one rank, by default the slowest."""
     if executed.iterations is not None:
         return streams_of(executed.iterations, executed.bucket_exchanges, rank)
     schedules = [launch.timed.schedule for launch in executed.replay.launches]

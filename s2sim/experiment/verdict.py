@@ -12,25 +12,16 @@ from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
-from s2sim.experiment.scenario.training import TrainingIteration
 from s2sim.experiment.spec import RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.units import format_number_of, format_rate, format_ratio, format_seconds
 
-# A share that is told in whole percents is all from here on.
+# From this share on, percents round to all of it.
 _ALL = 0.995
 
 
 def describe_overlap(dense: Row, compute: str | None) -> str | None:
-    """Return what runs beside what, and on what compute it rests; None where only communication is compared.
-
-    Parameters
-    ----------
-    dense : Row
-        Of the reducer that others are compared with.
-    compute : str or None
-        Whose compute it is, where that was simulated.
-    """
+    """Return the overlap of an iteration of dense as text, with ``compute``, its origin; None for a phase."""
     if dense.iteration is not None:
         iteration = dense.iteration
         streams = ", codec beside compute" if iteration.streams > 1 else ""
@@ -42,7 +33,7 @@ def describe_overlap(dense: Row, compute: str | None) -> str | None:
 
 
 def describe_hidden(dense: Row, behind: str) -> str | None:
-    """Return how much of dense's communication hides behind what; None where nothing does."""
+    """Return the share of dense's communication that is hidden behind ``behind`` as text; None if nothing is."""
     if dense.iteration is None or not dense.iteration.hidden_communication:
         return None
     share = dense.iteration.hidden_share
@@ -51,19 +42,19 @@ def describe_hidden(dense: Row, behind: str) -> str | None:
 
 
 def exposed_share(dense: Row) -> float:
-    """Return the share of an iteration of dense in which communication is exposed; 1 where that is not simulated."""
+    """Return the share of an iteration of dense with exposed communication; 1 if iterations are not simulated."""
     if dense.iteration is None or not dense.iteration.total_s:
         return 1.0
     return (dense.iteration.exposed_communication + dense.iteration.waiting) / dense.iteration.total_s
 
 
 def is_unbeatable(dense: Row) -> bool:
-    """Return whether so little of dense's communication is exposed that nothing could gain by sending less."""
+    """Return whether so little communication is exposed that no reducer could gain."""
     return exposed_share(dense) < WORTHWHILE - 1
 
 
-# The least share that is told in tenths of a per cent.
-_LISTED_NAMES = 5e-4
+# The least share that is shown, in tenths of a per cent.
+_LISTED_SHARE = 5e-4
 _CONSTANTS = {
     "kernel_launch": "a kernel launch of {}",
     "host_sync": "a host synchronisation of {}",
@@ -75,7 +66,7 @@ _CONSTANTS = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictContext:
-    """What a verdict is given beside rows."""
+    """The inputs of a verdict besides rows."""
 
     library: str = IDEAL.option_string  # The communication library
     max_error: float | None = None  # Largest relative L2 error that may win
@@ -132,7 +123,6 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
 
 
 def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext) -> str:
-    """Return what to do."""
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
     if choice.decision == "undecided":
         if choice.doubtful is not None:
@@ -144,7 +134,9 @@ def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: Verdict
         return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}."
     if choice.decision == "do not compress":
         if hidden is not None and is_unbeatable(dense):
-            return f"Do not compress: {hidden}{_exposed_text(exposed_share(dense))}."
+            share = exposed_share(dense)
+            left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
+            return f"Do not compress: {hidden}{left}."
         if hidden is not None:
             return f"Do not compress: {hidden}, and nothing with an acceptable error is faster."
         return "Do not compress: nothing with an acceptable error is faster than dense."
@@ -160,18 +152,13 @@ def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: Verdict
     return f"{text}."
 
 
-def _exposed_text(share: float) -> str:
-    """Return what there is to gain, where it is not nothing."""
-    return f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_NAMES else ""
-
-
 def _too_small_gain_text(doubtful: Candidate, baseline: Candidate) -> str:
     gain = baseline.time_s / doubtful.time_s
     return f"{doubtful.name} gains {gain:.2f}x, less than the gradients it stands on may be off"
 
 
 def _fallback_text(without: Choice, told: Candidate | None, max_error: float | None) -> str:
-    """Return what to do where an assumption fails; a lossy reducer that is ``told`` anyhow is not told twice."""
+    """Return the choice without an assumption; a lossy reducer that is ``told`` already is not repeated."""
     if without.decision != "use":
         return without.decision
     if without.best is not without.exact:
@@ -182,24 +169,20 @@ def _fallback_text(without: Choice, told: Candidate | None, max_error: float | N
 
 
 def _with_reason(candidate: Candidate, max_error: float | None) -> str:
-    """Return a reducer's name with what it loses, and under which conditions it may be used."""
+    """Return a reducer's name with its loss and the conditions of its use."""
     conditions = [] if candidate.assumes is None else [candidate.assumes]
     if candidate.exact:
         loses = " (exact)"
     elif max_error is not None:
-        loses = f" (error {_error_text(candidate)}, allowed {max_error:g})"
+        loses = f" (error {format_ratio(candidate.loss, 2)}, allowed {max_error:g})"
     else:
         loses = ""
-        conditions.insert(0, f"an error of {_error_text(candidate)} is acceptable")
+        conditions.insert(0, f"an error of {format_ratio(candidate.loss, 2)} is acceptable")
     return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
 
 
-def _error_text(candidate: Candidate) -> str:
-    return format_ratio(candidate.loss, 2)
-
-
 def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext, bands: Mapping[str, str]) -> str:
-    """Return how much the choice gains, and on what; the bands of times by name."""
+    """Return the gain of the choice; ``bands`` are the intervals of times by name."""
     unit = "Communication" if dense.iteration_s is None else "Iteration"
     where = _scope_text(dense, known)
 
@@ -235,7 +218,6 @@ def _brief(seconds: float) -> str:
 
 
 def _scope_text(dense: Row, known: VerdictContext) -> str:
-    """Return what the times are of, beside the unit."""
     ideal = known.library == IDEAL.option_string
     parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
     overlap = describe_overlap(dense, known.compute)
@@ -251,10 +233,11 @@ def _scope_text(dense: Row, known: VerdictContext) -> str:
 
 
 def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> str:
-    """Return what would change the choice, and how sure it is in the band; a reducer's name keeps its spelling."""
+    """Return the changes that would alter the choice, and its share in the interval."""
+    effects = {"dense": "rule out compressing", "undecided": "leave it undecided"}
     parts = [
         f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would "
-        f"{_alternative_text(flip.best)}"
+        f"{effects.get(flip.best, f'make it {flip.best}')}"
         for flip in known.flips
     ]
     about = choice.best if choice.decision == "use" else choice.runner_up
@@ -265,7 +248,7 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
         parts += [text for each in told if each is not None and (text := _pays_line(each.name, known)) is not None]
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
-        error = f"an error of {_error_text(choice.faster)}"
+        error = f"an error of {format_ratio(choice.faster.loss, 2)}"
         parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
     if not parts:
         parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
@@ -275,20 +258,15 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
 
 
 def _pays_line(reducer: str, known: VerdictContext) -> str | None:
-    """Return at which rates, mini-batches and numbers of workers a reducer pays; None where nobody has looked."""
+    """Return the rates, mini-batches and numbers of workers with which a reducer pays; None if not searched."""
     at_rates = pays_text(reducer, known.scan)
     over = " and ".join(each.text for each in known.pays_over if each.reducer == reducer)
     parts = [*([at_rates] if at_rates else []), *([f"gains 1% or more {over}"] if over else [])]
     return f"{reducer} {', '.join(parts)}" if parts else None
 
 
-def _alternative_text(best: str) -> str:
-    """Return what another choice would do to this one."""
-    return {"dense": "rule out compressing", "undecided": "leave it undecided"}.get(best, f"make it {best}")
-
-
 def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
-    """Return at which rates a reducer is faster than dense, in words; None where nobody has looked."""
+    """Return the rates at which a reducer is faster than dense as text; None if not searched."""
     if scan.field is None or reducer not in scan.pays_at_ends:
         return None
     crossings = sorted(crossing.at_Bps for crossing in scan.crossings if crossing.reducer == reducer)
@@ -305,7 +283,6 @@ def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
 
 
 def _span(low: float | None, high: float | None) -> str:
-    """Return a range of rates whose ends may be open."""
     if low is None:
         assert high is not None
         return f"below {format_rate(high)}"
@@ -313,48 +290,35 @@ def _span(low: float | None, high: float | None) -> str:
 
 
 def give_verdicts(
-    spec: RunSpec, scenario: ReducerScenario, found: RunState
+    spec: RunSpec, scenario: ReducerScenario, state: RunState
 ) -> tuple[tuple[Row, ...], tuple[Verdict, ...]]:
     """Return all rows, judged, and a verdict for each number of workers, in the order in which they ran."""
     rows: list[Row] = []
     verdicts = []
-    for workers, predictions in found.predictions.items():
-        judged = judge([each.row for each in predictions], spec.max_error)
+    extrapolation, training, max_error = state.extrapolated, scenario.training, spec.max_error
+    simulated = {}
+    if training is not None:
+        batches = f" x {training.accumulate}" if training.accumulate > 1 else ""
+        simulated["compute"] = f"{training.profile.gpu} batch {training.profile.batch}{batches}"
+        # Exchanges may overlap with the next forward too, if that waits only for its own layers.
+        simulated["behind"] = "backward" if training.discipline.waits_for_all else "compute"
+    for workers, predictions in state.predictions.items():
+        judged = judge([each.row for each in predictions], max_error)
         rows += judged
-        verdicts.append(give_verdict(judged, _verdict_context(spec, scenario, found, workers, judged)))
+        candidates, executed = candidates_of(judged, max_error), [each.executed for each in predictions]
+        origin = None
+        if extrapolation is not None and any(row.extrapolated is not None for row in judged):
+            origin = "extrapolated from toy gradients" if extrapolation.toy else "extrapolated"
+        context = VerdictContext(
+            library=scenario.library.option_string,
+            max_error=max_error,
+            steps=spec.steps,
+            scan=state.scan if workers == state.largest else BreakEvenScan(None),
+            flips=find_sensitive_constants(candidates, executed, choose(candidates, max_error), max_error),
+            compute_origin=origin,
+            faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
+            pays_over=(*state.over_batches, *over_workers(state.rows)) if workers == state.largest else (),
+            **simulated,
+        )
+        verdicts.append(give_verdict(judged, context))
     return tuple(rows), tuple(verdicts)
-
-
-def _verdict_context(
-    spec: RunSpec, scenario: ReducerScenario, found: RunState, workers: int, rows: Sequence[Row]
-) -> VerdictContext:
-    """Return what the verdict on the rows of one number of workers is given beside them."""
-    candidates = candidates_of(rows, spec.max_error)
-    executed = [each.executed for each in found.predictions[workers]]
-    stands_on, beyond = None, found.extrapolated
-    if beyond is not None and any(row.extrapolated is not None for row in rows):
-        stands_on = "extrapolated from toy gradients" if beyond.toy else "extrapolated"
-    training = scenario.training
-    simulated = {} if training is None else {"compute": _compute_text(training), "behind": _overlapped_with(training)}
-    return VerdictContext(
-        library=scenario.library.option_string,
-        max_error=spec.max_error,
-        steps=spec.steps,
-        scan=found.scan if workers == found.largest else BreakEvenScan(None),
-        flips=find_sensitive_constants(candidates, executed, choose(candidates, spec.max_error), spec.max_error),
-        compute_origin=stands_on,
-        faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
-        pays_over=(*found.over_batches, *over_workers(found.rows)) if workers == found.largest else (),
-        **simulated,
-    )
-
-
-def _compute_text(training: TrainingIteration) -> str:
-    """Return whose compute iterations have."""
-    times = f" x {training.accumulate}" if training.accumulate > 1 else ""
-    return f"{training.profile.gpu} batch {training.profile.batch}{times}"
-
-
-def _overlapped_with(training: TrainingIteration) -> str:
-    """Return what communication may hide behind: the next forward too, where that waits for its own layers alone."""
-    return "backward" if training.discipline.waits_for_all else "compute"

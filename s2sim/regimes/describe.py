@@ -1,4 +1,4 @@
-"""A regime map in words."""
+"""A regime map as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def map_notes(
     recorded: Sequence[RecordedReducer],
     refusals: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    """Return what a reader must know to read the map rightly; ``refusals`` says where each was made."""
+    """Return the notes on a map; ``refusals`` gives by text the points at which each occurred."""
     notes = [
         "the gradients are synthetic, one row-sparse layer: real ones differ in tails and in how rows repeat",
         "communication phase only; margins under 1 % are ties",
@@ -104,9 +104,9 @@ _ALWAYS_REPORTED = ("s2", "s2-exact")
 def summarise_map(
     cells: Sequence[Cell], max_error: float, wins: Mapping[str, Wins], estimates: Mapping[str, tuple[str, str]]
 ) -> str:
-    """Return who wins how many cells, where S2 does, and what is faster but too far from the exact mean.
+    """Return the number of cells that each wins, the regions of S2, and faster reducers with too large an error.
 
-    ``estimates`` are the ends of what constants may be that are only estimated, over which wins range.
+    ``estimates`` are the ranges of estimated constants, over which the numbers of cells vary.
     """
     ties = sum(bool(cell.ties) for cell in cells)
     idle = sum(not cell.compress for cell in cells)
@@ -137,7 +137,7 @@ def _cells(count: int) -> str:
 
 
 def describe_cell(cell: Cell) -> str:
-    """Return where a cell lies."""
+    """Return the coordinates of a cell."""
     return (
         f"density {cell.density:g}, overlap {cell.overlap:g}, {format_rate(cell.rate_Bps)}, "
         f"{format_seconds(cell.latency_s)}"
@@ -145,7 +145,6 @@ def describe_cell(cell: Cell) -> str:
 
 
 def _coordinate_ranges(cells: Sequence[Cell]) -> str:
-    """Return between which coordinates cells lie."""
 
     def span(values: set[float], write: Callable[[float], str]) -> str:
         low, high = min(values), max(values)
@@ -164,7 +163,6 @@ def _contender_in(reducer: str, cell: Cell) -> Contender | None:
 
 
 def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
-    """Return where a reducer wins, or how close it comes."""
     won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
@@ -183,7 +181,6 @@ def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
 
 
 def _rejected_regions(reducer: str, cells: Sequence[Cell]) -> str:
-    """Return where a reducer would win but for its error, nothing where it would not."""
     tempting = [
         each
         for cell in cells

@@ -1,4 +1,4 @@
-"""What a regime map holds: cells, each with every reducer's time, bytes and error, and who wins."""
+"""A regime map: cells with the time, bytes and error of every reducer, and the winner."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
 
 
 def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) -> tuple[str, ...]:
-    """Return the option strings that are compared unless others are asked for.
+    """Return the option strings that are compared by default.
 
     >>> default_reducers(0.05, prefetch=True)[-2:]
     ('s2:error=0.05,warm=true', 'union:prefetch=true')

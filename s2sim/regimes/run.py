@@ -1,4 +1,4 @@
-"""Which reducer wins where: recorded once for each density and overlap, replayed at every rate and latency."""
+"""The winner of each cell: recorded once per density and overlap, replayed at every rate and latency."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from s2sim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class RecordedScript:
-    """One reducer's recording, and all of it that no network changes."""
+    """One reducer's recording, and the values that no network changes."""
 
     recorded: RecordedReducer
     plan: Plan
@@ -36,7 +36,7 @@ class RecordedScript:
 
 @dataclass(slots=True)
 class CellRecorder:
-    """Records all reducers of a map, and remembers which refused what, and where."""
+    """Records all reducers of a map, and keeps their refusals."""
 
     scenario: RegimeScenario
     max_error: float
@@ -76,7 +76,7 @@ class CellRecorder:
 
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
-    """Return the map of who wins where."""
+    """Return the map of winners; after Ctrl-C of the cells that are finished."""
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)
@@ -100,7 +100,6 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
                 progress.advance()
         warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
     except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets the cells that are finished.
         if not cells:
             raise
     progress.stop()
@@ -121,7 +120,6 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
 
 
 def _replayed(scripts: Sequence[RecordedScript], timer: Timer, gpu: Gpu) -> tuple[Contender, ...]:
-    """Return how long each reducer takes in one cell, and whether it may win."""
     return tuple(
         Contender(
             reducer=script.recorded.option_string,

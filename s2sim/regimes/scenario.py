@@ -1,4 +1,4 @@
-"""A regime map with everything that its spec names resolved: gradients, networks, reducers."""
+"""A regime map with its gradients, networks and reducers resolved."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RegimeScenario:
 
 
 def _trace(spec: RegimeSpec, density: float, overlap: float) -> SyntheticTrace:
-    """Return gradients of one density and overlap: a step, and one to carry sizes over from."""
+    """Return gradients of one density and overlap: a step, and one from which sizes are taken over."""
     options = SyntheticOptions(
         density=density, overlap=overlap, tail=spec.tail, rows=spec.rows, width=spec.width, steps=2
     )
@@ -45,7 +45,7 @@ def _trace(spec: RegimeSpec, density: float, overlap: float) -> SyntheticTrace:
 
 
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
-    """Return the scenario of a map; `S2SimError` for anything that does not exist or cannot be as asked."""
+    """Return the scenario of a map; `S2SimError` if a name or a value is not valid."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
     traces = tuple(_trace(spec, *point) for point in product(spec.densities, spec.overlaps))
@@ -75,7 +75,7 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
 
 
 def _parse_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float]) -> list[Any]:
-    """Return the values of an axis; refuse one on which a value stands twice, however it is written."""
+    """Return the parsed values of an axis; refuse one that is repeated in any spelling."""
     seen: dict[float, Any] = {}
     for value in values:
         parsed = parse_option(option, parse, value)
@@ -86,7 +86,7 @@ def _parse_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float
 
 
 def _network_point(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str, int]) -> NetworkPoint:
-    """Return the cluster with one rate and latency; refuse one on which they would change nothing."""
+    """Return the cluster with one rate and latency; refuse one on which they have no effect."""
     shape = load_shape(spec.topology, spec.network(rate[0], latency[0]))
     if any((node.nic.rate_Bps, node.nic.latency_ps) != (rate[1], latency[1]) for node in shape.nodes):
         raise OptionError(

@@ -1,23 +1,42 @@
-"""What a simulated collective gives."""
+"""The result of a simulated collective."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from s2sim.collectives.timing.terms import Term, schedule_terms
-from s2sim.errors import OptionError
 from s2sim.experiment.json_form import FaultedForm, left_out, load_effects
 from s2sim.simulation.faults.fault import Effect
 from s2sim.traffic.link_loads import LinkLoad
 from s2sim.traffic.networks import CollectiveCheck
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import Band
-from s2sim.units import PS_PER_S
 
-if TYPE_CHECKING:
-    from s2sim.traffic.collective_run import BesideRow, PlannedCollective
+
+@dataclass(frozen=True, slots=True)
+class TermRow:
+    """A part of a time: all rows of a collective add up to it."""
+
+    # kind, of: ``"launch"``, ``"hop"``, ``"fill"``, ``"wire latency"``, ``"bytes"``, ``"limit"`` ..., and of which
+    # constant or class of link
+    kind: str
+    of: str
+    count: float  # How often; of bytes and limits how many bytes
+    time_s: float  # In seconds
+    constants: dict[str, int]  # Constants of the library that it is proportional to, with their powers
+
+
+@dataclass(frozen=True, slots=True)
+class BesideRow:
+    """Groups that did the same at once."""
+
+    # tp, pp, dp: ranks that share a layer, stages, and ranks that hold the same: those of one group
+    tp: int
+    pp: int
+    dp: int
+    groups: int  # How many there are
+    alone_s: float  # What one group takes with no other, the first
+    contention: float | None  # How many times as long it takes beside the others; None where no time passes
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,31 +87,3 @@ class CollectiveResult(FaultedForm):
     band: Band | None = None
     notes: tuple[str, ...] = ()  # Where constants are used outside of what they were fitted to
     groups: BesideRow | None = None  # The groups that did the same at once; None for one group of all ranks
-
-
-@dataclass(frozen=True, slots=True)
-class TermRow:
-    """A part of a time: all rows of a collective add up to it."""
-
-    # kind, of: ``"launch"``, ``"hop"``, ``"fill"``, ``"wire latency"``, ``"bytes"``, ``"limit"`` ..., and of which
-    # constant or class of link
-    kind: str
-    of: str
-    count: float  # How often; of bytes and limits how many bytes
-    time_s: float  # In seconds
-    constants: dict[str, int]  # Constants of the library that it is proportional to, with their powers
-
-
-def term_rows(terms: Iterable[Term]) -> tuple[TermRow, ...]:
-    """Return terms as rows of a result."""
-    return tuple(TermRow(term.kind, term.of, term.count, term.ps / PS_PER_S, dict(term.constants)) for term in terms)
-
-
-def planned_terms(planned: PlannedCollective) -> tuple[TermRow, ...]:
-    """Return the terms of a planned collective; `OptionError` where other things decide its time."""
-    if planned.spec.network != "fluid" or planned.by_message:
-        raise OptionError(
-            "--terms is of clocked rounds on the fluid network with nothing else in flight: leave --network packet, "
-            "--execution by-message, and faults that begin later, out"
-        )
-    return term_rows(schedule_terms(planned.timed, planned.cluster))

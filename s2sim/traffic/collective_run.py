@@ -1,4 +1,4 @@
-"""From the spec of a collective to the schedule that runs, and its time alone."""
+"""A collective from its spec to its schedule, its time and its result."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import numpy as np
 from s2sim.arrays import Ints
 from s2sim.collectives.algorithms.registry import helpers_of, make_algorithm
 from s2sim.collectives.schedules.demand import Demand, bus_factor, make_demand, nccl_tests_bytes
-from s2sim.collectives.timing.bounds import LowerBound, lower_bound, rank_ends_ps, simulate_ps
+from s2sim.collectives.timing.bounds import lower_bound, rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule, Wanted, bytes_by_pattern, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import accept_fields_of
@@ -23,7 +24,6 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import Scenario, extrapolated_constants_notes
 from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.faults import (
-    any_random,
     effects_in_order,
     healthy_and_damaged_routes,
     resolve_traffic,
@@ -38,7 +38,7 @@ from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.topology.shape import ClusterShape
-from s2sim.traffic.collective_result import CollectiveResult
+from s2sim.traffic.collective_result import BesideRow, CollectiveResult, TermRow
 from s2sim.traffic.link_loads import RoutedBytes, busiest_links
 from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
 from s2sim.traffic.spec import CollectiveSpec
@@ -46,45 +46,21 @@ from s2sim.uncertainty.interval import interval_at
 from s2sim.units import PS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class BesideRow:
-    """Groups that did the same at once."""
-
-    # tp, pp, dp: ranks that share a layer, stages, and ranks that hold the same: those of one group
-    tp: int
-    pp: int
-    dp: int
-    groups: int  # How many there are
-    alone_s: float  # What one group takes with no other, the first
-    contention: float | None  # How many times as long it takes beside the others; None where no time passes
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ConcurrentGroups:
-    """Groups of ranks beside each other, and what times them."""
+    """Groups of ranks that run the same collective concurrently, and their timer."""
 
     groups: ParallelGroups
     timer: ConcurrentGroupsTimer
 
     @property
     def workers(self) -> Ints:
-        """The worker that each rank of the timer's cluster is, int64 of shape (workers,)."""
+        """The worker of each rank of the timer's cluster, int64 of shape (workers,)."""
         return self.groups.dp_groups.reshape(-1)
-
-    def bound(self, demand: Demand, *, assisted: bool) -> LowerBound:
-        """Return the lower bound of what all groups do."""
-        return self.timer.bound([demand], assisted=assisted)
-
-    def row(self, demand: Demand, time_s: float) -> BesideRow:
-        """Return what stands in results of groups that took some time."""
-        alone_s = self.timer.alone.time(demand).duration_ps / PS_PER_S
-        groups = self.groups
-        contention = time_s / alone_s if alone_s else None
-        return BesideRow(groups.tp, groups.pp, groups.dp, groups.count, alone_s, contention)
 
 
 def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: LibraryProfile) -> ConcurrentGroups | None:
-    """Return the groups that were asked for on a cluster; None, with a warning, where one has all ranks."""
+    """Return the requested groups on a cluster; None, with a warning, if one has all ranks."""
     groups = parse_groups(text, workers)
     if scenario.disturbed:
         raise OptionError(
@@ -100,7 +76,7 @@ def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: Libr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedCollective:
-    """How a collective went; ``sent`` returns what links carried, all of which may not fit in memory."""
+    """A simulated collective; ``sent`` returns the bytes on routes, all of which may not fit in memory."""
 
     duration_ps: int
     ends_ps: Ints
@@ -110,7 +86,7 @@ class SimulatedCollective:
 
 
 def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = SILENT) -> SimulatedCollective:
-    """Run a collective in the network that was asked for, and in the other one for a cross-check."""
+    """Run a collective in the requested network, and in the other one for a cross-check."""
     spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
     schedule, check = timed.schedule, None
     effects = permanent_effects(
@@ -139,20 +115,25 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
 
 
 def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SILENT) -> CollectiveResult:
-    """Return what a planned collective takes, its bandwidths, bound and busiest links."""
+    """Return the time of a planned collective, its bandwidths, bound and busiest links."""
     spec, cluster, demand, timed = planned.spec, planned.cluster, planned.demand, planned.timed
-    carried = simulate_collective(planned, progress)
-    time_s = carried.duration_ps / PS_PER_S
+    simulated = simulate_collective(planned, progress)
+    time_s = simulated.duration_ps / PS_PER_S
     try:
         closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster, timed.times)
     except ContendedError:
         closed = None
-    assisted, beside = timed.schedule.assisted, planned.concurrent
-    if beside is None:
+    assisted, concurrent, groups = timed.schedule.assisted, planned.concurrent, None
+    if concurrent is None:
         bound = lower_bound([demand], cluster.cuts(), assisted=assisted)
     else:
-        bound = beside.bound(demand, assisted=assisted)
+        bound, sizes = concurrent.timer.bound([demand], assisted=assisted), concurrent.groups
+        alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
+        contention = time_s / alone_s if alone_s else None
+        groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, contention)
+    uses_clock = spec.execution != "by-message" or planned.scenario.disturbed
     size_bytes = nccl_tests_bytes(demand)
+    sent = [(demand.kind, size_bytes)]
     algbw = size_bytes / time_s if time_s else None
     return CollectiveResult(
         spec=spec,
@@ -165,36 +146,32 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         size_bytes=size_bytes,
         network=spec.network,
         time_s=time_s,
-        clocked_s=None
-        if spec.execution != "by-message" or planned.scenario.disturbed
-        else timed.duration_ps / PS_PER_S,
+        clocked_s=None if uses_clock else timed.duration_ps / PS_PER_S,
         lower_bound_s=bound.seconds,
         lower_bound_why=bound.derivation,
         closed_form_s=closed,
         algbw_Bps=algbw,
         busbw_Bps=None if algbw is None else algbw * bus_factor(demand.kind, demand.ranks),
         bytes_per_rank=int(timed.schedule.traffic()[0][: demand.ranks].max()),
-        bottlenecks=busiest_links(cluster.fabric, carried.sent, time_s),
-        rank_finish_s=tuple((carried.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
-        cross_check=carried.check,
-        effects=carried.effects,
+        bottlenecks=busiest_links(cluster.fabric, simulated.sent, time_s),
+        rank_finish_s=tuple((simulated.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
+        cross_check=simulated.check,
+        effects=simulated.effects,
         band=None
-        if planned.by_message or beside is not None
+        if planned.by_message or concurrent is not None
         else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
-        groups=None if beside is None else beside.row(demand, time_s),
-        notes=tuple(
-            extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, [(demand.kind, size_bytes)])
-        ),
+        groups=groups,
+        notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlannedCollective:
-    """A collective on a cluster, ready to be looked at from any side.
+    """A collective on a cluster, ready to run.
 
-    ``library`` is what runs it, None for the wire alone, and ``profile`` what that adds. ``timed`` is by the fluid
-    network, with nothing else in flight; ``cluster`` has those faults that last. With groups ``concurrent`` each other
-    both clusters have their ranks group after group.
+    ``library`` is None without protocol overhead, ``profile`` is that overhead. ``timed`` is by the fluid network,
+    with nothing else in flight; ``cluster`` has the permanent faults. With ``concurrent`` groups both clusters have
+    their ranks group after group.
     """
 
     spec: CollectiveSpec
@@ -209,11 +186,11 @@ class PlannedCollective:
 
     @property
     def by_message(self) -> bool:
-        """Whether every rank waits for its own messages alone."""
+        """Whether every rank waits only for its own messages."""
         return self.scenario.disturbed or self.spec.execution == "by-message"
 
     def spec_sha256(self) -> str:
-        """Return the hash of what is computed."""
+        """Return the hash of the computation."""
         demand = self.demand
         asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
         groups = [] if self.concurrent is None else [self.concurrent.groups.text]
@@ -232,26 +209,27 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         )
     library = None if spec.library is None else _load_library(spec.library, scenario.shape)
     profile = NO_OVERHEADS if library is None else library.profile
-    beside = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario, profile)
-    ranks = spec.workers if beside is None else beside.groups.dp
+    concurrent = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario, profile)
+    ranks = spec.workers if concurrent is None else concurrent.groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
     healthy = scenario.healthy(places)
-    if spec.seed and not (healthy.routing_draws or spec.placement == "random" or any_random(scenario.faults)):
+    if spec.seed and not (
+        healthy.routing_draws or spec.placement == "random" or any(fault.draws for fault in scenario.faults)
+    ):
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
     timer = scenario.timer(places).with_profile(profile)
-    if beside is not None:
-        timer, healthy = beside.timer, healthy.within(beside.workers.tolist())
+    if concurrent is not None:
+        timer, healthy = concurrent.timer, healthy.within(concurrent.workers.tolist())
     timed = timer.time(demand)
-    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, timer.cluster, library, beside)
+    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, timer.cluster, library, concurrent)
 
 
 def _load_library(library: str, shape: ClusterShape) -> Library:
-    """Return the library that runs a collective; warn where it adds nothing, or nothing that is known."""
     chosen = choose_library(library).on(shape)
     if chosen.profile == NO_OVERHEADS:
         why = None if chosen.name == IDEAL.name else chosen.unmodelled_reason(shape)
@@ -269,23 +247,18 @@ def run_collective(
     Parameters
     ----------
     kind : str
-        What it does, one of `KINDS`.
+        One of `KINDS`.
     topology : str
         Name of a shipped topology or path of a TOML file.
     size_bytes : int or sequence of int
-        As nccl-tests counts it, or what each rank contributes.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
+        As nccl-tests counts it, or the contribution of each rank.
     """
     spec = CollectiveSpec.of(topology, kind=kind, workers=workers, size_bytes=size_bytes, **options)
     return collective_result(plan_collective(spec))
 
 
 def collective_timeline(planned: PlannedCollective) -> Timeline:
-    """Return what ranks and links do while it runs, message by message, in the fluid network."""
+    """Return the activity of ranks and links, message by message, in the fluid network."""
     schedule = planned.timed.schedule
     check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
     timeline = Timeline(planned.cluster)
@@ -300,9 +273,20 @@ def collective_timeline(planned: PlannedCollective) -> Timeline:
 def watch_rounds(
     planned: PlannedCollective, on_round: Callable[[CompletedRound], None], on_loads: OnLoads | None = None
 ) -> None:
-    """Tell of every round when all of it has been delivered, and of the loads of all links whenever they change."""
+    """Call ``on_round`` after each delivered round, and ``on_loads`` whenever loads of links change."""
     schedule = planned.timed.schedule
     if planned.by_message:
         simulate_with_faults(schedule, planned.cluster, planned.scenario.faults, on_round, on_loads)
     else:
         simulate_ps(schedule, planned.cluster, on_round, on_loads)
+
+
+def planned_terms(planned: PlannedCollective) -> tuple[TermRow, ...]:
+    """Return the terms of a planned collective; `OptionError` if its time does not consist of terms."""
+    if planned.spec.network != "fluid" or planned.by_message:
+        raise OptionError(
+            "--terms is of clocked rounds on the fluid network with nothing else in flight: leave --network packet, "
+            "--execution by-message, and faults that begin later, out"
+        )
+    terms = schedule_terms(planned.timed, planned.cluster)
+    return tuple(TermRow(term.kind, term.of, term.count, term.ps / PS_PER_S, dict(term.constants)) for term in terms)

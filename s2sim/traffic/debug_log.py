@@ -1,4 +1,4 @@
-"""What NCCL and RCCL say with NCCL_DEBUG=INFO, as far as it tells how a collective ran."""
+"""Lines of NCCL and RCCL with NCCL_DEBUG=INFO that state how a collective ran."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 
 def is_ring(order: Sequence[int], ranks: int) -> bool:
-    """Return whether an order has each of so many ranks once."""
+    """Return whether an order has each of ``ranks`` ranks once."""
     return len(order) == ranks and sorted(order) == list(range(ranks))
 
 
 def ring_of_pairs(following: Mapping[int, int], ranks: int) -> list[int]:
-    """Return the ring from rank 0 on in which each rank is followed by another; empty where there is none through all.
+    """Return the ring from rank 0 with these successors; empty if none passes through all ranks.
 
     >>> ring_of_pairs({0: 2, 2: 1, 1: 0}, 3)
     [0, 2, 1]
@@ -31,7 +31,7 @@ def ring_of_pairs(following: Mapping[int, int], ranks: int) -> list[int]:
 
 
 def is_tree(parents: Sequence[int]) -> bool:
-    """Return whether each member but one, whose parent is -1, has a way to that one over parents.
+    """Return whether each member reaches the only one with parent -1 over parents.
 
     >>> is_tree([-1, 0, 1]), is_tree([-1, 2, 1]), is_tree([1, -1, 5])
     (True, False, False)
@@ -80,7 +80,7 @@ class LoggedChoice(NamedTuple):
 
 @dataclass(slots=True)
 class NcclDebugInfo:
-    """What lines of a library said so far; ``choices`` by size in bytes."""
+    """The facts of the lines so far; ``choices`` by size in bytes."""
 
     nranks: int | None = None
     channels: int | None = None
@@ -92,7 +92,7 @@ class NcclDebugInfo:
     _transports: Counter[str] = field(default_factory=Counter)
 
     def note(self, text: str) -> None:
-        """Take what a line says."""
+        """Read a line."""
         if found := _CONNECTION.search(text):
             channel, source, target = map(int, found.groups()[:3])
             # Connections of rings are made before those of trees.
@@ -118,12 +118,12 @@ class NcclDebugInfo:
             self._forced[found[1]] = _lookup_name(found[2], names)
 
     def choice(self, size_bytes: int) -> LoggedChoice:
-        """Return what the library took for a size, or what it was told to take for all."""
+        """Return the choice of the library for a size, or the forced one for all."""
         told = LoggedChoice(self._forced.get("ALGO"), self._forced.get("PROTO"))
         return self.choices.get(size_bytes, told)
 
     def rings(self, ranks: int) -> tuple[tuple[int, ...], ...]:
-        """Return the ring of each channel through all ranks, as far as lines tell them whole."""
+        """Return the ring of each channel through all ranks, if complete."""
         found = []
         for channel in sorted({*self._listed, *self._following}):
             listed = self._listed.get(channel, [])
@@ -133,14 +133,14 @@ class NcclDebugInfo:
         return tuple(found)
 
     def trees(self, ranks: int) -> tuple[tuple[int, ...], ...]:
-        """Return the parent of each rank in the tree of each channel, -1 of its root, as far as all ranks said it."""
+        """Return the parent of each rank in the tree of each channel, -1 of its root, if complete."""
         every = (self._parents[channel] for channel in sorted(self._parents))
         whole = ([parents[rank] for rank in range(ranks)] for parents in every if parents.keys() == set(range(ranks)))
         return tuple(tuple(parents) for parents in whole if is_tree(parents))
 
     @property
     def transports(self) -> tuple[str, ...]:
-        """What ranks are connected by, as ``P2P/CUMEM`` or ``NET/IB/0/GDRDMA``, the most frequent first."""
+        """Transports between ranks, as ``P2P/CUMEM`` or ``NET/IB/0/GDRDMA``, the most frequent first."""
         return tuple(name for name, _ in self._transports.most_common())
 
 

@@ -31,9 +31,9 @@ from s2sim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedFlows:
-    """How transfers went: when each was delivered, by network, and how long each would take alone.
+    """The delivery of transfers by network, and the time of each alone.
 
-    ``fills_ps`` is what store and forward adds to each; 0 without packets.
+    ``fills_ps`` is the store-and-forward time of each; 0 without packets.
     """
 
     finish_ps: dict[str, Ints]
@@ -46,7 +46,7 @@ class SimulatedFlows:
 def simulate_flows(
     spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: ProgressWatcher = SILENT
 ) -> SimulatedFlows:
-    """Send transfers through the network that was asked for, and through the other one for a cross-check."""
+    """Send transfers through the requested network, and through the other one for a cross-check."""
     healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
     src, dst, sizes_bytes = transfers.src, transfers.dst, transfers.sizes_bytes
     routes, alone = cluster.routes(src, dst), healthy.routes(src, dst)
@@ -76,7 +76,7 @@ _MAX_BYTES = 2**26
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
-    """What a traffic file asks for, one entry a line, in arrays of shape (n,).
+    """The transfers of a traffic file, in arrays of shape (n,).
 
     Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
     """
@@ -88,12 +88,12 @@ class Transfers:
 
     @property
     def ranks(self) -> int:
-        """How many ranks it takes to have all that are named."""
+        """Number of ranks up to the largest that is named."""
         return int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
 
 
 def load_transfers(spec: FlowsSpec) -> Transfers:
-    """Return the transfers of the file that a spec names."""
+    """Return the transfers of the file of a spec."""
     if spec.file is None:
         raise OptionError("there is nothing to send: the spec names no file of transfers")
     return read_transfers(Path(spec.file))
@@ -162,38 +162,23 @@ def _load_transfers(result: Mapping[str, Any]) -> Transfers:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FlowsResult(FaultedForm):
-    """What became of the transfers, in the order of the file.
-
-    Attributes
-    ----------
-    spec_sha256 : str
-        The hash of the spec's content, transfers included.
-    cluster : str
-        The cluster in one line.
-    finish_s, slowdown : float64 array, shape (n,)
-        When each was delivered, in seconds from time 0, and its time over what it would take with nothing else in
-        flight.
-    bottlenecks : tuple of LinkLoad
-        The busiest links, over the time from the first start to the last delivery.
-    cross_check : CrossCheck, optional
-        What the other network says, where it was asked.
-    effects : tuple of Effect
-        What each fault did.
-    """
+    """What became of the transfers, in the order of the file."""
 
     answers: ClassVar[str] = "flows"
     more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?")
 
     spec: FlowsSpec
-    spec_sha256: str
+    spec_sha256: str  # The hash of the spec's content, transfers included
     transfers: Transfers = field(metadata=left_out(_load_transfers))
-    cluster: str
+    cluster: str  # The cluster in one line
+    # finish_s, slowdown: when each was delivered, in seconds from time 0, and its time over what it would take
+    # with nothing else in flight
     finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
     slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
-    bottlenecks: tuple[LinkLoad, ...]
+    bottlenecks: tuple[LinkLoad, ...]  # The busiest links, over the time from the first start to the last delivery
     network: str
-    cross_check: CrossCheck | None = None
-    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))
+    cross_check: CrossCheck | None = None  # What the other network says, where it was asked
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))  # What each fault did
 
     @property
     def flows(self) -> list[Flow]:
@@ -203,28 +188,23 @@ class FlowsResult(FaultedForm):
         return list(map(Flow, *(column.tolist() for column in columns)))
 
     def to_csv(self) -> str:
-        """Return the transfers as they were read, with two columns more."""
+        """Return the transfers as read, with two more columns."""
         lines = [",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]
         return "\n".join(lines) + "\n"
 
 
 @accept_fields_of(FlowsSpec)
 def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **options: Any) -> FlowsResult:
-    """Send the transfers of a file over a cluster and say when each arrives.
+    """Send the transfers of a file over a cluster and return when each arrives.
 
     Parameters
     ----------
     file : str or Path
-        Transfers, one a line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
+        Transfers, one per line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
     topology : str
         Name of a shipped topology or path of a TOML file.
     workers : int, optional
-        Number of ranks; as many as the file names without it.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
+        Number of ranks; by default those that the file names.
     """
     return simulate_transfers(FlowsSpec.of(topology, file=file, workers=workers, **options))
 
@@ -232,30 +212,31 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
 def simulate_transfers(
     spec: FlowsSpec, transfers: Transfers | None = None, progress: ProgressWatcher = SILENT
 ) -> FlowsResult:
-    """Send transfers over a cluster and say when each arrives; a slowdown is against the network without faults.
+    """Send transfers over a cluster; slowdowns are against the network without faults.
 
-    ``transfers`` are what is sent where the spec names no file.
+    ``transfers`` are needed if the spec names no file.
     """
     transfers = transfers or load_transfers(spec)
     scenario = resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
     scenario.warn_of_idle_overrides(workers)
-    carried = simulate_flows(spec, scenario, workers, transfers, progress)
-    cluster, start_ps, finish_ps = scenario.cluster(workers), transfers.start_ps, carried.finish_ps[spec.network]
-    alone_ps = carried.alone_ps
+    simulated = simulate_flows(spec, scenario, workers, transfers, progress)
+    cluster, start_ps, finish_ps = scenario.cluster(workers), transfers.start_ps, simulated.finish_ps[spec.network]
     span_s = float(finish_ps.max(initial=0) - start_ps.min(initial=0)) / PS_PER_S
     check = None
     if spec.cross_check:
-        check = cross_check(spec.other_network, spec.packet_size_bytes, start_ps, carried.finish_ps, carried.fills_ps)
+        check = cross_check(
+            spec.other_network, spec.packet_size_bytes, start_ps, simulated.finish_ps, simulated.fills_ps
+        )
     return FlowsResult(
         spec=spec,
         spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),
         transfers=transfers,
         cluster=summary_line(cluster),
         finish_s=finish_ps / PS_PER_S,
-        slowdown=np.where(alone_ps > 0, (finish_ps - start_ps) / np.maximum(alone_ps, 1), 1.0),
-        bottlenecks=busiest_links(cluster.fabric, lambda _: (carried.sent,), span_s),
+        slowdown=np.where(simulated.alone_ps > 0, (finish_ps - start_ps) / np.maximum(simulated.alone_ps, 1), 1.0),
+        bottlenecks=busiest_links(cluster.fabric, lambda _: (simulated.sent,), span_s),
         network=spec.network,
         cross_check=check,
-        effects=carried.effects,
+        effects=simulated.effects,
     )

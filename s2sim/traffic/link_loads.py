@@ -1,4 +1,4 @@
-"""The busiest links of a simulated time, and who shared them."""
+"""The busiest links of a simulated time, and the pairs of ranks that share them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoutedBytes:
-    """Bytes that pairs of ranks sent along their routes, in arrays of shape (m,).
+    """Bytes of pairs of ranks along their routes, in arrays of shape (m,).
 
-    Ranks are int64; of a message through a reducing switch, the first of those that take part. Bytes are float64.
+    Ranks are int64, bytes float64; a message through a reducing switch names the first of its ranks.
     """
 
     routes: Routes
@@ -61,10 +61,10 @@ def _rank_bit(ranks: Ints, fabric: Fabric) -> NDArray[np.uint64]:
 def busiest_links(
     fabric: Fabric, traffic: Callable[[Wanted | None], Iterable[RoutedBytes]], seconds: float
 ) -> tuple[LinkLoad, ...]:
-    """Return the links that were busiest in so many seconds, the busiest first, links in order where they tie.
+    """Return the busiest links of ``seconds`` seconds, the busiest first, in order of links on ties.
 
-    ``traffic`` returns what was sent; it is called twice, because all of it may not fit in memory. The second time only
-    those pairs of ranks count for which ``wanted(src, dst)`` is true.
+    ``traffic`` returns all bytes sent; it is called twice, as they may not fit in memory, the second time only for
+    pairs of ranks with ``wanted(src, dst)``.
     """
     if seconds == 0:
         return ()
@@ -101,7 +101,6 @@ def busiest_links(
 
 
 def _flows_on_links(links: Sequence[int], traffic: Iterable[RoutedBytes]) -> dict[int, list[FlowShare]]:
-    """Return which pairs sent how much over each of some links."""
     shares: dict[int, dict[tuple[int, int], float]] = {link: {} for link in links}
     for sent in traffic:
         on_links = sent.on_links()

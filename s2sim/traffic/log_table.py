@@ -1,4 +1,4 @@
-"""A table of measured times, as a log has it."""
+"""A table of measured times in a log."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
-    """One message size; None for what the log does not say.
+    """One message size; None if the log does not state it.
 
     ``line`` counts from 1, ``size_bytes`` is as nccl-tests counts it, bandwidths are rounded as printed.
-    ``algorithm``, ``protocol`` (as ``ring``, ``LL128``) and ``channels`` are what the library says that it took.
+    ``algorithm``, ``protocol`` (as ``ring``, ``LL128``) and ``channels`` are the stated choice of the library.
     """
 
     line: int
@@ -36,7 +36,7 @@ class RankDevice:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTable:
-    """One table of a log, and what the lines around it say of it; None or nothing where they do not."""
+    """One table of a log and the facts of the lines around it; None or empty if not stated."""
 
     line: int  # Where its header stands in the log, from 1 on
     collective: str | None  # By the name that s2sim has for it, else by that of the log

@@ -1,4 +1,4 @@
-"""Reads what nccl-tests and rccl-tests print, as people keep it: among the lines of launchers and of the library."""
+"""Reads the output of nccl-tests and rccl-tests, with lines of launchers and of the library in between."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RowFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The titles of each group of figures of a table, which begins with its time; the first is out-of-place."""
+    """The titles of each group of figures of a table; a group begins with its time, the first is out-of-place."""
 
     groups: tuple[tuple[str, ...], ...]
 
@@ -46,9 +46,9 @@ class TableColumns:
         return sum(map(len, self.groups))
 
     def figures(self, cells: Sequence[str]) -> list[RowFigures] | None:
-        """Return the groups of a row, the root before them left out; None where their number does not fit.
+        """Return the groups of a row without the root before them; None if their number does not fit.
 
-        A program that was stopped may have printed the first group alone. `S2SimError` for what is no figure.
+        A program that was stopped may have printed only the first group. `S2SimError` for a malformed figure.
         """
         for count in (len(self.groups), 1):
             groups = self.groups[:count]
@@ -60,7 +60,7 @@ class TableColumns:
 
 
 def read_columns(words: Sequence[str]) -> TableColumns | None:
-    """Return the columns of a header's words; None for a line that is no header, or has a title twice in a group."""
+    """Return the columns of a header's words; None if it is no header, or has a title twice in a group."""
     if "size" not in words or "type" not in words:
         return None
     groups: list[list[str]] = []
@@ -76,12 +76,12 @@ def read_columns(words: Sequence[str]) -> TableColumns | None:
 
 
 def is_figure(text: str) -> bool:
-    """Return whether a cell holds a number, or says that there is none."""
+    """Return whether a cell has a number, or states that there is none."""
     return text.lower() in _NONE or _FIGURE.fullmatch(text) is not None
 
 
 def number(text: str) -> float | None:
-    """Return the number of a cell, None where it says that there is none; `S2SimError` for everything else."""
+    """Return the number of a cell, None if it states that there is none; else `S2SimError`."""
     if text.lower() in _NONE:
         return None
     value = float(text.rstrip("*")) if _FIGURE.fullmatch(text) else math.inf
@@ -134,24 +134,10 @@ _MAX_LINE = 10_000
 
 
 def read_nccl_tests(path: Path, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
-    """Return the tables of a log of nccl-tests or rccl-tests, in its order.
+    """Return the tables of a log of nccl-tests or rccl-tests, at least one, each with at least one row.
 
-    Parameters
-    ----------
-    path : Path
-        A text file of at most 64 MiB. Lines that belong to no table may stand anywhere.
-    in_place : bool
-        Whether to take the times in place; else those out of place.
-
-    Returns
-    -------
-    tuple of MeasuredTable
-        At least one, each with at least one row.
-
-    Raises
-    ------
-    S2SimError
-        Where there is no table, or a row that cannot be read; the text has its line.
+    ``path`` is a text file of at most 64 MiB; lines outside of tables may be anywhere. ``in_place`` selects the
+    times in place. `S2SimError`, with the line, if there is no table, or a row that cannot be read.
     """
     text = read_text(path, noun="the log", most_bytes=MAX_BYTES)
     return parse_nccl_tests(text, str(path), in_place=in_place)
@@ -276,7 +262,7 @@ class _LogReader:
         self._run.note(line)
 
     def _take_row(self, line_number: int, line: str, columns: TableColumns) -> bool:
-        """Return whether a line is a row, or the second half of one, and keep it."""
+        """Return whether a line is a row, or the second half of one, and store it."""
         row = _ROW.search(line)
         if row is None:
             words = line.split()
@@ -326,7 +312,7 @@ class _LogReader:
             self._rows.append(MeasuredRow(row.line, row.size_bytes, row.dtype, found.time_s, *found[1:]))
 
     def _close(self, average_GBps: float | None = None) -> None:
-        """End the table that is open; what was said of it holds for no other, unless it has no rows."""
+        """End the open table; its preamble holds for no other, unless it has no rows."""
         self._drop_begun()
         if self._rows and self.header is not None:
             run, ranks = self._run, self._run.ranks or 0

@@ -1,4 +1,4 @@
-"""Writes a table as nccl-tests prints it, so that whatever reads that reads this."""
+"""Writes a table as nccl-tests prints it, for programs that read that."""
 
 from __future__ import annotations
 
@@ -27,18 +27,10 @@ def program_of(collective: str) -> str:
 
 
 def nccl_tests_lines(table: MeasuredTable, *, factor: int, root: int, remarks: Sequence[str]) -> list[str]:
-    """Return the lines of a table whose collective and ranks are known.
+    """Return the lines of a table with known collective and ranks; in-place columns repeat the out-of-place ones.
 
-    Times out of place stand in the columns in place too, for programs that read those.
-
-    Parameters
-    ----------
-    factor : int
-        Ratio of one size to the next.
-    root : int
-        Rank that a broadcast comes from or a reduce goes to.
-    remarks : sequence of str
-        What else to say before the table, a line each.
+    ``factor`` is the ratio of one size to the next, ``root`` the rank of a broadcast or reduce, ``remarks`` are
+    lines before the table.
     """
     program = program_of(table.collective or "")
     rates = [row.busbw_Bps for row in table.rows if row.busbw_Bps is not None]
@@ -100,6 +92,6 @@ def _row(table: MeasuredTable, row: MeasuredRow, root: int) -> str:
 
 
 def _fitting(value: float, width: int) -> str:
-    """Return a number with as many of two decimals as fit, and whole where none does."""
+    """Return a number with two decimals, or fewer if they do not fit."""
     texts = (f"{value:.{digits}f}" for digits in (2, 1))
     return next((text for text in texts if len(text) <= width), f"{value:.0f}")

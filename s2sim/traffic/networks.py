@@ -1,4 +1,4 @@
-"""One schedule through either network, and how far apart these are."""
+"""One schedule in either network, and the difference between the networks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CollectiveCheck:
 
 
 def check_packet_hops(hops: int, packet_bytes: int) -> None:
-    """Raise the error for what would take too long as packets."""
+    """Refuse simulations that take too long in the packet network."""
     if hops > MAX_PACKET_HOPS:
         raise S2SimError(
             f"packets of {packet_bytes} bytes would cross links {hops:,} times, more than {MAX_PACKET_HOPS:,}: ask "
@@ -64,9 +64,9 @@ def check_packet_hops(hops: int, packet_bytes: int) -> None:
 def run_as_packets(
     schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT
 ) -> tuple[int, Ints]:
-    """Return when the last rank is done and when each is, in integer picoseconds, in the packet network.
+    """Return the ends of the last rank and of each rank in the packet network, in integer picoseconds.
 
-    `S2SimError` where it would take too long, or where a switch reduces.
+    `S2SimError` if it would take too long, or if a switch reduces.
     """
     import simpy
 
@@ -104,8 +104,14 @@ def run_as_packets(
 def compare_networks_on(
     schedule: Schedule, cluster: Cluster, spec: NetworkSpec, *, fluid_ps: int, packets_ps: int
 ) -> CollectiveCheck:
-    """Return how far apart the two networks are."""
-    fill = _total_fill_ps(schedule, cluster, spec.packet_size_bytes) if schedule.stage.chain else None
+    """Return the difference between the two networks."""
+    fill = None
+    if schedule.stage.chain:
+        fill = 0
+        for step in (step for step in schedule.steps if step.round.pattern.messages):
+            routes = find_routes(cluster, step.round.pattern)
+            fills_ps = pipeline_fill_ps(cluster.fabric, routes, step.round.bytes, spec.packet_size_bytes)
+            fill += step.times * int(fills_ps.max())
     return CollectiveCheck(
         other=spec.other_network,
         packet_bytes=spec.packet_size_bytes,
@@ -115,19 +121,9 @@ def compare_networks_on(
     )
 
 
-def _total_fill_ps(schedule: Schedule, cluster: Cluster, packet_bytes: int) -> int:
-    """Return the sum over rounds of the longest fill of a message."""
-    total = 0
-    for step in schedule.steps:
-        if step.round.pattern.messages:
-            routes = find_routes(cluster, step.round.pattern)
-            total += step.times * int(pipeline_fill_ps(cluster.fabric, routes, step.round.bytes, packet_bytes).max())
-    return total
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FaultySimulation:
-    """What a simulation with faults gave."""
+    """A simulation with faults."""
 
     ends_ps: Ints
     effects: list[Effect]
@@ -135,7 +131,7 @@ class FaultySimulation:
 
     @property
     def duration_ps(self) -> int:
-        """When all was over."""
+        """The end of the last rank or transfer."""
         return int(self.ends_ps.max(initial=0))
 
 
@@ -148,9 +144,9 @@ def simulate_with_faults(
 ) -> FaultySimulation:
     """Run a collective in the fluid network, message by message, while faults happen.
 
-    Each rank takes part from when it has come, on a cluster with those faults that last from the start on. What one
-    does that holds a rank back is told by what the others come to without it. ``on_round`` is told of every round when
-    all of it has been delivered, ``on_loads`` of the loads of all links whenever they change.
+    The cluster has the permanent faults; a rank takes part from its arrival on. The effect of a fault that delays a
+    rank is measured against a run without it. ``on_round`` is called after each delivered round, ``on_loads``
+    whenever the loads of links change.
     """
     ends_ps, disturbance = _run_with_faults(schedule, cluster, faults, on_round, on_loads)
     effects = disturbance.effects()
@@ -169,7 +165,7 @@ def _run_with_faults(
     on_round: Callable[[CompletedRound], None] | None = None,
     on_loads: OnLoads | None = None,
 ) -> tuple[Ints, FaultyNetwork]:
-    """Return when each rank's part is done, int64 picoseconds of shape (places,), and what it ran on."""
+    """Return the end of each rank, int64 picoseconds of shape (places,), and the network."""
     import simpy
 
     env = simpy.Environment(initial_time=0)
@@ -228,9 +224,9 @@ class CrossCheck(JsonForm):
 
 
 def cross_check(other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[str, Ints], fill_ps: Ints) -> CrossCheck:
-    """Return how far apart the finish times of the two networks are, given by network, int64 arrays of shape (n,).
+    """Return the difference of the finish times, by network int64 arrays of shape (n,).
 
-    ``fill_ps`` is what store and forward adds to each transfer alone.
+    ``fill_ps`` is the store-and-forward time of each transfer alone.
     """
     fluid_ps = finish_ps["fluid"] - start_ps
     packets_ps = finish_ps["packet"] - fill_ps - start_ps
@@ -244,7 +240,7 @@ def cross_check(other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[s
 
 
 def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: ProgressWatcher = SILENT) -> Ints:
-    """Return when each transfer is delivered in the fluid network, int64 picoseconds; see `deliver_ps`."""
+    """Return the delivery of each transfer in the fluid network, int64 picoseconds; see `deliver_ps`."""
     progress.start(len(transfers.start_ps), "delivering")
     finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, progress.advance)
     progress.stop()
@@ -254,7 +250,7 @@ def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progre
 def deliver_packets(
     cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: ProgressWatcher = SILENT
 ) -> Ints:
-    """Return when each transfer is delivered in the packet network, int64 picoseconds; see `deliver_ps`."""
+    """Return the delivery of each transfer in the packet network, int64 picoseconds; see `deliver_ps`."""
     hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)
     check_packet_hops(hops, spec.packet_size_bytes)
     progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
@@ -269,9 +265,9 @@ def deliver_packets(
 def simulate_flows_with_faults(
     cluster: Cluster, faults: Sequence[Fault], transfers: Transfers, progress: ProgressWatcher = SILENT
 ) -> FaultySimulation:
-    """Send transfers through the fluid network while faults happen; those of a rank that comes late start later.
+    """Send transfers through the fluid network while faults happen; those of a late rank start later.
 
-    The cluster has those faults that last from the start on.
+    The cluster has the permanent faults.
     """
     pairs, start_ps = (transfers.src, transfers.dst), transfers.start_ps
     late_ps = arrivals_ps(faults, cluster.workers, "a transfer")[transfers.src]

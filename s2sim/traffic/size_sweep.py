@@ -1,4 +1,4 @@
-"""One collective at many sizes: what each takes, and the table that nccl-tests would print of it."""
+"""One collective at many sizes: the time of each, and the table that nccl-tests would print."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from s2sim.units import PS_PER_S
 
 
 class SizeSweep(NamedTuple):
-    """Many sizes, where they ran, and what else to know."""
+    """The times of many sizes, their cluster, and notes."""
 
     sizes: list[SizeTiming]
     cluster: Cluster
@@ -29,7 +29,7 @@ class SizeSweep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeTiming:
-    """What one size takes, and by which algorithm."""
+    """The time of one size, and its algorithm."""
 
     size_bytes: int
     time_s: float
@@ -38,7 +38,7 @@ class SizeTiming:
 
 
 def sweep_sizes(first: int, last: int, factor: int) -> list[int]:
-    """Return the sizes from the first on, each ``factor`` times the one before, that are not above the last, in bytes.
+    """Return the sizes in bytes from ``first`` to at most ``last``, each ``factor`` times the previous.
 
     >>> sweep_sizes(8, 100, 3)
     [8, 24, 72]
@@ -54,13 +54,7 @@ def sweep_sizes(first: int, last: int, factor: int) -> list[int]:
 
 
 def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWatcher = SILENT) -> SizeSweep:
-    """Return what the collective of a spec takes at other sizes, in bytes and in their order, of at least one.
-
-    Raises
-    ------
-    S2SimError
-        For what cannot be done as asked, and a kind that has no size.
-    """
+    """Return the times of a spec's collective at one or more sizes in bytes; `S2SimError` if it has no size."""
     if spec.kind == "barrier":
         raise OptionError("a barrier has no size: ask for another collective")
     found: dict[int, SizeTiming] = {}
@@ -77,14 +71,14 @@ def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWat
 
 
 def launches_by_node(library: str | None) -> bool:
-    """Return whether a library's option string says that one process launches on all GPUs of a node."""
+    """Return whether a library's option string has one process launch on all GPUs of a node."""
     return library is not None and "launch=node" in library
 
 
 def simulated_table(
     spec: CollectiveSpec, sizes: Sequence[int], factor: int, progress: ProgressWatcher = SILENT
 ) -> list[str]:
-    """Return the lines that nccl-tests would print of simulated times; the first say by what they were simulated."""
+    """Return the lines that nccl-tests would print of simulated times, after remarks on the simulation."""
     timed, cluster, notes = time_sizes(spec, sizes, progress)
     gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
     bus = bus_factor(spec.kind, spec.workers)

@@ -27,14 +27,14 @@ from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step on the cluster: all of its time in seconds, and the bytes that the busiest rank sends."""
+    """The time of one step on the cluster in seconds, and the bytes of the busiest rank."""
 
     time_s: float
     sent_bytes: int
 
 
 class StepClock:
-    """Times steps of one reducer; those with the scripts of an earlier one are not replayed again."""
+    """Times steps of one reducer; equal scripts are replayed once."""
 
     def __init__(self, where: Scenario, machines: Machines, reducer: Reducer, workers: int, compute_ps: int) -> None:
         self._where = where.running(reducer.runs_by)
@@ -44,7 +44,7 @@ class StepClock:
         self._known: dict[Recording, StepTime] = {}
 
     def tick(self, recording: Recording) -> StepTime:
-        """Return what a step takes."""
+        """Return the time of a step."""
         if recording not in self._known:
             self._known[recording] = self._replayed(recording)
         return self._known[recording]
@@ -52,12 +52,7 @@ class StepClock:
     def _replayed(self, recording: Recording) -> StepTime:
         plan = make_plan(recording, self._machines.library)
         found = replay(
-            recording,
-            self._timer,
-            self._machines.gpu,
-            plan,
-            compute_ps=self._compute_ps,
-            faults=self._where.faults,
+            recording, self._timer, self._machines.gpu, plan, compute_ps=self._compute_ps, faults=self._where.faults
         )
         ranks = recording.workers
         by_ring = self._where.uses_ring_bytes
@@ -71,14 +66,14 @@ _LAUNCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class StepComputeTime:
-    """What a rank computes in a step, and where that is from."""
+    """The compute time of a rank in a step, and its origin."""
 
     ps: int
     why: str
 
 
 def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> StepComputeTime:
-    """Return what a rank computes in a step: as given, as a profile has it, or of so many operations on a GPU."""
+    """Return the compute time of a step: given, from a profile, or estimated from operations on a GPU."""
     if spec.compute is not None:
         return StepComputeTime(parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for")
     if spec.profile is not None:
@@ -190,7 +185,7 @@ class CurveHistory:
 
 
 def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:
-    """Return when a curve first crosses a target; None if it does not."""
+    """Return the first crossing of a target; None if there is none."""
     values = curve.eval_loss if target.what == "loss" else -curve.accuracy
     wanted = target.value if target.what == "loss" else -target.value
     below = np.flatnonzero(values <= wanted)
@@ -225,7 +220,7 @@ class Interval:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """Return Student's interval of the mean; None of no values.
+    """Return Student's interval of the mean; None without values.
 
     >>> t_interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, low=-0.48413771175033027, high=4.48413771175033, seeds=3)
@@ -242,7 +237,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio_interval(own: Sequence[float], base: Sequence[float]) -> Interval | None:
-    """Return the mean ratio of pairs, one a seed, by Student's interval of its logarithm; None without pairs above 0.
+    """Return the mean ratio of pairs, one per seed, by Student's interval of its logarithm; None without any.
 
     >>> ratio_interval([2.0, 2.0], [4.0, 4.0])
     Interval(mean=0.5, low=0.5, high=0.5, seeds=2)

@@ -1,8 +1,7 @@
-"""What a training is made of, looked up once: nothing below reads an option again."""
+"""The inputs of a training, resolved once: code below does not parse options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,9 @@ _PER_TRAINING = (
 
 @dataclass(slots=True)
 class ResolvedTraining:
-    """A training with everything that its spec names resolved.
+    """A training with its spec resolved.
 
-    ``facts`` is what only the data tell, once the first seed has been prepared.
+    ``facts`` depend on the data, and are set when the first seed has been prepared.
     """
 
     spec: TrainSpec
@@ -43,7 +42,7 @@ class ResolvedTraining:
     facts: TaskFacts | None = None
 
     def key(self, fitting: TrainingSetup, seed: int) -> dict[str, Any]:
-        """Return what has to be the same for a training to be gone on with."""
+        """Return the settings that must be equal to resume a training."""
         spec = self.spec
         same = {name: getattr(spec, name) for name in _PER_TRAINING}
         return same | {
@@ -56,7 +55,7 @@ class ResolvedTraining:
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What the data tell of a model: what it is, what accuracy is the share of, whose data, and what it computes."""
+    """Facts of a model and its data: name, meaning of accuracy, data, parameters, compute."""
 
     model: str
     score: str
@@ -66,7 +65,7 @@ class TaskFacts:
 
 
 def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
-    """Return what a task tells."""
+    """Return the facts of a task."""
     with reproducible_torch():
         counted = operations(task)
     return TaskFacts(
@@ -83,17 +82,18 @@ HELD_OUT = 0.1
 
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
-    """Return all that a training needs; refuses what cannot be before anything long is computed."""
+    """Return the inputs of a training; refuse invalid ones before any long computation."""
     settings = model_of(spec)
-    asked = _with_dense(spec.reducers)
-    spec.check_learning_rates(tuple(asked))
+    has_dense = any(make_reducer(text).traits.baseline for text in spec.reducers)
+    requested = spec.reducers if has_dense else ("dense", *spec.reducers)
+    spec.check_learning_rates(requested)
     where = resolve_cluster(spec, spec.collective)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
     nodes = tuple(where.healthy(spec.workers).node_of_rank.tolist())
     where.cluster(spec.workers)
     where.warn_of_idle_overrides(spec.workers)
     fittings: list[TrainingSetup] = []
-    for text in asked:
+    for text in requested:
         found = make_training_setup(text, settings, spec.learning_rate(text))
         where.running(found.reducer.runs_by)
         for other in fittings:
@@ -106,14 +106,8 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
     return ResolvedTraining(spec, settings, tuple(fittings), where, machines, out)
 
 
-def _with_dense(texts: Sequence[str]) -> list[str]:
-    """Return option strings, dense among them."""
-    there = any(make_reducer(text).traits.baseline for text in texts)
-    return list(texts) if there else ["dense", *texts]
-
-
 def _training_identity(fitting: TrainingSetup) -> object:
-    """Return what two that train alike have in common; a preset stands beside what it is another name for."""
+    """Return equal values for equal trainings; presets count as names of their own."""
     name = fitting.option_string.partition(":")[0]
     return name if name in PRESETS else "", option_string(fitting.reducer), fitting.learning_rate
 

@@ -1,4 +1,4 @@
-"""What a training tells: curves, what each reducer needs to reach the target, and an answer in words."""
+"""The result of a training: curves, the cost of reaching the target per reducer, and an answer as text."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def make_train_row(
     base: dict[int, TargetCrossing | None],
     steps: int,
 ) -> TrainRow:
-    """Return the row of a reducer: its curves and when they reach the target by seed, beside dense's."""
+    """Return the row of a reducer from its curves and target crossings by seed, with those of dense."""
     whole = [each for each in curves.values() if len(each.step_loss) >= steps and not each.stopped]
     finished = whole if len(whole) == len(curves) else []
     there = {seed: found for seed, found in reaches.items() if found is not None}
@@ -131,7 +131,7 @@ def interval_text(interval: Interval) -> str:
 def train_verdict_lines(
     rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, base: str
 ) -> tuple[str, ...]:
-    """Return a line for each reducer but dense: whether it reaches the target, in which share of dense's time."""
+    """Return a line per reducer except dense: whether it reaches the target, in which share of dense's time."""
     if target is None:
         return ()
     lines = []
@@ -143,21 +143,15 @@ def train_verdict_lines(
         elif row.time_ratio is None:
             lines.append(f"{row.reducer} reaches {target_text(target)}, where {base} has no time to compare with")
         else:
+            low, high = row.time_ratio.low, row.time_ratio.high
+            is_open = low is not None and high is not None and low <= 1 <= high and low != high
+            undecided = ": no difference that is sure" if is_open else ""
+            sent = "" if row.bytes_ratio is None else f" and {interval_text(row.bytes_ratio)} its bytes"
             lines.append(
                 f"{row.reducer} reaches {target_text(target)} in {interval_text(row.time_ratio)} the simulated time of "
-                f"{base}{_bytes(row)}, over {format_number_of(row.trained, 'seed')}{_inconclusive_text(row.time_ratio)}"
+                f"{base}{sent}, over {format_number_of(row.trained, 'seed')}{undecided}"
             )
     return tuple(lines)
-
-
-def _bytes(row: TrainRow) -> str:
-    return "" if row.bytes_ratio is None else f" and {interval_text(row.bytes_ratio)} its bytes"
-
-
-def _inconclusive_text(ratio: Interval) -> str:
-    """Say where an interval leaves open who is faster."""
-    open_ended = ratio.low is not None and ratio.high is not None and ratio.low <= 1 <= ratio.high
-    return ": no difference that is sure" if open_ended and ratio.low != ratio.high else ""
 
 
 def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:
@@ -174,7 +168,7 @@ _DIGITS = 4
 
 
 def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, interrupted: bool) -> TrainResult:
-    """Return the answer of what was trained."""
+    """Return the result of the trained curves."""
     spec, facts = wanted.spec, wanted.facts
     assert facts is not None
     base = wanted.fittings[0].option_string

@@ -1,4 +1,4 @@
-"""Trains a model with several reducers and seeds, the simulated cluster's clock beside it."""
+"""Trains a model with several reducers and seeds, with the simulated cluster's clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def checkpoint_path(folder: Path, reducer: str, seed: int) -> Path:
 
 
 def save(path: Path, content: dict[str, Any], key: Any) -> None:
-    """Write arrays and numbers in dicts and lists; ``key`` says of what training they are."""
+    """Write arrays and numbers in dicts and lists; ``key`` identifies the training."""
     arrays: list[Any] = []
     structure = json.dumps({"version": _VERSION, "key": key, "content": _without_arrays(content, arrays)})
     partial = path.with_name(f".{path.name}.partial")
@@ -57,7 +57,7 @@ def save(path: Path, content: dict[str, Any], key: Any) -> None:
 
 
 def load(path: Path, key: Any) -> dict[str, Any] | None:
-    """Return what was saved; None where there is no file. `S2SimError` for what is of another training, or damaged."""
+    """Return the saved content; None without a file. `S2SimError` if it is of another training, or damaged."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             structure = json.loads(str(file[_STRUCTURE]))
@@ -83,7 +83,7 @@ def load(path: Path, key: Any) -> dict[str, Any] | None:
 
 
 def _without_arrays(value: Any, arrays: list[Any]) -> Any:
-    """Return a value as JSON has it, its arrays by their numbers."""
+    """Return a value as JSON, with arrays replaced by their indices."""
     if isinstance(value, np.ndarray):
         arrays.append(value)
         return {_ARRAY: len(arrays) - 1}
@@ -126,7 +126,7 @@ class SeedTrainings:
         self._growing: tuple[str, CurveHistory] | None = None
 
     def train(self, fitting: TrainingSetup, progress: ProgressWatcher) -> Curve:
-        """Return the curve of one reducer, from where its checkpoint ends."""
+        """Return the curve of one reducer, from the end of its checkpoint."""
         wanted, spec = self._wanted, self._wanted.spec
         path, key = None, wanted.key(fitting, self._seed)
         kept = None
@@ -162,7 +162,7 @@ class SeedTrainings:
         return history.curve(fitting.option_string, self._seed)
 
     def unfinished(self) -> Curve | None:
-        """Return the curve of the training that was interrupted; None where it had hardly begun."""
+        """Return the curve of the interrupted training; None if it had hardly begun."""
         if self._growing is None:
             return None
         name, history = self._growing
@@ -189,7 +189,6 @@ class SeedTrainings:
 
 
 def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
-    """Take a step, or note why there is none; a first one that fails is a mistake."""
     try:
         # What grows beyond all bounds is told by its loss.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -203,7 +202,7 @@ def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fittin
 
 
 def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
-    """Add how the model does now, or note that nobody can tell any more."""
+    """Add an evaluation of the model, or note that it diverged."""
     found = trainer.evaluate()
     if isfinite(found.loss):
         history.add_evaluation(found)
@@ -218,20 +217,10 @@ def _finish(trainer: Trainer, history: CurveHistory, spec: TrainSpec) -> bool:
 def train(
     spec: TrainSpec, progress: ProgressWatcher = SILENT, *, out: Path | None = None, resume: bool = False
 ) -> TrainResult:
-    """Train and return the curves; after Ctrl-C those of what was done by then.
+    """Train and return the curves; after Ctrl-C those of the finished part.
 
-    Parameters
-    ----------
-    out : Path, optional
-        Folder for checkpoints, made where it is missing.
-    resume : bool
-        Whether to go on from those that are there. What comes out is bit for bit what it would have been without an
-        interruption.
-
-    Raises
-    ------
-    S2SimError
-        For anything that cannot be done as asked.
+    Checkpoints are in the folder ``out``, created if absent; with ``resume`` training continues from them. The
+    result is bit for bit that of an uninterrupted training.
     """
     wanted = resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")
@@ -241,10 +230,9 @@ def train(
     try:
         for number in range(spec.seeds):
             seed = SeedTrainings(wanted, spec.seed + number)
-            # One by one, so that those before an interruption are there.
+            # Lazily, so that curves before an interruption are kept.
             curves.extend(seed.train(fitting, progress) for fitting in wanted.fittings)
     except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets what is done.
         unfinished = seed.unfinished()
         curves += [] if unfinished is None else [unfinished]
         if not curves:

@@ -125,7 +125,6 @@ def _check_targets(spec: TrainSpec) -> None:
 
 
 def _rate_of(text: str) -> tuple[str, float]:
-    """Return the reducer and the rate of ``REDUCER=RATE``."""
     name, _, rate = text.rpartition("=")
     try:
         value = float(rate)

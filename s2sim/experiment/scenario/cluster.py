@@ -1,4 +1,4 @@
-"""Where something runs, resolved once from what people write: below this nobody reads an option again."""
+"""The cluster of an experiment, resolved once from its spec: code below does not parse options."""
 
 from __future__ import annotations
 
@@ -40,16 +40,9 @@ from s2sim.units import PS_PER_S, format_bytes, format_seconds, parse_time_ps
 def extrapolated_constants_notes(
     library: Library | None, scenario: Scenario, workers: int, sent: Collection[tuple[str, int]]
 ) -> list[str]:
-    """Return in what respects a use lies outside, as one note; none where it does not, or nothing was fitted.
+    """Return in one note the respects in which a use lies outside the fit of the constants; empty if it does not.
 
-    Parameters
-    ----------
-    library : Library or None
-        What runs.
-    scenario : Scenario
-        Where.
-    sent : collection of (str, int)
-        Collectives with their sizes in bytes, as nccl-tests counts them.
+    ``sent`` are kinds of collectives with their sizes in bytes, as nccl-tests counts them.
     """
     if library is None or library.calibration is None or not sent:
         return []
@@ -65,7 +58,7 @@ def extrapolated_constants_notes(
 
 
 class _ClusterCache:
-    """The clusters of one shape, each of which is built once; again rather than sent to other processes."""
+    """The clusters of one shape, each built once; rebuilt rather than pickled."""
 
     def __init__(self, shape: ClusterShape) -> None:
         self.shape = shape
@@ -75,7 +68,7 @@ class _ClusterCache:
         return _ClusterCache, (self.shape,)
 
     def cluster(self, workers: int, placement: str, seed: int, faults: tuple[Fault, ...]) -> Cluster:
-        """Return the cluster of so many workers, with those of the faults that last from the start on."""
+        """Return the cluster of a number of workers, with the permanent ones of the faults."""
         key = workers, placement, seed, faults
         if key not in self._clusters:
             self._clusters[key] = (
@@ -88,10 +81,7 @@ class _ClusterCache:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A cluster of any number of workers, what goes wrong on it, and by which algorithm it communicates.
-
-    It pickles, so that a worker process can take it.
-    """
+    """A cluster of any number of workers, its faults, and the algorithm of its collectives; it can be pickled."""
 
     shape: ClusterShape  # What the topology's file and its overrides say
     overrides: tuple[str, ...] = ()  # These overrides as they were written, for messages
@@ -105,7 +95,7 @@ class Scenario:
     _built: _ClusterCache | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Keep the clusters that were built where only something else than their shape was replaced."""
+        """Keep the built clusters if the shape was not replaced."""
         if self._built is None or self._built.shape is not self.shape:
             object.__setattr__(self, "_built", _ClusterCache(self.shape))
 
@@ -114,28 +104,28 @@ class Scenario:
         return self._of_group(self._everyone(workers, ()), workers)
 
     def cluster(self, workers: int) -> Cluster:
-        """Return the cluster with those faults that last from the start on."""
+        """Return the cluster with its permanent faults."""
         return self._of_group(self._everyone(workers, self.faults), workers)
 
     def plain(self) -> Self:
-        """Return the same cluster filled in order, without faults or groups, each collective by its fastest way."""
+        """Return the same cluster filled in order, without faults or groups, with the fastest algorithms."""
         return replace(self, placement="linear", faults=(), algorithm=AUTO, groups=None)
 
-    def timer(self, workers: int, ways: RouteTable | None = None) -> Timer:
-        """Return what times collectives on the cluster, faults included; ``route_table`` are known from other rates."""
+    def timer(self, workers: int, routes: RouteTable | None = None) -> Timer:
+        """Return the timer of collectives on the cluster, faults included; ``routes`` may be known from other rates."""
         groups, everyone = self.all_groups(workers)
-        return concurrent_groups_timer(everyone, groups, self.algorithm, ways)
+        return concurrent_groups_timer(everyone, groups, self.algorithm, routes)
 
     def route_table(self, workers: int) -> RouteTable:
-        """Return ways that serve timers at any rates."""
+        """Return routes that serve timers at any rates."""
         return RouteTable(self._everyone(workers, self.faults))
 
     def ranks_of(self, workers: int) -> int:
-        """Return how many of all workers are in one data-parallel group."""
+        """Return the number of ranks of one data-parallel group of ``workers`` workers."""
         return workers if self.groups is None else workers // self.groups.count
 
     def all_groups(self, workers: int) -> tuple[ParallelGroups, Cluster]:
-        """Return groups of which the data-parallel ones have so many workers, and the cluster of all of them."""
+        """Return groups whose data-parallel ones have ``workers`` ranks, and the cluster of all of them."""
         return self._groups_of(workers), self._everyone(workers, self.faults)
 
     def _groups_of(self, workers: int) -> ParallelGroups:
@@ -147,21 +137,21 @@ class Scenario:
         return everyone.within(self._groups_of(workers).dp_groups[0].tolist())
 
     def running(self, algorithm: str | None) -> Self:
-        """Return the same cluster with another algorithm, by its name, for all that this can run; None for its own."""
+        """Return the same cluster with another algorithm by its name; None for its own."""
         return self if algorithm is None else replace(self, algorithm=read_algorithm(algorithm))
 
     @property
     def uses_ring_bytes(self) -> bool:
-        """Whether bytes are those of rings, the convention, rather than of the algorithm that was asked for."""
+        """Whether bytes are those of rings, by convention, rather than of the given algorithm."""
         return isinstance(self.algorithm, str) or self.algorithm.name == "ring"
 
     @property
     def disturbed(self) -> bool:
-        """Whether something goes wrong while things run."""
+        """Whether faults begin during the simulation."""
         return not all(fault.permanent for fault in self.faults)
 
     def warn_of_idle_overrides(self, workers: int) -> None:
-        """Warn of each ``field=value`` that cannot matter: nothing crosses the links that it describes."""
+        """Warn of each ``field=value`` without effect because no traffic crosses the links it describes."""
         cluster = self._everyone(workers, ())
         one_node = int(cluster.node_of_rank.max()) == 0
         for override in self.overrides:
@@ -177,20 +167,13 @@ class Scenario:
             warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
-        """Return the cluster of all groups, of which the data-parallel ones have so many workers."""
         assert self._built is not None
         count = 1 if self.groups is None else self.groups.count
         return self._built.cluster(count * workers, self.placement, self.seed, faults)
 
 
 def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
-    """Return the scenario of a spec's cluster.
-
-    Raises
-    ------
-    S2SimError
-        For a topology, a field, a fault or an algorithm that does not exist, or cannot be so.
-    """
+    """Return the scenario of a spec's cluster; `S2SimError` if a name or a value in it is not valid."""
     faults = make_faults(spec.faults)
     asked = algorithm if algorithm == AUTO else read_algorithm(algorithm)
     shape = load_shape(spec.topology, spec.overrides)
@@ -205,9 +188,9 @@ _TIMES = ("kernel_launch", "host_sync", "host_step")
 
 
 def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str, tuple[str, str]]:
-    """Return the least and the most that each estimated constant may be, by its field.
+    """Return the least and the most plausible value of each estimated constant, by its field.
 
-    What matrix products and the host's CPU reach is among them where one of ``recordings`` has such work.
+    Those of matrix products and the host's CPU are included if one of ``recordings`` has such work.
     """
     works = [
         step
@@ -226,7 +209,7 @@ def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str
 
 
 def format_constant(gpu: Gpu, constant: str) -> str:
-    """Return what was taken for a constant, for people."""
+    """Return the value of a constant for display."""
     taken = getattr(gpu, _attribute(constant))
     return format_seconds(taken / PS_PER_S) if constant in _TIMES else f"{taken:g}"
 
@@ -242,7 +225,7 @@ def _attribute(constant: str) -> str:
 
 
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
-    """Yield a GPU for each choice of the ends of its estimated constants; none where nothing is estimated."""
+    """Yield a GPU for each choice of the ends of its estimated constants; none if nothing is estimated."""
     estimates = estimated_ranges(gpu)
     for values in product(*estimates.values()) if estimates else ():
         corner = gpu
@@ -273,10 +256,10 @@ def resolve_machines(
     *,
     latency_holds_library: bool = False,
 ) -> Machines:
-    """Return what options ask for, and without them (None) what the topology says.
+    """Return the library and GPU of options and, without them (None), of the topology.
 
-    Libraries run by their constants where the topology says its network, unless its latencies are meant to hold a
-    library's (``latency_holds_library``) or something else was asked for.
+    Libraries run by their constants if the topology states its network, unless its latencies include the library's
+    (``latency_holds_library``).
 
     >>> from s2sim.topology.read_file import load_shape
     >>> resolve_machines(load_shape("torus"), (), gpu="rtx-2080").text
@@ -298,34 +281,26 @@ def resolve_machines(
         if asked[name] is not None:
             text = f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out"
             warnings.warn(text, S2SimWarning, stacklevel=4)
-    chosen_by = {
-        f"library {taken.option_string}{_assumptions_text(taken, shape)}": _chosen_by_text(
-            shape, library, shape.library
-        ),
-        f"GPU {card.name}": _chosen_by_text(shape, gpu, shape.gpu),
+
+    def chosen_by(given: str | None, in_topology: str | None) -> str:
+        if given is not None:
+            return "as asked for"
+        return f"as {shape.name} says" if in_topology else f"by default, as {shape.name} does not say"
+
+    assumed = " (the wire alone)" if taken.profile == NO_OVERHEADS else f" ({taken.profile.assumed(shape)})"
+    origins = {
+        f"library {taken.option_string}{'' if taken == IDEAL else assumed}": chosen_by(library, shape.library),
+        f"GPU {card.name}": chosen_by(gpu, shape.gpu),
     }
     texts = [
-        f"{' and '.join(what for what, who in chosen_by.items() if who == each)}, {each}"
-        for each in dict.fromkeys(chosen_by.values())
+        f"{' and '.join(what for what, who in origins.items() if who == each)}, {each}"
+        for each in dict.fromkeys(origins.values())
     ]
     return Machines(taken, real, card, "; ".join(texts))
 
 
-def _assumptions_text(library: Library, shape: ClusterShape) -> str:
-    """Return what is taken for granted of a library, in brackets; nothing of the ideal one."""
-    if library == IDEAL:
-        return ""
-    return " (the wire alone)" if library.profile == NO_OVERHEADS else f" ({library.profile.assumed(shape)})"
-
-
-def _chosen_by_text(shape: ClusterShape, asked: str | None, said: str | None) -> str:
-    if asked is not None:
-        return "as asked for"
-    return f"as {shape.name} says" if said else f"by default, as {shape.name} does not say"
-
-
 def warn_of_machines(overrides: Sequence[str]) -> None:
-    """Warn of each override of the topology's library or GPU where nothing runs on either."""
+    """Warn of overrides of the topology's library or GPU where neither is used."""
     for override, _ in _machine_overrides(overrides):
         text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
         warnings.warn(text, S2SimWarning, stacklevel=4)
@@ -342,7 +317,7 @@ _CGROUP_FILES = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_ranks(workers: int, trace: AnyTrace) -> None:
-    """Refuse more ranks than can be run, or than this machine holds the gradients of."""
+    """Refuse more ranks than can be run, or than memory can store the gradients of."""
     if workers > _MAX_RANKS:
         raise OptionError(
             f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
@@ -357,7 +332,6 @@ def check_ranks(workers: int, trace: AnyTrace) -> None:
 
 
 def _held_bytes(trace: AnyTrace) -> int:
-    """Return what one rank's gradient takes beside what ranks share."""
     if isinstance(trace, SyntheticTrace):
         return trace.options.held_bytes
     layers = trace.gradient(0, 0).layers
@@ -371,7 +345,7 @@ def _held_bytes(trace: AnyTrace) -> int:
 
 
 def memory_bytes() -> int | None:
-    """Return how much memory this process can have at most, or None where the system does not tell."""
+    """Return the memory limit of this process, or None if it is not known."""
     sizes: list[int] = []
     with suppress(AttributeError, OSError, ValueError):
         sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

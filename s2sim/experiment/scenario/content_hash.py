@@ -1,8 +1,7 @@
-"""The content of an experiment, and its hash: equal where the same numbers are computed, however that was written.
+"""The content of an experiment, and its hash: equal if the same numbers are computed.
 
-Everything is taken as it was resolved. Units, the order of options, overrides, faults, reducers and numbers of workers,
-defaults that are written out, the paths of files and their comments change nothing; a file counts by what it says. Rows
-stand in the order that was asked for, which the hash leaves open. A fault that draws does so by its own spelling, which
+Everything is taken as resolved: units, the order of options, overrides, faults, reducers and numbers of workers,
+explicit defaults, paths and comments of files change nothing. A fault that samples does so by its own spelling, which
 therefore counts.
 """
 
@@ -21,7 +20,6 @@ from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
 from s2sim.libraries.library import TIMING_OPTIONS, Library
 from s2sim.options import Size, Time, option_text
 from s2sim.provenance import content_hash
-from s2sim.simulation.faults.fault import Fault
 from s2sim.topology.cluster import PLACEMENTS
 from s2sim.topology.fields import MACHINE_FIELDS
 
@@ -30,7 +28,7 @@ _TEXTS = ("name", "description", "source", "file", "quantities")
 
 
 def hashable_content(value: Any) -> Any:
-    """Return what a resolved value says, as JSON values."""
+    """Return a resolved value as JSON values."""
     if isinstance(value, Time):
         return value.ps
     if isinstance(value, Size):
@@ -66,7 +64,9 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
         if scenario.placement in PLACEMENTS
         else [item.gpu_of_rank.tolist() for _, item in clusters],
         "seed": scenario.seed,
-        "faults": sorted_hashes(map(_fault_content, scenario.faults)),
+        "faults": sorted_hashes(
+            [fault.name, fault.text if fault.draws else hashable_content(fault)] for fault in scenario.faults
+        ),
         "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
         **(
             {}
@@ -76,17 +76,13 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
     }
 
 
-def _fault_content(fault: Fault) -> Any:
-    return [fault.name, fault.text if fault.draws else hashable_content(fault)]
-
-
 def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
     """Return the content of reducers: every option with its value."""
     return sorted_hashes([item.reducer.traits.name, item.reducer.options()] for item in reducers)
 
 
 def library_content(library: Library) -> Any:
-    """Return the content of a library: options that decide what it executes, and what it adds."""
+    """Return the content of a library: the options that decide its execution, and its overhead."""
     return [
         library.name,
         [option for option in library.chosen if option[0] not in TIMING_OPTIONS],
@@ -95,12 +91,12 @@ def library_content(library: Library) -> Any:
 
 
 def profile_content(profile: LibraryProfile) -> Any:
-    """Return the content of what a library adds: its parameters, and the numbers that it rests on."""
+    """Return the content of a protocol overhead: its parameters and the numbers that it rests on."""
     return [hashable_content(profile), [(item.field, item.value) for item in profile.used_quantities]]
 
 
 def trace_content(trace: AnyTrace) -> Any:
-    """Return the content of gradients: the hashes of recorded files, or what is drawn."""
+    """Return the content of gradients: the hashes of recorded files, or the options of sampling."""
     if isinstance(trace, ExtrapolatedRanks):
         return [trace.seed, dict(trace.manifest.files)]
     if isinstance(trace, SyntheticTrace):
@@ -110,8 +106,8 @@ def trace_content(trace: AnyTrace) -> Any:
 
 def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, Any]:
     """Return the content of a comparison of reducers."""
-    target = scenario.target
-    return {
+    target, training = scenario.target, scenario.training
+    content = {
         "cluster": cluster_content(scenario, workers),
         "reducers": reducers_content(scenario.reducers),
         "library": library_content(scenario.library),
@@ -122,20 +118,12 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
         if isinstance(target, Model)
         else target,
         "compute_ps": scenario.compute_ps,
-        **_training_content(scenario),
     }
-
-
-def _training_content(scenario: ReducerScenario) -> dict[str, Any]:
-    """Return the content of iterations, where a profile says what they compute."""
-    training = scenario.training
-    if training is None:
-        return {}
-    return {
-        "training": {
+    if training is not None:
+        content["training"] = {
             **hashable_content(training),
             "discipline": training.discipline.text,
             "value_bytes": training.value_bytes,
             "multiprocessors": scenario.gpu.multiprocessors,
         }
-    }
+    return content

@@ -1,4 +1,4 @@
-"""What faults may stand beside what, and what they did."""
+"""Faults of traffic: their compatibility with networks, and their effects."""
 
 from __future__ import annotations
 
@@ -17,21 +17,6 @@ from s2sim.provenance import content_hash
 from s2sim.simulation.faults.fault import Effect, Fault
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
-
-
-def check_fluid(faults: Sequence[Fault], *, as_packets: bool) -> None:
-    """Refuse packets together with faults that act while messages are in flight."""
-    moving = [fault.text for fault in faults if not fault.permanent]
-    if moving and as_packets:
-        raise OptionError(
-            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
-            "the start on are all that packets know of faults"
-        )
-
-
-def any_random(faults: Sequence[Fault]) -> bool:
-    """Return whether a seed decides anything of the faults."""
-    return any(fault.draws for fault in faults)
 
 
 def effects_in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
@@ -53,7 +38,7 @@ def warn_of_idle_faults(effects: Sequence[Effect]) -> None:
 def healthy_and_damaged_routes(
     schedule: Schedule, healthy: Cluster, cluster: Cluster
 ) -> Iterator[tuple[Routes, Routes, int]]:
-    """Yield the routes of a schedule's messages on a healthy cluster and on a damaged one, and how often they go."""
+    """Yield the routes of a schedule's messages on a healthy and on a damaged cluster, and their repetitions."""
     for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
         if pattern.messages:
             yield find_routes(healthy, pattern), find_routes(cluster, pattern), sum(step.times for step in steps)
@@ -63,14 +48,16 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
     warn_of_machines(spec.overrides)
-    check_fluid(scenario.faults, as_packets=spec.as_packets)
+    moving = [fault.text for fault in scenario.faults if not fault.permanent]
+    if moving and spec.as_packets:
+        raise OptionError(
+            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
+            "the start on are all that packets know of faults"
+        )
     return scenario
 
 
 def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
-    """Return the hash of what is computed when ``sent`` goes over a cluster.
-
-    See `s2sim.experiment.scenario.content_hash`.
-    """
+    """Return the hash of the computation of sending ``sent`` over a cluster."""
     packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
     return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])

@@ -1,4 +1,4 @@
-"""Groups of ranks beside each other: tensor-, pipeline- and data-parallel ones, as people write them."""
+"""Tensor-, pipeline- and data-parallel groups of ranks."""
 
 from __future__ import annotations
 
@@ -74,15 +74,11 @@ class ParallelGroups:
 
 
 def parse_groups(text: str, workers: int) -> ParallelGroups:
-    """Return the groups that ``tp=8,pp=4,dp=rest`` makes of so many workers.
+    """Return the groups that ``tp=8,pp=4,dp=rest`` makes of a number of workers.
 
-    What is left out is 1, and dp the rest; one may be ``rest``. ``order=tp-pp-dp`` numbers ranks of a pipeline before
-    those of other replicas.
-
-    Raises
-    ------
-    OptionError
-        For an unknown name or number, one that stands twice, and where groups do not make up all workers.
+    Omitted sizes are 1, and dp the rest; one may be ``rest``. ``order=tp-pp-dp`` numbers ranks of a pipeline before
+    those of other replicas. `OptionError` for unknown or repeated names, and if the groups do not make up all
+    workers.
     """
     sizes: dict[str, str] = {}
     for item in text.split(","):
@@ -118,7 +114,7 @@ def parse_groups(text: str, workers: int) -> ParallelGroups:
 
 
 def groups_for_all(text: str, workers: Sequence[int]) -> ParallelGroups | None:
-    """Return the groups of several numbers of workers, which differ in replicas alone; None where one has all ranks."""
+    """Return the groups of several numbers of workers, which differ only in replicas; None if one has all ranks."""
     found = {replace(parse_groups(text, count), dp=1) for count in workers}
     if len(found) > 1:
         raise OptionError(f"--groups {text}: several numbers of workers differ in replicas alone: write dp=rest")
@@ -141,15 +137,14 @@ def concurrent_groups_timer(
     cluster: Cluster,
     groups: ParallelGroups,
     algorithm: str | Algorithm = AUTO,
-    ways: RouteTable | None = None,
+    routes: RouteTable | None = None,
     profile: LibraryProfile = NO_OVERHEADS,
 ) -> Timer:
-    """Return what times a data-parallel group's collectives while all such groups do the same.
+    """Return the timer of a data-parallel group's collectives while all such groups run the same.
 
-    What is replayed by it is a recording of ``groups.workers_of_group`` ranks; with one group it is a plain timer.
-    ``route_table`` are known routes of ``cluster``.
+    Its recordings have ``groups.dp`` ranks; with one group it is a plain timer. ``routes`` are known routes.
     """
     own = groups.dp_groups
     if len(own) == 1:
-        return Timer(cluster, algorithm, ways, profile)
-    return ConcurrentGroupsTimer(cluster, own, algorithm, ways, profile)
+        return Timer(cluster, algorithm, routes, profile)
+    return ConcurrentGroupsTimer(cluster, own, algorithm, routes, profile)

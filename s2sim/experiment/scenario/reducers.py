@@ -1,4 +1,4 @@
-"""What reducers run on and over, resolved once from what people write."""
+"""The reducers of an experiment and its gradients, resolved once from the spec."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class ReducerSpec:
-    """A reducer and the option string by which it was asked for, and by which results name it.
+    """A reducer, with the option string that names it in results.
 
-    Nobody has named one that is ``optional``: where it refuses something a run goes on without it, and says so.
+    A run continues without an ``optional`` one that refuses something, and notes it.
     """
 
     option_string: str
@@ -56,9 +56,9 @@ def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
 
 
 def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
-    """Return the reducers of option strings, and where ``all`` is among them every other one.
+    """Return the reducers of option strings and, if ``all`` is among them, every other one.
 
-    Beside them stand, by name, the reasons of those that need options.
+    Returns also, by name, the reasons of those that need options.
     """
     wants_all = sum(map(_is_all, texts))
     if wants_all > 1:
@@ -91,13 +91,13 @@ def _is_all(text: str) -> bool:
 
 
 def place_reducers(cluster: Cluster, reducers: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
-    """Return the reducers as the cluster's ranks run them, who know which of them share a node."""
+    """Return the reducers with the nodes of the ranks known to them."""
     nodes = tuple(cluster.node_of_rank.tolist())
     return tuple(replace(item, reducer=item.reducer.placed(nodes)) for item in reducers)
 
 
 def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None:
-    """Warn of options that act from the second step on where ``what`` takes the first."""
+    """Warn of options that act only from the second step on; ``what`` takes the first."""
     for item in reducers:
         for option in item.reducer.later_options():
             warnings.warn(
@@ -108,10 +108,7 @@ def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None
 
 
 def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
-    """Return what reads the gradients of other steps, in turn where there are fewer; None if there is but one.
-
-    Warm reducers carry over from the second, and those with a period take as many as that has.
-    """
+    """Return a reader of the gradients of other steps, in turn if there are fewer; None if there is only one."""
     if trace.steps == 1:
         return None
     return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
@@ -133,32 +130,26 @@ class ReducerScenario(Scenario):
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> Self:
-        """Return it with its cluster filled in order, without faults or groups, and with the phase alone compared."""
+        """Return it with its cluster filled in order, without faults or groups, for the phase alone."""
         return replace(super(ReducerScenario, self).plain(), compute_ps=None)
 
     def reducers_on(self, workers: int) -> tuple[ReducerSpec, ...]:
-        """Return the reducers as so many workers run them, who know which of them share a node."""
+        """Return the reducers with the nodes of ``workers`` ranks known to them."""
         return place_reducers(self.healthy(workers), self.reducers)
 
     @property
     def library(self) -> Library:
-        """What executes the collectives."""
+        """The library that executes the collectives."""
         return self.machines.library
 
     @property
     def gpu(self) -> Gpu:
-        """What encodes and decodes."""
+        """The GPU that encodes and decodes."""
         return self.machines.gpu
 
 
 def resolve_run(spec: RunSpec) -> ReducerScenario:
-    """Return the scenario of a run.
-
-    Raises
-    ------
-    S2SimError
-        For anything that does not exist or cannot be as asked.
-    """
+    """Return the scenario of a run."""
     reducers, refused = asked_or_all(spec.reducers)
     compute_ps = None if spec.compute is None else parse_option("--compute", parse_time_ps, spec.compute)
     target: Model | int | None = None if spec.scale_to is None else parse_parameters(spec.scale_to)
@@ -195,6 +186,5 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
 
 
 def _with_dtype(asked: ReducerSpec, dtype: GradientDtype, *, forgiving: bool) -> ReducerSpec:
-    """Return a reducer for gradients of a type; if ``forgiving``, one that a run can do without but for dense."""
     optional = asked.optional or (forgiving and not asked.reducer.traits.baseline)
     return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)

@@ -1,4 +1,4 @@
-"""What a training iteration computes, how it exchanges gradients, and how many of them are simulated."""
+"""The compute of a training iteration, its exchange of gradients, and the number of simulated iterations."""
 
 from __future__ import annotations
 
@@ -44,20 +44,10 @@ def shard_on_cluster(
     value_bytes: int,
     library: LibraryProfile = NO_OVERHEADS,
 ) -> ShardedCompute:
-    """Return what a rank of the first stage computes: all groups of a kind send what they do at once.
+    """Return the compute of a rank of the first stage; all groups of a kind send concurrently.
 
-    Parameters
-    ----------
-    profile : Profile
-        Of the whole model on one GPU, for what passes the stages as one mini-batch.
-    groups : Groups
-        Of all workers of the cluster.
-    mini_batches : int
-        In an iteration.
-    value_bytes : int
-        Of a value that layers pass on.
-    library : LibraryProfile
-        How a library runs what they send.
+    ``profile`` is of the whole model on one GPU, for the batch that passes the stages as one; ``groups`` are of all
+    workers of the cluster, ``value_bytes`` the bytes of a value that layers pass on.
     """
 
     def all_reduce_ps(size_bytes: int) -> int:
@@ -87,7 +77,7 @@ def _timer(cluster: Cluster, groups: ParallelGroups, kind: str, library: Library
 
 
 def sharding_notes(share: ShardedCompute, groups: ParallelGroups) -> tuple[str, ...]:
-    """Return in sentences what is in the times of a rank that shares a model with others."""
+    """Return the notes on the times of a rank that shares a model with others."""
     if groups.count == 1:
         return ()
     shown = f"one rank of {groups.tp} that share the first of {groups.pp} stages is shown, which ends backward last"
@@ -113,7 +103,7 @@ _MAX_MS = 1e9
 
 
 def draw_compute_factors(iterations: int, ranks: int, cv: float, seed: int) -> Floats:
-    """Return factors of mean 1, float64 of shape (iterations, ranks), whose standard deviation is ``cv``; lognormal."""
+    """Return lognormal factors of mean 1 and standard deviation ``cv``, float64 of shape (iterations, ranks)."""
     if not cv:
         return np.ones((iterations, ranks))
     sigma = sqrt(log(1 + cv**2))
@@ -124,14 +114,14 @@ def draw_compute_factors(iterations: int, ranks: int, cv: float, seed: int) -> F
 def measured_compute_factors(
     times_ms: tuple[tuple[float, ...], ...], iterations: int, ranks: int, stated_ms: float
 ) -> Floats:
-    """Return measured times over what is stated, float64 of shape (iterations, ranks), each in turn where too few."""
+    """Return measured over stated times, float64 of shape (iterations, ranks), repeated if too few."""
     times = np.array(times_ms)
     rows, columns = np.arange(iterations) % times.shape[0], np.arange(ranks) % times.shape[1]
     return times[np.ix_(rows, columns)] / stated_ms
 
 
 def read_compute_times(text: str) -> tuple[tuple[float, ...], ...]:
-    """Return the compute times in milliseconds of a CSV file: a row an iteration, a column a rank."""
+    """Return the compute times in milliseconds of a CSV file: a row per iteration, a column per rank."""
     path = user_path(text, S2SimError)
     rows: list[tuple[float, ...]] = []
     reader = csv.reader(io.StringIO(read_text(path)))
@@ -168,7 +158,7 @@ _BY_CHANCE, _IN_A_ROW = 20, 5
 
 @dataclass(frozen=True, slots=True)
 class TrainingIteration:
-    """Iterations as they were asked for."""
+    """The settings of training iterations."""
 
     source: ProfileSource  # What the profile is made from, for any mini-batch
     profile: ComputeProfile  # What a GPU computes, for the mini-batch and on the GPU of the run
@@ -191,7 +181,7 @@ class TrainingIteration:
 
     @property
     def compute(self) -> Compute:
-        """What the engine takes of the profile."""
+        """The compute of the profile in the form of the engine."""
         tensors, profile = self.profile.tensors, self.profile
         return Compute(
             np.array([each.forward_ps for each in tensors], np.int64),
@@ -206,7 +196,7 @@ class TrainingIteration:
         return self.profile.batch * self.accumulate
 
     def conditions(self, workers: int, period: int, seed: int) -> IterationSettings:
-        """Return how iterations run on so many ranks that do the same again after ``period`` of them."""
+        """Return the settings of iterations on ``workers`` ranks that repeat with a period."""
         wanted = 1 if self.discipline.waits_for_all else _IN_A_ROW
         if self.compute_cv or self.compute_times_ms:
             wanted = len(self.compute_times_ms) or _BY_CHANCE
@@ -225,7 +215,7 @@ class TrainingIteration:
         )
 
     def buckets(self, timer: Timer, held: GradientDtype) -> tuple[Bucket, ...]:
-        """Return what leaves together on the timer's cluster, of gradients that are held in a type."""
+        """Return the buckets on the timer's cluster of gradients of a dtype."""
         tensors, workers = self.profile.tensors, timer.workers
         ready = ReadyTensors(
             bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
@@ -243,11 +233,11 @@ class TrainingIteration:
         return {each.name: each.size for each in self.profile.tensors} == {each.name: each.size for each in layers}
 
     def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
-        """Return the same iterations with another mini-batch; as `resolve_training` returns them of a spec."""
+        """Return the same iterations with another mini-batch."""
         return replace(self, profile=self.source.on(machines.gpu, batch)).shared_by(where, machines, ranks)
 
     def shared_by(self, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
-        """Return how iterations of one of those ranks run that share the model, where there are such groups."""
+        """Return the iterations of one of the ranks that share the model, if there are such groups."""
         if where.groups is None:
             return self
         groups, cluster = where.all_groups(ranks)
@@ -272,7 +262,7 @@ class TrainingIteration:
 
 
 def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration | None:
-    """Return how iterations run where ``ranks`` hold the same; None where nothing was said of what they compute."""
+    """Return the iterations of a spec with ``ranks`` replicas; None without a compute profile."""
     name = spec.profile
     if name is None and spec.discipline is not None and spec.model in profile_names():
         name = spec.model
