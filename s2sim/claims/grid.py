@@ -276,7 +276,6 @@ class GridRecorder:
         return ExecutedRecording(item.recording, scenario.running(algorithm), timer, item.exchange)
 
     def _timer(self, where: ClusterSetting, scenario: ReducerScenario, algorithm: str | None) -> Timer:
-        """Return what times collectives on a cluster, which remembers those that it has timed."""
         if where not in self._ways:
             self._ways[where] = scenario.route_table(self.workers)
         if (where, algorithm) not in self._timers:

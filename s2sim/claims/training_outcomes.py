@@ -246,7 +246,6 @@ def _claim_interval_text(interval: Interval | None, form: str) -> str:
 
 
 def _help_texts() -> str:
-    """Return the path of the help texts of Python, prose and examples that every installation has."""
     import pydoc_data.topics
 
     return pydoc_data.topics.__file__

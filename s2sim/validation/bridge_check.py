@@ -331,7 +331,6 @@ class _StepTotals:
 
 
 def _interface(counted: Sequence[Mapping[str, int]]) -> Interface:
-    """Return what the one interface counted, beside the connections of all."""
     own = sum(each["sent_bytes"] + each["again_bytes"] for each in counted)
     begun = sum(each["connections"] for each in counted) // 2
     packets, repeats = counted[0]["packets"], sum(each["repeats"] for each in counted)

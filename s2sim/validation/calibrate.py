@@ -99,7 +99,6 @@ def _fitted_range(
 
 
 def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return what a reader must know of what was fitted to."""
     notes = []
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.samples) < len(samples):

@@ -145,7 +145,6 @@ def _build_model(
 
 
 def _distinct_keys(samples: Sequence[Sample]) -> list[Key]:
-    """Return what was measured, each once."""
     return list(dict.fromkeys(sample.key for sample in samples))
 
 
@@ -253,7 +252,6 @@ def _growth(
     fitted: FitResult | None,
     progress: ProgressWatcher,
 ) -> tuple[Floats, Floats]:
-    """Return how the logarithm of each choice's time grows with each constant's, and how these vary."""
     own: ConstantOverrides = () if fitted is None else fitted.own
     points = []
     progress.start(len(choices), "looking for what to measure")
@@ -287,7 +285,6 @@ def _half_width_90(variance: float) -> float:
 
 
 def _command(machine: MachinePredictor, run: MeasuredRun, size_bytes: int) -> str:
-    """Return how nccl-tests measures it."""
     nodes = machine.nodes(run.workers)
     gpus = -(-run.workers // nodes)
     processes = nodes if run.one_process else run.workers

@@ -276,7 +276,6 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
 
 
 def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
-    """Return the rows to take, and in words what is left out of them."""
     able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
     notes = []
     if len(able) < len(table.rows):

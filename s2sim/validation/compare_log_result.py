@@ -47,7 +47,6 @@ def log_notes(
 
 
 def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) -> Iterator[str]:
-    """Yield what ran by another algorithm or protocol than it is simulated by."""
     pairs: Counter[tuple[str, str]] = Counter()
     for row in rows:
         ran, simulated = row.measured_algorithm, row.algorithm.partition(":")[0]
@@ -62,7 +61,6 @@ def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) ->
 
 
 def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    """Yield what a table lacks, and what of it does not fit what is simulated."""
     nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
     where = f"the table at line {table.line}"
     if table.collective is None:
@@ -82,7 +80,6 @@ def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -
 
 
 def _transport_notes(table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    """Yield where the log connects ranks by other ways than the topology has."""
     spec = cluster.dims.node_set.specs[0]
     sockets = any(name.startswith("NET/Socket") for name in table.transports)
     verbs = [name for name in table.transports if name.startswith("NET/IB")]
@@ -258,7 +255,6 @@ def _name(term: Term) -> tuple[str, str]:
 
 
 def _collinear_terms(columns: Floats) -> Ints:
-    """Return for each term the first one that goes up and down with it over all rows, itself where there is none."""
     length = np.linalg.norm(columns, axis=0)
     alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
     first = np.arange(columns.shape[1])

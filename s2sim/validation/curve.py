@@ -230,7 +230,6 @@ def _names_a_file(name: str) -> bool:
 
 
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:
-    """Return the sizes and times of a table by size; rows of no bytes are left out."""
     points = []
     for number, cells in read_table(path, _POINT_COLUMNS, _MAX_CURVE_BYTES):
         size, time_us = (

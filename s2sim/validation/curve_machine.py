@@ -56,7 +56,6 @@ def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
 
 
 def _likely_domain(machine: MeasuredMachine, gpu: GpuLinks) -> int:
-    """Return the smallest board of the catalogue that holds a node's GPUs, or the largest."""
     holding = [size for size in gpu.boards if size >= machine.gpus_per_node]
     return min(holding) if holding else max(gpu.boards, default=machine.gpus_per_node)
 
@@ -74,7 +73,6 @@ def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> Nv
 
 
 def _mentions_nvlink(machine: MeasuredMachine, gpu: GpuLinks) -> bool:
-    """Return whether NVLink joins GPUs, where the row does not say how many."""
     text = machine.intra_interconnect.lower()
     if "nvlink" in text or "nvswitch" in text or "infinity" in text or "xgmi" in text:
         return "no nvlink" not in text
@@ -209,7 +207,6 @@ class MachineClusters:
 
 
 def _rack_nodes(machine: MeasuredMachine, board: NvlinkBoard | None) -> int:
-    """Return how many nodes one NVLink domain joins."""
     if board is None or board.shape != RACK:
         return 1
     return max(1, board.gpus // machine.gpus_per_node)
@@ -224,7 +221,6 @@ def _pcie(
     *,
     switched: bool,
 ) -> list[Quantity]:
-    """Return the PCIe of a node's GPUs, and the memory of its host where what they send passes it."""
     if gpu.pcie is None:
         return []
     links = catalogue.pcie[str(gpu.pcie.value)]
@@ -253,7 +249,6 @@ def _path(machine: MeasuredMachine, gpu: GpuLinks) -> str:
 def _network(
     machine: MeasuredMachine, gpus: int, nics: int, joined: int, path: str, catalogue: LinkCatalogue
 ) -> list[Quantity]:
-    """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
     if machine.ranks <= joined:
         unused = "index: one node or NVLink domain, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]

@@ -269,7 +269,6 @@ def _errors(found: Iterable[tuple[str, float | None, float | None]]) -> Errors |
 
 
 def _median_of_sources(medians: Sequence[float]) -> OneVoice:
-    """Return the median of sources, and where it lies in 90 % of draws of as many of them."""
     low = high = None
     if len(medians) > 1:
         drawn = np.random.default_rng(0).choice(medians, (_DRAWS, len(medians)))

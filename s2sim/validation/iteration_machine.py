@@ -91,7 +91,6 @@ def _transport(row: MeasuredIterationRow) -> str:
 
 
 def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
-    """Return what joins the GPUs of a node, with the processors that share them."""
     text = row.intra_interconnect
     if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
         return f"{text}, two sockets"
@@ -99,7 +98,6 @@ def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
 
 
 def _has_peer_access(row: MeasuredIterationRow, gpus: int) -> bool:
-    """Return whether NCCL lets a node's cards reach each other's memory over PCIe."""
     text = row.intra_interconnect.lower()
     if "p2p" in text or "switch" in text or "pcie" not in text:
         return True
@@ -140,26 +138,21 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
             f"compute are missing"
         )
     if name is None:
-        return _uniform_profile(row, gpu)
+        assert row.n_params is not None
+        count = row.n_tensors or _USUAL_TENSORS
+        if count > _MAX_TENSORS:
+            raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
+        shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
+        one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
+        tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
+        return ComputeProfile(
+            row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
+        )
     if name in profile_names():
         profile = load_profile(name, gpu=gpu, batch=row.batch_per_gpu)
     else:
         profile = computed_profile(load_model(name), load_gpu(gpu), row.batch_per_gpu or 1, _EFFICIENCY)
     return replace(profile, tensors=_scale_parameters(profile.tensors, row.n_params))
-
-
-def _uniform_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
-    """Return the profile of a model of which only the size is known."""
-    assert row.n_params is not None
-    count = row.n_tensors or _USUAL_TENSORS
-    if count > _MAX_TENSORS:
-        raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
-    shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
-    one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
-    tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
-    return ComputeProfile(
-        row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
-    )
 
 
 def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:

@@ -73,7 +73,6 @@ def apply_implementation(recording: Recording, implementation: Implementation, e
 
 
 def _set_passes(script: Script, whole: dict[str, float]) -> Script:
-    """Return a script in which the first work of a phase has all its passes."""
     steps: list[Step] = []
     done: set[Phase] = set()
     for step in script:
@@ -231,7 +230,6 @@ class IterationPredictor:
         )
 
     def _cluster(self, row: MeasuredIterationRow, library: Library) -> tuple[Timer, str]:
-        """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
         machine = row_machine(row)
         cluster, ways = self._clusters.of(machine)
         name = self._catalogue.gpu_name(machine.gpu_model)
@@ -244,7 +242,6 @@ class IterationPredictor:
 
 
 def _first_message_ps(iterations: Iterations) -> int:
-    """Return what the last iteration's messages of few bytes took."""
     begun_ps = iterations.activity.begun_ps[-2]
     small = [
         launch

@@ -81,7 +81,6 @@ class LogReplayTimer:
     def _as_given(
         self, option: str, demand: Demand, row: MeasuredRow, table: MeasuredTable, profile: LibraryProfile
     ) -> TimedSchedule:
-        """Return how an algorithm runs over the rings or trees of the log, or over as many channels as it says."""
         name, channels = option.partition(":")[0], row.channels or table.channels
         given: str | Algorithm = option
         if name == "ring" and (rings := self._each_once(table.rings[: row.channels])):

@@ -193,7 +193,6 @@ def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...
 
 
 def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, ComparedTime]]:
-    """Yield each reducer's point after that of dense on the same setting, where there is one."""
     dense = {_reducer_key(point): point for point in points if point.what == DENSE}
     for point in points:
         if point.what != DENSE and _reducer_key(point) in dense:
@@ -201,7 +200,6 @@ def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, 
 
 
 def _first_crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[float, float, float] | None:
-    """Return the first two rates between which gains turn to losses, and where a straight line between them is 0."""
     for (low, gain), (high, loss) in pairwise(zip(rates, gains, strict=True)):
         if gain > 0 >= loss:
             share = gain / (gain - loss)

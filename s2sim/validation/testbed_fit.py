@@ -231,7 +231,6 @@ def _tellable() -> tuple[FittableConstant, ...]:
 
 
 def _to_overrides(tellable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
-    """Return constants as a file has them, by the logarithms of how many times as large as shipped they are."""
     values = [(each, each.value * exp(log_)) for each, log_ in zip(tellable, logs.tolist(), strict=True)]
     return tuple(
         (each.name, f"{value:.6g}{each.unit}" if each.unit else value if isinf(each.highest) else min(value, 1.0))

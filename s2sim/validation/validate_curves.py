@@ -82,7 +82,6 @@ class CurvePredictor:
         return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
-        """Return what times a machine's collective, and what each size demands as its benchmark counts both."""
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
         cluster, ways = self._clusters.of(machine)
@@ -237,7 +236,6 @@ def run_validation(
 
 
 def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurve, ...]:
-    """Return the public curves by which the model is judged, but those that are among these."""
     ids = {curve.id for curve in curves}
     return tuple(
         curve

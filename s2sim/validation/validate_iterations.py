@@ -85,7 +85,6 @@ def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | Non
 
 
 def _calls(rows: Iterable[IterationError]) -> Calls | None:
-    """Return the calls of scored rows."""
     known = [(row.wins, row.measured_wins) for row in rows if row.scored and row.right_call is not None]
     if not known:
         return None
@@ -190,7 +189,6 @@ def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> 
 
 
 def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError:
-    """Return a row that is not predicted, and why."""
     row = measured.row
     if row is None:
         return IterationError(measured.id, measured.source, "", "", "", None, predicted=False, reason=reason)

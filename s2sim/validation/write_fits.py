@@ -48,7 +48,17 @@ def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
             break
         changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
         fits, found = fit_curves(curves, progress)
-    _write_error_model(fits, found)
+    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
+    bands = PredictionErrors(
+        version=VERSION,
+        made_by=_COMMAND,
+        curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
+        curves=held_out_error_curves(fits, found),
+        constants=tuple(constant.owned for constant in fits.constants),
+        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
+    )
+    error_model_path().write_text(_json(bands), "utf-8")
+    shipped_error_model.cache_clear()
     return [*changed.values(), f"{error_model_path().name}: bands of {len(found)} curves"]
 
 
@@ -70,7 +80,6 @@ def fit_curves(
 
 
 def _write_constants(parameters: tuple[Parameter, ...], curves: int, sources: int) -> dict[str, str]:
-    """Write refitted values into the files of their libraries, and return a line on each that changed."""
     lines: dict[str, str] = {}
     for library in dict.fromkeys(parameter.library for parameter in parameters):
         path = data_directory("libraries") / f"{library}.toml"
@@ -127,22 +136,7 @@ def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> 
     return tuple(told)
 
 
-def _write_error_model(fits: ConstantFits, curves: Sequence[CurveErrors]) -> None:
-    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
-    bands = PredictionErrors(
-        version=VERSION,
-        made_by=_COMMAND,
-        curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
-        curves=held_out_error_curves(fits, curves),
-        constants=tuple(constant.owned for constant in fits.constants),
-        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
-    )
-    error_model_path().write_text(_json(bands), "utf-8")
-    shipped_error_model.cache_clear()
-
-
 def _json(bands: PredictionErrors) -> str:
-    """Return the bands with a line a curve and a draw, so that differences can be read."""
     value = asdict(bands)
     parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256", "constants")]
     for key in ("curves", "draws"):

@@ -192,7 +192,6 @@ def _winners_text(gains: Sequence[SettingGain]) -> str:
 
 
 def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Count wins over shipped profiles, clusters and mini-batches, and over rates of the network."""
     from s2sim.claims.grid import GridRecorder
 
     models = _MODELS if effort.quick else (*_MODELS, *_MORE_MODELS)

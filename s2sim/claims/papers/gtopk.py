@@ -42,7 +42,6 @@ MEASURED = {
 
 
 def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return throughputs with each method, and what gTop-k gains."""
     claims, rows = [], []
     ours: dict[str, dict[str, float]] = {}
     for name, measured in MEASURED.items():
@@ -142,7 +141,6 @@ def tree_rounds(ranks: int) -> int:
 
 
 def _growth(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how the longest path grows with the number of ranks."""
     counts = (4, 8, 16, 32)
     progress.start(len(counts), "rounds of gTop-k")
     found = {}

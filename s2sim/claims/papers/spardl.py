@@ -41,7 +41,6 @@ def measured_cost(ranks: int) -> tuple[float, int]:
 
 
 def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return words and rounds beside those of the schedule."""
     counts = (6, 8, 14, 16)
     progress.start(len(counts), "messages of SparDL")
     found = {}
@@ -73,7 +72,6 @@ def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _time(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what an exchange takes with it and with those before it."""
     counts = (6, 14) if effort.quick else (6, 8, 14, 32)
     reducers = (
         "dense",

@@ -68,7 +68,6 @@ def _sends_less_than_pairs(ranks: int, density: float) -> bool:
 
 
 def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return between which densities it sends the fewest bytes, by counting those of real messages."""
     counts = [ranks for ranks in PUBLISHED_LEAST if not effort.quick or ranks <= 32]
     progress.start(len(counts) + 1, "bytes of TopKA2A, gathered pairs and dense")
     least = {}
@@ -104,7 +103,6 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how much faster than DDP iterations are on the cluster of the group."""
     from s2sim.claims.grid import ClusterSetting, GridRecorder
 
     places = [ClusterSetting(name, "tcp-10g", fields) for name, fields in _RATES.items()]
