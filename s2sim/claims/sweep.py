@@ -68,18 +68,10 @@ class SweepTime:
 def sweep(
     spec: RunSpec, clusters: Mapping[str, tuple[str, ...]], progress: ProgressWatcher, *, tables_only: bool = False
 ) -> dict[str, dict[str, SweepTime]]:
-    """Return what every reducer of a spec takes on several clusters, by cluster and option string.
+    """Return the times of every reducer of a spec on several clusters, by cluster and option string.
 
-    Gradients are reduced once; clusters differ from the spec's by further ``--set`` overrides.
-
-    Parameters
-    ----------
-    spec : RunSpec
-        Topology, reducers, trace, profile or model, and one number of workers.
-    clusters : mapping of str to tuple of str
-        Overrides of each cluster, by its name.
-    tables_only : bool
-        Whether to leave out all layers but the row-sparse ones: what their communication takes by itself.
+    Gradients are reduced once; ``clusters`` gives further ``--set`` overrides by the cluster's name. ``tables_only``
+    leaves out all layers but the row-sparse ones.
     """
     count = spec.workers[0]
     scenario = _sweep_scenario(spec, tables_only=tables_only)

@@ -44,12 +44,9 @@ class PredictedBytes(NamedTuple):
 def predict_sent_bytes(
     recording: Recording, library: Library, told: Sequence[Sequence[Mapping[str, Any]]]
 ) -> PredictedBytes:
-    """Return what each rank sends.
+    """Return the bytes that each rank sends.
 
-    Parameters
-    ----------
-    size_header_bytes : sequence of sequences of mappings
-        Of each rank what it told others beside its program, as `s2sim.pytorch.members.SizeHeader` has it.
+    ``told`` has the size headers that each rank sent, as `s2sim.pytorch.members.SizeHeader` defines them.
     """
     workers = recording.workers
     found = PredictedBytes(*np.zeros((3, workers), np.int64))

@@ -53,11 +53,9 @@ class FitResult:
     covariance: Floats
     is_determined: Mask  # Which of them the samples depend on: the others are as shipped
     own: ConstantOverrides  # These, as a library's file has them
-    # before_s, after_s, held_out_s: predicted seconds of every sample with the shipped constants, with these, and with
-    # constants fitted without its size; NaN where all are of one size
-    before_s: Floats
-    after_s: Floats
-    held_out_s: Floats
+    before_s: Floats  # Predicted seconds of every sample with the shipped constants
+    after_s: Floats  # With these
+    held_out_s: Floats  # With constants fitted without the sample's size; NaN if all are of one size
 
     @property
     def deviations(self) -> Floats:
@@ -116,18 +114,11 @@ def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Seque
 
 
 def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) -> Floats:
-    """Return how sure constants are of which some points were measured, float64 of shape (n, n).
+    """Return the posterior covariance of the constants' logarithms, float64 of shape (n, n).
 
-    Parameters
-    ----------
-    slopes : float64 array, shape (m, n)
-        How the logarithm of each point's time grows with that of each constant.
-    spread : float64 array, shape (n,)
-        Standard deviation of the constants' logarithms before.
-    errors : float64 array, shape (m,)
-        Logarithms of predicted over measured times. Points that no constants explain are no surer than they are off.
-    noise : float
-        Standard deviation of the logarithm of a measured time.
+    ``slopes``, of shape (m, n), are derivatives of the logarithms of times; ``spread``, of shape (n,), the prior
+    standard deviations; ``errors``, of shape (m,), ln(predicted/measured). ``noise`` is the standard deviation of a
+    measured time's logarithm, at least as large as the errors that no constants explain.
     """
     noise = max(noise, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(errors))))
     found: Floats = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
@@ -163,15 +154,8 @@ def calibrated_points(fitted: FitResult) -> tuple[CalibratedPoint, ...]:
     seconds = (each.tolist() for each in (fitted.before_s, fitted.after_s, fitted.held_out_s))
     return tuple(
         CalibratedPoint(
-            log=sample.log,
-            line=sample.line,
-            collective=sample.run.kind,
-            workers=sample.run.workers,
-            size_bytes=sample.size_bytes,
-            measured_s=sample.measured_s,
-            before_s=before_s,
-            after_s=after_s,
-            held_out_s=None if np.isnan(held_out_s) else held_out_s,
+            *(sample.log, sample.line, sample.run.kind, sample.run.workers, sample.size_bytes, sample.measured_s),
+            *(before_s, after_s, None if np.isnan(held_out_s) else held_out_s),
         )
         for sample, before_s, after_s, held_out_s in zip(fitted.samples, *seconds, strict=True)
     )
@@ -210,12 +194,7 @@ def suggest(
 ) -> Suggestion:
     """Return the measurement after which predictions over ``workers`` ranks vary least.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        What was measured so far.
-    fitted : Fitted or None
-        What came of it; None before anything was measured.
+    ``runs`` were measured so far, ``fitted`` is the fit to them; None before anything was measured.
     """
     one_process = bool(runs) and all(run.one_process for run in runs)
     kinds = tuple(dict.fromkeys([*(run.kind for run in runs), *KINDS]))

@@ -189,14 +189,7 @@ def profile_text(
 ) -> str:
     """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads.
 
-    Parameters
-    ----------
-    base : str
-        The library whose other constants hold.
-    constants : sequence of (FittedConstant, str or float)
-        The constants, each with its value as a file has it.
-    origin : str
-        What the file says of where it comes from.
+    ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """
     lines = [_HEAD.format(base=base)]
     lines += [_pair("name", f"{base} on {fitted.topology}"), _pair("base", base), _pair("source", origin), ""]

@@ -1,10 +1,7 @@
-"""What logs measured, as a calibration takes it: a collective over a number of ranks, launched in one way.
+"""Samples of logs, and times of their schedules as functions of constants.
 
-Times of schedules as functions of constants, where what is busiest changes with these.
-
-The terms of a schedule hold as long as the same is busiest. What is busiest elsewhere takes longer there than what was:
-terms that were taken at several values of constants bound a time from below everywhere, each exact where it was taken,
-and the highest of them is taken for the time.
+The terms of a schedule hold while the same resource is busiest, and bound its time from below elsewhere: the highest of
+the terms at several values of constants is taken for the time.
 """
 
 from __future__ import annotations
@@ -71,10 +68,7 @@ class ScheduleLinearisations:
 class LinearisedModel(TermModel):
     """Predictions of points by the fastest schedule, each as slow as the slowest of its cuts.
 
-    Parameters
-    ----------
-    schedule : int64 array, shape (contenders,)
-        Of which schedule each contender is a cut, in the order of the points.
+    ``schedule``, int64 of shape (candidates,), numbers the schedule of each cut in the order of the points.
     """
 
     def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str], schedule: Ints) -> None:
@@ -101,11 +95,12 @@ _DEFAULT_PROFILE = "nccl"
 
 
 def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
-    """Return what predicts the machine of a spec, with the version that texts of its library name.
+    """Return the predictor of a spec's machine, with the version that texts such as ``RCCL 2.18.6`` name.
 
-    `S2SimError` where the library has no constants that are fitted.
+    `OptionError` if the library has no constants that can be fitted.
     """
-    text = spec.library or _detect_library(libraries)
+    named = {text.split()[0].lower() for text in libraries}
+    text = spec.library or (named.pop() if len(named) == 1 else _DEFAULT_PROFILE)
     library = choose_library(text)
     if not isinstance(library.measured, NcclProfile):
         raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
@@ -114,22 +109,8 @@ def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> Mach
     return MachinePredictor(resolve_cluster(spec), replace(library.measured, version=common_version(libraries)))
 
 
-def _detect_library(libraries: Collection[str]) -> str:
-    """Return the library that texts such as ``RCCL 2.18.6`` name; NCCL where they name none, or several."""
-    found = {text.split()[0].lower() for text in libraries}
-    return found.pop() if len(found) == 1 else _DEFAULT_PROFILE
-
-
 class MachinePredictor:
-    """Predicts what runs on a machine, with constants of one's own in place of a library's.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The machine.
-    profile : Software
-        The library, with the shipped constants.
-    """
+    """Predicts collectives on a machine, with overrides of a library's shipped constants."""
 
     def __init__(self, scenario: Scenario, profile: NcclProfile) -> None:
         self._scenario, self._profile = scenario, profile
@@ -224,12 +205,9 @@ class LogMeasurements:
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
-    """Return what the logs of a spec measured.
+    """Return the measurements in the logs of a spec.
 
-    Raises
-    ------
-    S2SimError
-        Where a log cannot be read, is of something else than was asked for, or does not say what it is of.
+    `S2SimError` if a log cannot be read, is of another collective than requested, or does not say of which.
     """
     samples: list[Sample] = []
     origins, notes = [], []

@@ -104,19 +104,10 @@ class ChosenTables(NamedTuple):
 def choose_tables(
     tables: Sequence[MeasuredTable], origin: str, kind: str | None = None, workers: int | None = None
 ) -> ChosenTables:
-    """Return those tables of a log that are of one collective over one number of ranks.
+    """Return the tables of a log that are of one collective over one number of ranks.
 
-    Parameters
-    ----------
-    origin : str
-        Names the log in messages.
-    kind, workers : str and int, optional
-        What to take; without them, what the log says. A table that says neither is what is asked for.
-
-    Raises
-    ------
-    S2SimError
-        Where the log says nothing, several things, or something else than what is asked for.
+    Without ``kind`` or ``workers`` the log determines them; tables that state neither are of the requested one.
+    ``origin`` names the log in the `S2SimError` for a log that states none, several, or another one.
     """
     if kind is not None and kind not in KINDS:
         raise unknown_name("collective", kind, KINDS)
@@ -185,18 +176,8 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
 
 
 def _log_table(table: MeasuredTable) -> LogTable:
-    return LogTable(
-        line=table.line,
-        collective=table.collective,
-        ranks=table.ranks,
-        hosts=table.hosts,
-        gpus=table.gpus,
-        library=table.library,
-        channels=table.channels,
-        rings=len(table.rings),
-        trees=len(table.trees),
-        transports=table.transports,
-    )
+    known = (table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
+    return LogTable(*known, rings=len(table.rings), trees=len(table.trees), transports=table.transports)
 
 
 def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:

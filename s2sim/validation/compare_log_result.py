@@ -1,9 +1,6 @@
-"""What a collective takes in simulation beside what a log measured.
+"""Simulated times of a collective compared with those of a log, and the terms that explain the differences.
 
-Which terms of simulated times explain how far these are from measured ones.
-
-A term is given one scale for all rows, so that scaled terms come near the measured times. Scales are pulled towards 1:
-what rows do not tell stays as it is simulated. Terms that go up and down together over all rows have one scale.
+A term has one scale for all rows, fitted to the measured times with a pull towards 1; collinear terms share a scale.
 """
 
 from __future__ import annotations
@@ -201,19 +198,9 @@ _COLLINEAR = 0.995
 def attribute_errors(
     terms: Sequence[Sequence[Term]], measured_s: Sequence[float]
 ) -> tuple[list[TermScale], list[tuple[TermDifference, ...]]]:
-    """Return how long each term takes as measured, and what of each row's difference it stands for.
+    """Return the scale of each term, in order of first occurrence, and each row's difference by term.
 
-    Parameters
-    ----------
-    terms : sequence of sequences of Term
-        Of each row.
-    measured_s : sequence of float
-        Time of each row in seconds, above zero.
-
-    Returns
-    -------
-    list of TermScale, list of tuples of TermDifference
-        In the order in which terms first come, and those of each row.
+    ``terms`` and ``measured_s`` (seconds, above zero) are those of the rows.
     """
     names = list(dict.fromkeys(_name(term) for row in terms for term in row if term.ps))
     place = {name: at for at, name in enumerate(names)}

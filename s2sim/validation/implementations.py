@@ -36,27 +36,16 @@ streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compressio
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """How a published reducer is represented by one of the registry.
+    """How a published reducer is represented by one of the registry."""
 
-    Attributes
-    ----------
-    template : str
-        Option string, with fields for the density, rank or bits of the row.
-    operations, operations_a_column : int
-        Of encode, feedback and decode on each tensor, and more for each column of a low-rank approximation.
-    one_stream : bool
-        Whether codec and collectives share a stream of the GPU.
-    encode_passes, decode_passes : float or None
-        Passes over the float32 values; None where they are those of the registry's reducer.
-    """
-
-    template: str
-    operations: int
+    template: str  # Option string, with fields for the density, rank or bits of the row
+    operations: int  # Of encode, feedback and decode per tensor
     origin: str
-    one_stream: bool = False
+    one_stream: bool = False  # Whether codec and collectives share a stream of the GPU
+    # Passes over the float32 values; None for those of the registry's reducer
     encode_passes: float | None = None
     decode_passes: float | None = None
-    operations_a_column: int = 0
+    operations_a_column: int = 0  # In addition per column of a low-rank approximation
 
 
 def implementation_of(row: MeasuredIterationRow) -> Implementation:

@@ -39,16 +39,10 @@ _MAX_PLACES = 1 << 16
 
 
 class LogReplayTimer:
-    """Times rows of one collective on one cluster, each way to run it by one timer.
+    """Times rows of one collective on one cluster.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Where.
-    profile : Profile
-        What the library adds; the protocol of a row and the version of a table are put into it.
-    algorithm : str
-        Option string of the algorithm that is asked for, before which the log's does not count; ``auto`` for the log's.
+    The protocol of a row and the version of a table are put into ``profile``; ``algorithm`` is an option string that
+    overrides the log's, or ``auto``.
     """
 
     def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:

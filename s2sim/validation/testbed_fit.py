@@ -1,10 +1,7 @@
-"""Fits what a library of processes on one machine takes to the collectives that one setting of a testbed measured.
+"""Constants of Gloo fitted to the collectives of one testbed setting, and predictions of reducers with them.
 
-Predicts whole reducers on a testbed: exchanges simulated, codecs as long as one setting measured them.
-
-Codecs are NumPy on the processors that all workers share, and no GPU's: their time cannot be simulated. What one
-setting measured of a reducer beside its simulated exchange is scaled by the work that its script notes, and by how many
-workers share a processor.
+Exchanges are simulated. Codecs run in NumPy on processors that all workers share: their measured time is scaled by the
+work in the reducer's script and by the workers per processor.
 """
 
 from __future__ import annotations
@@ -172,10 +169,7 @@ def fit_setting(
 ) -> SettingFit:
     """Return the constants that fit best, by least squares of logarithms with a pull to the shipped ones.
 
-    Raises
-    ------
-    S2SimError
-        If nothing was measured of the setting.
+    `S2SimError` if nothing was measured in the setting.
     """
     from scipy.optimize import least_squares
 
