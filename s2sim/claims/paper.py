@@ -186,9 +186,6 @@ class PaperPart:
     assumed: tuple[str, ...] = ()
 
 
-_RESULTS = ("claims", "tables", "pictures")
-
-
 @dataclass(frozen=True, slots=True)
 class Paper:
     """A published paper with claims that can be rebuilt."""
@@ -212,11 +209,13 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
             progress.stop()
     except KeyboardInterrupt:
         progress.stop()
-    setup = (*paper.setup, *chain.from_iterable(part.setup for part in done))
-    assumed = (*paper.assumed, *chain.from_iterable(part.assumed for part in done))
-    found = (tuple(chain.from_iterable(getattr(part, name) for part in done)) for name in _RESULTS)
-    complete = len(done) == len(paper.parts)
-    return Rebuilt(paper.name, paper.title, paper.source, setup, assumed, *found, complete=complete)
+
+    def joined(name: str) -> tuple[Any, ...]:
+        return tuple(chain.from_iterable(getattr(part, name) for part in done))
+
+    setup, assumed = (*paper.setup, *joined("setup")), (*paper.assumed, *joined("assumed"))
+    found = joined("claims"), joined("tables"), joined("pictures")
+    return Rebuilt(paper.name, paper.title, paper.source, setup, assumed, *found, len(done) == len(paper.parts))
 
 
 _NAMES = (

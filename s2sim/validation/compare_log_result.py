@@ -22,7 +22,6 @@ from s2sim.traffic.collective_spec import CollectiveSpec
 from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.units import PS_PER_S, format_number_of, plural
-from s2sim.validation.replay_log import ALGORITHMS
 
 
 def log_notes(
@@ -93,6 +92,17 @@ def _format_lines(numbers: Sequence[int]) -> str:
     more = len(numbers) - len(shown)
     return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
 
+
+ALGORITHMS = {
+    "ring": "ring",
+    "tree": "double-binary-tree",
+    "nvls": "in-network",
+    "nvls-tree": "nvls-tree",
+    "collnet-direct": "in-network",
+    "collnet-chain": "in-network",
+    "pat": "pat",
+}
+"""What s2sim calls the algorithms of a log."""
 
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""

@@ -36,10 +36,9 @@ class NvlinkBoard:
 def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
     """Return the board of a node's GPUs; None where PCIe alone joins them, or nothing has to.
 
-    A domain that the catalogue has no board for is a rack if the GPU is one of those and the node smaller, one of an
-    NVSwitch if the row says so, else, of few GPUs, a mesh in
-    which each shares out its links. Without a domain it is the smallest board of the catalogue that holds all GPUs of a
-    node, or the largest.
+    A domain without a board in the catalogue is a rack if the GPU has those and the node is smaller, joined by an
+    NVSwitch if the row states one, else, of few GPUs, a mesh that splits the links of each. Without a domain it is the
+    smallest board of the catalogue that has all GPUs of a node, or the largest.
     """
     domain = machine.nvlink_domain_gpus
     if machine.gpus_per_node == 1 and gpu.boards.get(domain or 0) != RACK:
@@ -52,12 +51,10 @@ def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
     if domain is None and machine.has_nvswitch:
         return NvlinkBoard(SWITCH, machine.gpus_per_node)
-    return _board_of_domain(machine, gpu, _likely_domain(machine, gpu) if domain is None else domain)
-
-
-def _likely_domain(machine: MeasuredMachine, gpu: GpuLinks) -> int:
-    holding = [size for size in gpu.boards if size >= machine.gpus_per_node]
-    return min(holding) if holding else max(gpu.boards, default=machine.gpus_per_node)
+    if domain is None:
+        large_enough = [size for size in gpu.boards if size >= machine.gpus_per_node]
+        domain = min(large_enough) if large_enough else max(gpu.boards, default=machine.gpus_per_node)
+    return _board_of_domain(machine, gpu, domain)
 
 
 def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> NvlinkBoard:
@@ -173,7 +170,7 @@ def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Cluster
     # Ranks are spread evenly.
     gpus = -(-machine.ranks // machine.nodes)
     nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
-    rack_nodes = _rack_nodes(machine, board)
+    rack_nodes = max(1, board.gpus // machine.gpus_per_node) if board is not None and board.shape == RACK else 1
     inside = intra_node_fields(machine, gpu, board, gpus, catalogue) if gpus * rack_nodes > 1 else []
     if rack_nodes > 1:
         inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
@@ -204,12 +201,6 @@ class MachineClusters:
             cluster = build_cluster(shape, machine.ranks)
             self._built[key] = cluster, RouteTable(cluster)
         return self._built[key]
-
-
-def _rack_nodes(machine: MeasuredMachine, board: NvlinkBoard | None) -> int:
-    if board is None or board.shape != RACK:
-        return 1
-    return max(1, board.gpus // machine.gpus_per_node)
 
 
 def _pcie(

@@ -40,7 +40,7 @@ from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import PS_PER_S
-from s2sim.validation.calibrate_fit import covariance_of
+from s2sim.validation.calibrate import covariance_of
 from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, number_of, profile_text
 
 # What nothing shapes is limited by processors alone; a rate that none of them reaches stands for it.

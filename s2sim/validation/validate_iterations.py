@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.files import read_bytes
 from s2sim.topology.hardware_links import load_links
 from s2sim.validation.harness import NOT_YET, error_statistics, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
@@ -108,9 +105,9 @@ _MIN_SHARE, _MAX_SHARE = 0.5, 2
 def likely_iteration_error_source(
     row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
 ) -> str | None:
-    """Return why an iteration is predicted wrongly, as far as its row tells; None where it is not.
+    """Return the likely reason of an iteration's error; None if that is small.
 
-    ``waited_ms`` is what a message of few bytes took in rows of the same set-up.
+    ``waited_ms`` is the time of a message of few bytes in rows of the same set-up.
     """
     error = found.log_error
     if error is None or abs(error) < _LARGE_ERROR:
@@ -165,7 +162,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
         by_source=sources,
         iterations=called,
         notes=(_NOTE,) if complete else (_NOTE, INTERRUPTED_NOTE),
-        provenance=_origin(path),
+        provenance=origin_of("iterations", "sha256", path / FILE, "iterations and of their parts"),
         complete=complete,
     )
 
@@ -233,9 +230,3 @@ def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]
 
 def _faster(time_s: float | None, other_s: float | None) -> bool | None:
     return None if time_s is None or other_s is None else time_s < other_s
-
-
-def _origin(path: Path) -> dict[str, object]:
-    rows = hashlib.sha256(read_bytes(path / FILE)).hexdigest()
-    inputs = {"iterations": {"folder": path.resolve().name, "sha256": rows}}
-    return origin_of({"iterations_sha256": rows}, inputs, "iterations and of their parts")

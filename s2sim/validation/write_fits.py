@@ -22,9 +22,14 @@ from s2sim.uncertainty.interval import (
     shipped_error_model,
 )
 from s2sim.validation.curve import MeasuredCurve, read_folder, resolve_curves_folder
-from s2sim.validation.curve_fits import ConstantFits, fit_constants, fitted_parameters
 from s2sim.validation.curve_result import CurveErrors, Parameter
-from s2sim.validation.validate_curves import is_fit_for_calibration, predict_curves
+from s2sim.validation.validate_curves import (
+    ConstantFits,
+    fit_constants,
+    fitted_parameters,
+    is_fit_for_calibration,
+    predict_curves,
+)
 
 _COMMAND = "s2sim validate --write"
 _ROUNDS = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import (
     Chart,
     Claim,
@@ -16,7 +17,6 @@ from s2sim.claims.paper import (
     judge_condition,
     not_testable,
 )
-from s2sim.claims.sweep import message_bytes, normal_gradient
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.gradients.gradient import Gradient

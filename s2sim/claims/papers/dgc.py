@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Paper, PaperEffort, PaperPart, Table, figure_claim, not_testable
-from s2sim.claims.sweep import message_bytes, normal_gradient
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 

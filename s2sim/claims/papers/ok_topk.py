@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import ClusterSetting, GridRecorder
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judge_condition
 from s2sim.experiment.progress import ProgressWatcher
 
@@ -75,8 +76,6 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    from s2sim.claims.grid import ClusterSetting, GridRecorder
-
     counts = (32,) if effort.quick else (16, 32, 64)
     places = [
         ClusterSetting(

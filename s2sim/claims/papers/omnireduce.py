@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import compare_rows, milliseconds
 from s2sim.claims.paper import (
     WITHIN,
     Chart,
@@ -16,7 +17,6 @@ from s2sim.claims.paper import (
     judge_within,
     not_testable,
 )
-from s2sim.claims.sweep import compare_rows, milliseconds
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
 from s2sim.experiment.spec import RunSpec

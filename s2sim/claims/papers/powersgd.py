@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import compare_rows, message_bytes, milliseconds, normal_gradient
 from s2sim.claims.paper import (
     WITHIN,
     Claim,
@@ -13,7 +14,6 @@ from s2sim.claims.paper import (
     judge_condition,
     judge_within,
 )
-from s2sim.claims.sweep import compare_rows, message_bytes, milliseconds, normal_gradient
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
 from s2sim.experiment.spec import RunSpec

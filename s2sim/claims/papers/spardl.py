@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import WITHIN, Claim, Paper, PaperEffort, PaperPart, Table, judge_condition, judge_within
-from s2sim.claims.sweep import compare_rows, milliseconds, normal_gradient
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.spec import RunSpec
 

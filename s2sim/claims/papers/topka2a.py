@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from s2sim.claims.grid import SettingGain
+from s2sim.claims.grid import ClusterSetting, GridRecorder, SettingGain
 from s2sim.claims.paper import (
     IN_RANGE,
     WITHIN,
@@ -103,8 +103,6 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    from s2sim.claims.grid import ClusterSetting, GridRecorder
-
     places = [ClusterSetting(name, "tcp-10g", fields) for name, fields in _RATES.items()]
     disciplines = ("ddp",) if effort.quick else ("ddp", "topka2a")
     progress.start(len(_MODELS) * len(places) * len(disciplines), "iterations of 32 GPUs")
