@@ -64,13 +64,13 @@ class TrainingComparison:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """What a training came to, by what its reducers are called."""
+    """The result of a training, by the names of its reducers."""
 
     loop: TrainingComparison
     trained: TrainResult
 
     def row(self, name: str) -> TrainRow:
-        """Return what is known of a reducer over all seeds."""
+        """Return the row of a reducer over all seeds."""
         option = self.loop.reducers.get(name, DENSE)
         return next(row for row in self.trained.rows if row.reducer == option)
 
@@ -120,7 +120,7 @@ class TrainingOutcome:
 
 
 def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> TrainingOutcome | None:
-    """Return what a training comes to; None where the extra torch is missing."""
+    """Train and return the outcome; None if the extra torch is missing."""
     if find_spec("torch") is None or find_spec("sklearn") is None:
         return None
     import pydoc_data.topics

@@ -48,7 +48,7 @@ _FEW_POINTS = 5
 
 
 def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> CalibrationResult:
-    """Return the constants of a library that fit best to what logs measured of a machine.
+    """Fit constants of a library to logs of one machine.
 
     `S2SimError` for a log or a machine that cannot be read, and where they do not fit each other.
     """
@@ -132,10 +132,10 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
 NOISE = 0.01
 """Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
 
-# Times are taken apart anew where the constants have gone, so often, or until simulation says the same as the terms.
+# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
 _PASSES = 5
 _CONVERGED = 0.003
-# What samples tell has moved by more than that, or is surer than so much of what it was.
+# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
 _MOVED, _SURER = 0.005, 0.9
 # Points that are left out one by one; of more, some together.
 _MAX_FOLDS = 24
@@ -166,7 +166,7 @@ class FitResult:
 
 
 def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress: ProgressWatcher) -> FitResult:
-    """Return the constants that fit best to what was measured, of which something takes time in simulation."""
+    """Return the constants that fit best to the samples that take time in simulation."""
     progress.start((_PASSES + 1) * len(_distinct_keys(measured)), "taking predictions apart")
     told = _build_model(machine, measured, (), progress)
     samples = tuple(sample for sample in measured if _fastest_s(told[sample.key]))
@@ -245,13 +245,13 @@ def _fastest_s(contenders: Mapping[str, CandidateSchedule]) -> float:
 
 
 def fitted_constants(fitted: FitResult) -> tuple[FittedConstant, ...]:
-    """Return the constants that the samples tell."""
+    """Return the constants that the samples determine."""
     found = zip(fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.is_determined, strict=True)
     return tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, told in found if told)
 
 
 def calibrated_points(fitted: FitResult) -> tuple[CalibratedPoint, ...]:
-    """Return the samples with what is predicted of each."""
+    """Return the samples with their predictions."""
     seconds = (each.tolist() for each in (fitted.before_s, fitted.after_s, fitted.held_out_s))
     return tuple(
         CalibratedPoint(
@@ -280,7 +280,7 @@ SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
 """Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
 
 KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-"""Collectives likewise; those of the logs count beside them."""
+"""Collectives likewise, in addition to those of the logs."""
 
 
 def suggest(
@@ -305,7 +305,7 @@ def suggest(
     ]
     slopes, covariance = _growth(machine, choices, fitted, progress)
     wanted = slopes[[run.workers == workers for run, _ in choices]]
-    # What each constant's uncertainty adds to each choice, and what measuring one tells of the others.
+    # Covariance of choices with constants: how much measuring one choice reduces the variance of the others.
     shared = slopes @ covariance
     own = np.einsum("ij,ij->i", shared, slopes)
     now = np.einsum("ij,jk,ik->i", wanted, covariance, wanted)
@@ -343,7 +343,7 @@ def _growth(
     slopes = TermModel(points, [constant.name for constant in constants]).slopes(np.zeros(len(constants)))
     covariance = np.diag([constant.spread**2 for constant in constants])
     if fitted is not None:
-        # What no measurement told is as unsure as it was.
+        # Constants without measurements keep their prior variance.
         place = {constant.name: number for number, constant in enumerate(constants)}
         known = [(place[each.name], number) for number, each in enumerate(fitted.constants) if each.name in place]
         if known:
@@ -353,7 +353,7 @@ def _growth(
 
 
 def _half_width_90(variance: float) -> float:
-    """Return by how much 90 % of times differ at most, as a share.
+    """Return the half-width of the 90 % interval of times, as a share.
 
     >>> round(_half_width_90(0.01), 3)
     0.179

@@ -41,7 +41,7 @@ class ScheduleLinearisations:
         self._found: dict[Key, dict[str, list[CandidateSchedule]]] = {}
 
     def add(self, key: Key, told: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
-        """Add schedules by their texts, told where constants are as many times as large as ``logs`` say."""
+        """Add schedules by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
         schedules = self._found.setdefault(key, {})
         for text, contender in told.items():
             parts = tuple(
@@ -88,9 +88,9 @@ class LinearisedModel(TermModel):
         return super()._fastest(able_s)
 
 
-# A schedule that takes so many times as long as the fastest is not the fastest with constants of one's own either.
+# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
-# Where no log tells: GPU clusters run NCCL.
+# If no log names a library.
 _DEFAULT_PROFILE = "nccl"
 
 
@@ -127,11 +127,11 @@ class MachinePredictor:
         return self._scenario.shape.name
 
     def cluster(self, workers: int) -> Cluster:
-        """Return the machine with so many ranks."""
+        """Return the machine with ``workers`` ranks."""
         return self._scenario.cluster(workers)
 
     def nodes(self, workers: int) -> int:
-        """Return how many nodes so many ranks are on."""
+        """Return the number of nodes of ``workers`` ranks."""
         return len(np.unique(self.cluster(workers).node_of_rank[:workers]))
 
     def time_s(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> float:
@@ -140,7 +140,7 @@ class MachinePredictor:
         return self._timer(run, own).time(demand).duration_ps / PS_PER_S
 
     def candidates(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> dict[str, CandidateSchedule]:
-        """Return what may be the fastest with somewhat other constants, by text, told by these; the first is it now."""
+        """Return the schedules that may be fastest with similar constants, by text; the first is fastest now."""
         timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
         return {
             timed.schedule.text: candidate_of(timed, timer.cluster)
@@ -164,7 +164,7 @@ _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What ran: equal ones are predicted alike. In one process all GPUs of a node are launched one after the other."""
+    """The collective of a log; with ``one_process`` the GPUs of a node are launched sequentially."""
 
     kind: Kind
     workers: int
@@ -172,7 +172,7 @@ class MeasuredRun:
 
 
 Key: TypeAlias = tuple[MeasuredRun, int]
-"""What is predicted alike: a run and its size in bytes."""
+"""A run and its size in bytes, with one prediction."""
 
 
 @dataclass(frozen=True, slots=True)

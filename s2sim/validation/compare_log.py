@@ -51,7 +51,7 @@ class LoggedRow(NamedTuple):
 
 
 class SimulatedRow(NamedTuple):
-    """What a row takes in simulation; no terms where something else than the schedule decides how long."""
+    """The simulated time of a row; without terms if not the schedule alone determines it."""
 
     size_bytes: int
     time_s: float
@@ -63,7 +63,7 @@ class SimulatedRow(NamedTuple):
 def simulate_rows(
     spec: CollectiveSpec, found: Sequence[LoggedRow], progress: ProgressWatcher
 ) -> tuple[list[SimulatedRow], Cluster, list[str]]:
-    """Return what rows take as the log says that they ran, where, and what else to know.
+    """Return the simulated rows, run as the log states, with their cluster and notes.
 
     Over packets, or where links fail meanwhile, they run as asked, and have no terms.
     """
@@ -93,7 +93,7 @@ def simulate_rows(
     return simulated, cluster, notes
 
 
-# More are taken for damage of a log, unless asked for.
+# A log with more is taken for damaged, unless --workers requests them.
 _MAX_RANKS = 1 << 16
 
 
@@ -151,7 +151,7 @@ def choose_tables(
 
 
 def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT) -> LogComparisonResult:
-    """Return what a collective takes at the sizes of some tables, beside what these say.
+    """Return simulated times at the sizes of tables, compared with the measured ones.
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
@@ -231,7 +231,7 @@ class LogReplayTimer:
         self._timers: dict[tuple[str | Algorithm, LibraryProfile], Timer] = {}
 
     def time(self, demand: Demand, row: MeasuredRow, table: MeasuredTable) -> TimedSchedule:
-        """Return how a demand runs as a row of a table says; what the log lacks, or cannot be here, is chosen."""
+        """Return a demand run as a row of a table states; what the log lacks, or is impossible here, is chosen."""
         profile = self._profile_of(row, table)
         if self._asked != AUTO:
             return self._timer(self._asked, profile).time(demand)

@@ -201,7 +201,7 @@ class LogComparisonResult(ResultForm):
 # A row is measured within a twentieth, and a term may well be half as long again.
 _ROW_ERROR, _TERM_ERROR = 0.05, 0.5
 _PASSES = 10
-# Cosine of two terms over rows, in shares of the rows' times, from which on they are told together.
+# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
 _COLLINEAR = 0.995
 
 
@@ -221,7 +221,7 @@ def attribute_errors(
                 simulated_s[row, place[_name(term)]] += term.ps / PS_PER_S
     measured = np.array(measured_s)
     difference_s = simulated_s.sum(axis=1) - measured
-    # Rows count by what they take, the slower of both, so that none outweighs the others.
+    # Rows are weighted by the slower of both times, so that none outweighs the others.
     weight = 1 / np.maximum(measured, simulated_s.sum(axis=1))
     told_with = _collinear_terms(simulated_s * weight[:, None])
     more = _scales(simulated_s * weight[:, None], -difference_s * weight, told_with) - 1
@@ -243,7 +243,7 @@ def attribute_errors(
 
 
 def unattributed_s(difference_s: float, terms: Sequence[TermDifference]) -> float:
-    """Return what of a row's difference no term stands for, in seconds."""
+    """Return the seconds of a row's difference that no term explains."""
     return difference_s - fsum(term.difference_s for term in terms)
 
 

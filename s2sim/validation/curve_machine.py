@@ -1,4 +1,4 @@
-"""From what is written on a machine to a cluster: by the hardware catalogue, and nothing that was measured."""
+"""Clusters of the machines of measured curves, by the hardware catalogue alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from s2sim.topology.shape import ClusterShape
 from s2sim.validation.curve import MeasuredMachine
 
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
-# GPUs that bridges or boards of processors join, whose links are those that the GPU has.
+# Most GPUs that bridges or boards of processors join with the links of the GPU.
 _MAX_BRIDGED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkBoard:
-    """GPUs in one NVLink domain, so many, and the shape of what joins them: as `GpuLinks.boards` calls it."""
+    """The number of GPUs in one NVLink domain, and its shape as named in `GpuLinks.boards`."""
 
     shape: str
     gpus: int
@@ -127,7 +127,7 @@ _AMD = "gfx"
 
 
 def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> LibraryProfile:
-    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
+    """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
     gpu = catalogue.find_gpu(machine.gpu_model)
     if machine.gpu_model.lower().startswith(_NO_GPU):
         return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
@@ -144,7 +144,7 @@ def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Libra
     )
 
 
-# As topologies call what indexes call otherwise.
+# Transports of indexes, by their names in topologies.
 _TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
 _MAX_IN_A_SOCKET = 4
 # Simulating more takes longer than people wait for a curve.

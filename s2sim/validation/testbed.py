@@ -1,4 +1,4 @@
-"""Predicts all that a folder of measured testbeds has with what one of its settings tells."""
+"""Predicts all measured times of testbeds with constants fitted to one of their settings."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
 def compare_testbeds(
     measured: MeasuredTestbeds, calibrate_on: str | None = None, progress: ProgressWatcher = SILENT
 ) -> PredictionComparison:
-    """Return every measured time beside its prediction.
+    """Return every measured time with its prediction.
 
     Constants of the library are fitted to the collectives of one setting; what reducers take outside of collectives is
     what this setting measured, scaled. All else of any other setting is predicted.
@@ -242,7 +242,7 @@ def compare_testbeds(
             told = codecs.get((row.what, row.trace))
             untold |= {row.what} if told is None else set()
             exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
-            predicted_s = row.compute_s + exchanged_s + predict_codec_s(setting, row, told)
+            predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, told))
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s

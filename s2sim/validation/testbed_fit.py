@@ -43,7 +43,7 @@ from s2sim.units import PS_PER_S
 from s2sim.validation.calibrate import covariance_of
 from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, number_of, profile_text
 
-# What nothing shapes is limited by processors alone; a rate that none of them reaches stands for it.
+# Rate of links without shaping: more than any processor reaches.
 _UNSHAPED_BPS = 1e12
 
 
@@ -109,12 +109,12 @@ def _timer(setting: MeasuredSetting) -> Timer:
 
 
 def setting_timer(setting: MeasuredSetting, own: ConstantOverrides) -> Timer:
-    """Return what times collectives of a setting's workers, with constants in place of the library's shipped ones."""
+    """Return the timer of a setting's collectives, with constant overrides."""
     return _timer(setting).with_profile(HostLibraryProfile(LIBRARY, own))
 
 
 def collective_s(setting: MeasuredSetting, what: str, payload_bytes: int, own: ConstantOverrides = ()) -> float:
-    """Return the predicted seconds of a collective whose buffer nccl-tests would count so large."""
+    """Return the predicted seconds of a collective; ``payload_bytes`` are counted as in nccl-tests."""
     if what not in get_args(Kind):
         raise S2SimError(f"{what!r} was measured, which is no collective{suggest_nearest(what, get_args(Kind))}")
     demand = make_demand(cast("Kind", what), payload_bytes, setting.workers)
@@ -253,7 +253,7 @@ def profile_toml(fit: SettingFit) -> str:
     return profile_text(LIBRARY, written, fitted, origin)
 
 
-# Any GPU tells how much more work one script is than another.
+# Any GPU serves to compare the work of scripts.
 _GPU = "a100"
 
 
@@ -267,7 +267,7 @@ class CodecTime:
 
 @cache
 def record_reducer(what: str, trace: str, workers: int, seed: int = 0) -> Recording:
-    """Return what every rank does in the first step of a reducer."""
+    """Return the recording of a reducer's first step."""
     loaded = load_trace(trace, workers=workers, seed=seed)
     gradients = [loaded.gradient(0, rank) for rank in range(workers)]
     return run_reducer(make_reducer(what).fitted(gradients, seed), gradients, seed=seed).recording
@@ -283,13 +283,13 @@ def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOve
 
 
 def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:
-    """Return what a measured row tells of a reducer's codec, and of all that a rank waits for beside its exchange."""
+    """Return the measured time of a reducer's codec and of other waiting outside of its exchange."""
     beside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
     return CodecTime(max(row.codec_s, beside_s), _work(setting, row))
 
 
 def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None) -> float:
-    """Return the predicted seconds of a codec: as told, in proportion to work and to workers that share a processor."""
+    """Return the predicted seconds of a codec, in proportion to work and to workers per processor."""
     if told is None or not told.work:
         return 0.0 if told is None else told.seconds
     return told.seconds * _work(setting, row) / told.work

@@ -64,15 +64,14 @@ from s2sim.validation.curve_result import (
 )
 from s2sim.validation.harness import NOT_YET, in_turn, origin_of
 
-# A schedule that takes so many times as long as the fastest is not the fastest with other constants either.
+# A schedule slower than the fastest by this factor is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
 
 
 class CurvePredictor:
-    """Predicts curves one after the other; machines that are alike are laid out once.
+    """Predicts curves; equal machines are built once.
 
-    Collectives run as ``profile`` says; None takes that of the library that the machine has, as its row
-    says it was started.
+    Collectives run with ``profile``; None takes the library of the machine's row.
     """
 
     def __init__(self, catalogue: LinkCatalogue, profile: LibraryProfile | None = None) -> None:
@@ -86,7 +85,7 @@ class CurvePredictor:
         return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
-        """Return for each size what may be fastest with other constants, told by these; the first is fastest now."""
+        """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
         in_a_row = pipelined_messages(machine)
         timer, demands = self._asked(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
@@ -94,7 +93,7 @@ class CurvePredictor:
         return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
-        """Return what a machine's collective has in common with others."""
+        """Return the class of a machine's collective."""
         profile = self._profile or machine_library(machine, self._catalogue)
         return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
 
@@ -109,7 +108,7 @@ class CurvePredictor:
 
 
 _SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
-# Median errors below this are what models of this kind leave anyway.
+# Smaller median errors are not explained.
 _LARGE_ERROR = 0.2
 
 
@@ -213,7 +212,7 @@ _FITTED = (
 def run_validation(
     folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
 ) -> ValidationResult:
-    """Return how far predictions are from the curves of a folder; None for the public ones.
+    """Return the errors of predictions of a folder's curves; None for the public ones.
 
     With ``fit`` constants are fitted again, to these curves and the public ones, and without each source of the folder:
     that predicts the public ones too. `S2SimError` where the folder's index cannot be read. After Ctrl-C those that are
@@ -260,7 +259,7 @@ def _origin(path: Path, curves: Sequence[MeasuredCurve]) -> dict[str, object]:
     return origin_of("curves", "index_sha256", path / INDEX, "the curves", points=points)
 
 
-# A curve tells a constant if some size changes by at least so much of the constant's change.
+# A point determines a constant if the derivative of their logarithms is at least this.
 _MIN_POINTS = 0.1
 _SOURCES_OF_A_CLASS = 3
 
@@ -289,7 +288,7 @@ class ConstantFits:
 
 
 def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
-    """Return fits to points, and without each of some sources; None where points tell nothing that could be fitted."""
+    """Return fits to points, and without each of some sources; None if points depend on no constant."""
     told = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
     constants = fittable_library_constants(told)
     if not constants:
@@ -303,7 +302,7 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
 
 
 def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
-    """Return each constant with what it was fitted on, and its drift when a source is left out."""
+    """Return each constant with its sources, and its drift when one of them is left out."""
     steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _MIN_POINTS
     found = []
     for number, constant in enumerate(fits.constants):
@@ -328,7 +327,7 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
 
 
 def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:
-    """Return how far off curves are whose source was left out of the fit."""
+    """Return the errors of curves whose source was left out of the fit."""
     times_s: Mapping[tuple[str, int], float] = {
         (point.curve, point.size_bytes): float(time_s)
         for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)

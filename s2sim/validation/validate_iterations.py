@@ -1,4 +1,4 @@
-"""Predicts every measured iteration of a folder, and says how far off that is."""
+"""Predicts every measured iteration of a folder, and scores the predictions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from s2sim.validation.iteration_result import (
 
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
-    """Return what the scored rows of each source come to."""
+    """Return the errors of the scored rows of each source."""
     return tuple(
         _score_source(name, [row for row in rows if row.source == name])
         for name in sorted({row.source for row in rows})
@@ -36,7 +36,7 @@ def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
 
 
 def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]) -> OverSources:
-    """Return what sources come to, of which each has one voice."""
+    """Return medians over sources, each weighted equally."""
     shares = [source.calls.right_share for source in sources if source.calls is not None]
     return OverSources(
         sources=len(sources),
@@ -94,11 +94,11 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
     )
 
 
-# Errors below this are what models of this kind leave anyway.
+# Smaller errors are not explained.
 _LARGE_ERROR = 0.1
 # Of the whole: a first message of few bytes that takes more than this waits.
 _LONG_WAIT = 0.02
-# Of what is missing: a part of about that size explains it.
+# A part explains an error if it is between these shares of it.
 _MIN_SHARE, _MAX_SHARE = 0.5, 2
 
 
@@ -144,7 +144,7 @@ _NOTE = (
 
 
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
-    """Return how far predictions are from the measured iterations of a folder; None for the public ones.
+    """Return the errors of predictions of a folder's measured iterations; None for the public ones.
 
     `S2SimError` where its file cannot be read. After Ctrl-C rows that are finished are kept.
     """
@@ -206,9 +206,9 @@ def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError
 
 
 def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> Iterator[IterationError]:
-    """Yield rows with whether each is faster than its dense row, and with what explains their errors.
+    """Yield rows with their wins over the dense row and the likely reasons of their errors.
 
-    Dense rows learn from those that are compared with them how long ranks waited.
+    Waiting times of rows also explain those of the dense row that they are compared with.
     """
     by_id = {each.id: each for each in found}
     waited_ms: dict[str, float] = {}

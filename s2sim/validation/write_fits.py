@@ -1,4 +1,4 @@
-"""Writes what the public curves tell: constants into their libraries' files, and the bands around predictions."""
+"""Writes constants and 90 % intervals fitted to the public curves into the files of libraries."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _MEASURED = re.compile(r'^(?P<key>[\w.-]+) = \{ value = [^,]+, kind = "measured"
 
 
 def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
-    """Fit constants to the public curves until they stay where they are, write them and the bands; return what changed.
+    """Fit constants to the public curves until they converge; write them and the intervals; return the changes.
 
-    Terms are taken anew at the constants of each round, so that contenders and what is busiest are those of the last.
+    Terms are computed again at the constants of each round.
     """
     curves = [curve for curve in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(curve)]
     changed: dict[str, str] = {}
@@ -127,7 +127,7 @@ def value_text(parameter: Parameter) -> str:
 
 
 def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> tuple[CurveErrorSamples, ...]:
-    """Return what each curve was off by, predicted without its source."""
+    """Return the errors of each curve, predicted without its source."""
     errors = {
         (point.curve, point.size_bytes): float(np.log(point.measured_s / time_s))
         for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)

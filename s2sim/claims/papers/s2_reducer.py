@@ -1,4 +1,4 @@
-"""Claims of communication, speed and error of S2 Reducer, by what it and its baselines take on a cluster."""
+"""Claims of communication, speed and error of S2 Reducer, with its baselines on a cluster."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _REPAIRED_OPTIONS, _EXACT_OPTIONS = "s2:rows=3,cells=4,warm=true", "s2-exact:war
 
 
 def sweep_model(model: str, progress: ProgressWatcher, *, tables_only: bool) -> Times:
-    """Return what baselines and S2 take for a model, or for its tables alone, at every rate."""
+    """Return the times of baselines and S2 for a model, or for its tables alone, at every rate."""
     own = {"S2, authors": _AUTHORS_OPTIONS[model], "S2, repaired": _REPAIRED_OPTIONS, "S2, exact": _EXACT_OPTIONS}
     reducers = (*BASELINES.values(), *own.values())
     spec = RunSpec.of(

@@ -39,7 +39,7 @@ _BEST = 1.73
 
 
 def sent_bytes(reducer: str, ranks: int) -> int:
-    """Return what the busiest of so many ranks sends of a thousand elements each."""
+    """Return the bytes that the busiest rank sends of a thousand elements per rank."""
     import numpy as np
 
     from s2sim.reducers.run import reduce_once
