@@ -1,11 +1,13 @@
-"""Reducers recorded once on a model's gradients, and replayed on every cluster and with every mini-batch."""
+"""Reducers recorded once on a model's gradients, and replayed on several clusters."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
+
+import numpy as np
 
 from s2sim.claims.paper import HeatMap, Table
 from s2sim.collectives.timing.routes import RouteTable
@@ -13,12 +15,15 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.choice import rejected
 from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.prediction import make_row
+from s2sim.experiment.prediction import execute, make_row, record
+from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
-from s2sim.experiment.run import resolve_checked
+from s2sim.experiment.rows import Row
+from s2sim.experiment.run import resolve_checked, run
 from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.gradient import Gradient
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.units import PS_PER_S
 
@@ -37,38 +42,34 @@ class ClusterSetting:
 class SettingGain:
     """One reducer in one setting: a model, a mini-batch, a cluster and a number of workers."""
 
-    # model, where, reducer: Names of the profile and the cluster, and the option string.
-    model: str
+    model: str  # Name of the profile
     cluster: str
-    reducer: str
-    # batch, workers: Samples of one GPU's mini-batch, and ranks.
-    batch: int
+    reducer: str  # Option string
+    batch: int  # Samples of one GPU's mini-batch
     workers: int
-    # dense_s, time_s: Of an iteration with dense and with this reducer.
-    dense_s: float
-    time_s: float
-    error: float | None  # Relative L2 error of the first step; None where it is not defined
-    rejected: str | None  # Why this error cannot be trusted, as verdicts of runs say it; None where it can
+    dense_s: float  # Iteration with dense
+    time_s: float  # Iteration with this reducer
+    error: float | None  # Relative L2 error of the first step; None if undefined
+    rejected: str | None  # Why this error cannot be trusted, as in verdicts of runs; None if it can
 
     @property
     def speedup(self) -> float:
-        """How many iterations fit into one of dense."""
+        """Iteration time of dense over that of this reducer."""
         return self.dense_s / self.time_s
 
     @property
     def setting(self) -> tuple[str, int, str, int]:
-        """What it was measured in, whatever the reducer."""
+        """Model, mini-batch, cluster and number of workers."""
         return (self.model, self.batch, self.cluster, self.workers)
 
     def trusted(self, max_error: float | None = None) -> bool:
-        """Return whether its error can be trusted and is at most so large."""
-        if self.rejected is not None:
-            return False
-        return max_error is None or (self.error is not None and self.error <= max_error)
+        """Return whether the error can be trusted and is at most ``max_error``."""
+        small = max_error is None or (self.error is not None and self.error <= max_error)
+        return self.rejected is None and small
 
 
 def winning_gains(gains: Iterable[SettingGain], margin: float) -> list[SettingGain]:
-    """Return those that make an iteration faster by more than a share of dense's speed.
+    """Return the gains whose speed-up over dense exceeds 1 + ``margin``.
 
     >>> one = SettingGain("m", "here", "fp16", 1, 8, dense_s=1.04, time_s=1.0, error=0.0, rejected=None)
     >>> len(winning_gains([one], 0.01)), len(winning_gains([one], 0.05))
@@ -87,7 +88,7 @@ def best_of(gains: Iterable[SettingGain]) -> dict[tuple[str, int, str, int], Set
 
 
 MARGINS = (0.01, 0.05, 0.2)
-"""By how much a reducer has to be faster than dense to win: a hundredth is the least that anyone would notice."""
+"""Speed-ups over dense, less 1, from which on a reducer wins; 1 % is the least that is noticeable."""
 
 FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
 """Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
@@ -103,13 +104,17 @@ def share_text(found: int, of: int) -> str:
 
 
 def filter_table(gains: Sequence[SettingGain]) -> Table:
-    """Return how many set-ups win, and in how many settings anything does, by the error that is allowed."""
-    settings = {gain.setting for gain in gains}
-    rows = [_filter_row("whatever the error", list(gains), len(gains), len(settings))]
+    """Return a table of winning set-ups and settings by the largest allowed error."""
+    settings = len({gain.setting for gain in gains})
+    allowed = {"whatever the error": list(gains)}
     for limit in FILTERS:
-        left = [gain for gain in gains if gain.trusted(limit)]
         title = "errors that verdicts trust" if limit is None else f"error at most {limit:g}"
-        rows.append(_filter_row(title, left, len(gains), len(settings)))
+        allowed[title] = [gain for gain in gains if gain.trusted(limit)]
+    rows = []
+    for title, left in allowed.items():
+        counts = (share_text(len(winning_gains(left, margin)), len(gains)) for margin in MARGINS)
+        winners = {gain.setting for gain in winning_gains(left, MARGINS[0])}
+        rows.append((title, *counts, share_text(len(winners), settings)))
     titles = (f"over {margin:.0%}" for margin in MARGINS)
     columns = (
         "allowed",
@@ -119,14 +124,8 @@ def filter_table(gains: Sequence[SettingGain]) -> Table:
     return Table("What the error that is allowed does to the count", columns, tuple(rows))
 
 
-def _filter_row(title: str, left: Sequence[SettingGain], setups: int, settings: int) -> tuple[str, ...]:
-    counts = (share_text(len(winning_gains(left, margin)), setups) for margin in MARGINS)
-    somewhere = {gain.setting for gain in winning_gains(left, MARGINS[0])}
-    return (title, *counts, share_text(len(somewhere), settings))
-
-
 def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[SettingGain]) -> Table:
-    """Return how often set-ups win and what they gain, by something of theirs, in the order in which it comes."""
+    """Return a table of wins and speed-ups of set-ups by a key, in order of first occurrence."""
     rows = []
     for name in dict.fromkeys(map(key, gains)):
         own = [gain for gain in gains if key(gain) == name]
@@ -144,17 +143,14 @@ def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[Setti
 
 
 def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
-    """Return the speed-up of the fastest reducer: a row a model and mini-batch, a column a cluster."""
+    """Return the speed-up of the fastest reducer by model and mini-batch (rows) and cluster (columns)."""
     best = best_of(gains)
     rows = list(dict.fromkeys((gain.model, gain.batch) for gain in gains))
     columns = list(dict.fromkeys(gain.cluster for gain in gains))
     found = {(model, batch, where): gain.speedup for (model, batch, where, _), gain in best.items()}
-    return HeatMap(
-        title,
-        tuple(columns),
-        tuple(f"{model}, batch {batch}" for model, batch in rows),
-        tuple(tuple(found.get((model, batch, where)) for where in columns) for model, batch in rows),
-    )
+    names = tuple(f"{model}, batch {batch}" for model, batch in rows)
+    values = tuple(tuple(found.get((model, batch, where)) for where in columns) for model, batch in rows)
+    return HeatMap(title, tuple(columns), names, values)
 
 
 def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
@@ -195,19 +191,10 @@ class GridRecorder:
     def gains(
         self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
     ) -> list[SettingGain]:
-        """Return what each reducer but dense gains in iterations of a model's profile on a cluster.
+        """Return the gain of each reducer but dense in iterations of a model's profile on a cluster.
 
-        Parameters
-        ----------
-        model : str
-            Name of the profile.
-        where : Where
-            The cluster.
-        batch : int or None
-            Samples of one GPU's mini-batch; None for the profile's.
-        host_loop : str or None
-            What a loop of the host takes for each tensor of a bucket, before encode and before decode. Of dense, which
-            has no codec, it is 0.
+        ``batch`` is the mini-batch of one GPU (None: the profile's), ``host_loop`` the time that the host's loop takes
+        per tensor of a bucket, before encode and before decode.
         """
         scenario = resolve_checked(
             RunSpec(
@@ -276,9 +263,96 @@ class GridRecorder:
         return ExecutedRecording(item.recording, scenario.running(algorithm), timer, item.exchange)
 
     def _timer(self, where: ClusterSetting, scenario: ReducerScenario, algorithm: str | None) -> Timer:
-        """Return what times collectives on a cluster, which remembers those that it has timed."""
         if where not in self._ways:
             self._ways[where] = scenario.route_table(self.workers)
         if (where, algorithm) not in self._timers:
             self._timers[where, algorithm] = scenario.running(algorithm).timer(self.workers, self._ways[where])
         return self._timers[where, algorithm]
+
+
+def compare_rows(spec: RunSpec, progress: ProgressWatcher) -> dict[str, Row]:
+    """Return the row of each reducer of a run with one number of workers, without break-even and other libraries."""
+    result = run(spec=spec, progress=progress, break_even=False, thorough=False)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return {row.reducer: row for row in result.results}
+
+
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds.
+
+    >>> milliseconds(0.0742)
+    '74.2 ms'
+    """
+    return f"{1e3 * seconds:.1f} ms"
+
+
+def normal_gradient(shapes: Iterable[tuple[int, ...]], seed: int = 0) -> Gradient:
+    """Return a dense float32 gradient with layers of these shapes, standard normal."""
+    from s2sim.gradients.gradient import Gradient
+
+    generator = np.random.default_rng(seed)
+    layers = tuple(generator.standard_normal(shape, np.float32) for shape in shapes)
+    return Gradient(tuple(f"layer{place}" for place in range(len(layers))), layers)
+
+
+def message_bytes(reducer: str, gradient: Gradient) -> int:
+    """Return the bytes that one rank hands to collectives in one step, or all steps of a reducer's period.
+
+    Without feedback and what is carried over, a message depends on one gradient alone.
+    """
+    from s2sim.reducers.registry import make_reducer
+    from s2sim.reducers.run import run_reducer
+
+    ran = run_reducer(make_reducer(reducer), [gradient], seed=0)
+    return sum(call.bytes_by_rank[0] for call in ran.recording.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTime:
+    """What one reducer takes on one cluster."""
+
+    time_s: float  # The communication phase, encoding and decoding included, with all gradients there at once
+    iteration_s: float  # The whole iteration where the spec has a profile, else ``time_s``
+    sent_bytes: int  # By the busiest rank, of ring collectives
+    error: float | None  # Relative L2 error of the aggregate on the trace's gradients; None where it is undefined
+
+
+def sweep(
+    spec: RunSpec, clusters: Mapping[str, tuple[str, ...]], progress: ProgressWatcher, *, tables_only: bool = False
+) -> dict[str, dict[str, SweepTime]]:
+    """Return the times of every reducer of a spec on several clusters, by cluster and option string.
+
+    Gradients are reduced once; ``clusters`` gives further ``--set`` overrides by the cluster's name. ``tables_only``
+    leaves out all layers but the row-sparse ones.
+    """
+    count = spec.workers[0]
+    scenario = _sweep_scenario(spec, tables_only=tables_only)
+    progress.start(count + len(scenario.reducers), "running reducers on real gradients")
+    recorded, _ = record(scenario, count, progress)
+    timed: dict[str, dict[str, SweepTime]] = {}
+    for name, overrides in clusters.items():
+        where = _sweep_scenario(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)
+        timed[name] = {
+            item.option_string: SweepTime(
+                time_s=executed.replay.total_ps / PS_PER_S,
+                iteration_s=executed.compared_ps / PS_PER_S,
+                sent_bytes=executed.sent_real(),
+                error=item.errors.whole.relative_l2,
+            )
+            for item, executed in zip(recorded, execute(where, recorded), strict=True)
+        }
+    return timed
+
+
+def _sweep_scenario(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
+    scenario = resolve_checked(spec)
+    if not tables_only:
+        return scenario
+    from s2sim.gradients.models import Model, load_model
+
+    table = load_model(spec.model or spec.profile or "").table
+    layers = tuple(group for group in table.layers if group.sparse)
+    published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())
+    target = Model("tables", replace(table, layers=layers, published=published))
+    return replace(scenario, target=target, training=None)

@@ -77,10 +77,9 @@ class HeatMap(JsonForm):
 class Rebuilt(JsonForm):
     """What came of one paper."""
 
-    # name, title, source: its name here, its title, and who published it where
-    name: str
+    name: str  # By which `s2sim paper` knows it
     title: str
-    source: str
+    source: str  # Who published it where
     setup: tuple[str, ...]  # What was computed, a line each
     assumed: tuple[str, ...]  # What is not known and was assumed, a line each
     claims: tuple[Claim, ...]  # Each claim with its judgement
@@ -124,7 +123,7 @@ def judge_condition(condition: bool) -> ClaimJudgement:
 
 
 def judge_conditions(conditions: Iterable[bool]) -> ClaimJudgement:
-    """Return the judgement on a claim whose rule is met or not with each value that something unknown may have.
+    """Return the judgement on a rule that is met or not for each value of something unknown.
 
     >>> judge_conditions([True, True]), judge_conditions([False, False]), judge_conditions([True, False])
     ('reproduced', 'not reproduced', 'not testable')
@@ -192,20 +191,17 @@ class Paper:
     """A published paper with claims that can be rebuilt."""
 
     name: str  # By which `s2sim paper` knows it
-    # title, source: As published, and who published it where.
     title: str
-    source: str
+    source: str  # Who published it where
     claimed: str  # Its claims in one line
-    # setup, assumed: What all parts share: what is computed, and what is not known and assumed.
-    setup: tuple[str, ...]
-    assumed: tuple[str, ...]
-    # Each from an `PaperEffort` and a `ProgressWatcher` to a `PaperPart`; what is finished when somebody interrupts is
-    # kept.
+    setup: tuple[str, ...]  # What is computed in all parts
+    assumed: tuple[str, ...]  # What is not known and assumed in all parts
+    # Finished parts are kept after an interrupt.
     parts: tuple[Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
 
 
 def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) -> Rebuilt:
-    """Return what comes of a paper; after Ctrl-C that of the parts that are finished."""
+    """Rebuild a paper; after Ctrl-C the finished parts are kept."""
     done: list[PaperPart] = []
     try:
         for part in paper.parts:
@@ -213,36 +209,23 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
             progress.stop()
     except KeyboardInterrupt:
         progress.stop()
-    return Rebuilt(
-        paper.name,
-        paper.title,
-        paper.source,
-        (*paper.setup, *chain.from_iterable(part.setup for part in done)),
-        (*paper.assumed, *chain.from_iterable(part.assumed for part in done)),
-        tuple(chain.from_iterable(part.claims for part in done)),
-        tuple(chain.from_iterable(part.tables for part in done)),
-        tuple(chain.from_iterable(part.pictures for part in done)),
-        complete=len(done) == len(paper.parts),
-    )
+
+    def joined(name: str) -> tuple[Any, ...]:
+        return tuple(chain.from_iterable(getattr(part, name) for part in done))
+
+    setup, assumed = (*paper.setup, *joined("setup")), (*paper.assumed, *joined("assumed"))
+    found = joined("claims"), joined("tables"), joined("pictures")
+    return Rebuilt(paper.name, paper.title, paper.source, setup, assumed, *found, len(done) == len(paper.parts))
 
 
+_NAMES = (
+    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
+    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
+)
 PAPERS = Registry(
     "paper",
     "s2sim.papers",
-    {
-        "s2-reducer": "s2sim.claims.papers.s2_reducer:PAPER",
-        "does-it-pay": "s2sim.claims.papers.does_it_pay:PAPER",
-        "deepreduce": "s2sim.claims.papers.deepreduce:PAPER",
-        "dgc": "s2sim.claims.papers.dgc:PAPER",
-        "gtopk": "s2sim.claims.papers.gtopk:PAPER",
-        "ok-topk": "s2sim.claims.papers.ok_topk:PAPER",
-        "omnireduce": "s2sim.claims.papers.omnireduce:PAPER",
-        "powersgd": "s2sim.claims.papers.powersgd:PAPER",
-        "random-block": "s2sim.claims.papers.random_block:PAPER",
-        "sbc": "s2sim.claims.papers.sbc:PAPER",
-        "spardl": "s2sim.claims.papers.spardl:PAPER",
-        "topka2a": "s2sim.claims.papers.topka2a:PAPER",
-    },
+    {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES},
 )
 """Names, and the `Paper` that each stands for."""
 
@@ -250,14 +233,9 @@ PAPERS = Registry(
 def run_papers(
     names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
 ) -> PapersResult:
-    """Return what comes of some papers; after Ctrl-C that of what is finished.
+    """Rebuild papers; after Ctrl-C the finished ones are kept.
 
-    Raises
-    ------
-    UnknownNameError
-        Where there is no paper of a name.
-    OptionError
-        Where no name was given, or one twice.
+    `UnknownNameError` for an unknown paper, `OptionError` if no name was given or one twice.
     """
     if not names:
         raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")

@@ -38,7 +38,7 @@ class TrainingComparison:
 
     model: str  # Option string of a model that `s2sim train` has
     reducers: Mapping[str, str]  # Option strings by what they are called; ``dense`` is added
-    # workers, steps, seeds: As `s2sim.training.spec.TrainSpec` has them.
+    # As in `s2sim.training.spec.TrainSpec`
     workers: int
     steps: int
     seeds: int
@@ -64,13 +64,13 @@ class TrainingComparison:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """What a training came to, by what its reducers are called."""
+    """The result of a training, by the names of its reducers."""
 
     loop: TrainingComparison
     trained: TrainResult
 
     def row(self, name: str) -> TrainRow:
-        """Return what is known of a reducer over all seeds."""
+        """Return the row of a reducer over all seeds."""
         option = self.loop.reducers.get(name, DENSE)
         return next(row for row in self.trained.rows if row.reducer == option)
 
@@ -84,15 +84,10 @@ class TrainingOutcome:
         rows = []
         for name in (DENSE, *self.loop.reducers):
             row = self.row(name)
-            rows.append(
-                (
-                    name,
-                    _claim_interval_text(row.loss, "{:.3f}") if not row.stopped else "diverges",
-                    _claim_interval_text(row.accuracy, "{:.1%}") if not row.stopped else "-",
-                    format_bytes(row.step_bytes.mean),
-                    f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x",
-                )
-            )
+            loss = "diverges" if row.stopped else _claim_interval_text(row.loss, "{:.3f}")
+            accuracy = "-" if row.stopped else _claim_interval_text(row.accuracy, "{:.1%}")
+            fewer = f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x"
+            rows.append((name, loss, accuracy, format_bytes(row.step_bytes.mean), fewer))
         columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
         return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
@@ -105,20 +100,14 @@ class TrainingOutcome:
             curves = self.curves(name)
             long = min(len(curve.iterations) for curve in curves)
             losses = np.array([curve.eval_loss[:long] for curve in curves])
-            lines.append(
-                Line(
-                    name,
-                    tuple(curves[0].iterations[:long].tolist()),
-                    tuple(losses.mean(axis=0).tolist()),
-                    tuple(losses.min(axis=0).tolist()),
-                    tuple(losses.max(axis=0).tolist()),
-                )
-            )
+            parts = (losses.mean(axis=0), losses.min(axis=0), losses.max(axis=0))
+            steps = tuple(curves[0].iterations[:long].tolist())
+            lines.append(Line(name, steps, *(tuple(part.tolist()) for part in parts)))
         title = f"Loss on held-out data, {self.loop.model}: mean, least and most over {self.loop.seeds} seeds"
         return Chart(title, "step", "loss", tuple(lines), log_y=True)
 
     def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
-        """Return the points of accuracy below another after the last step, seed by seed; None where it diverges."""
+        """Return the points of accuracy below another reducer's after the last step; None if one diverges."""
         if self.row(name).stopped or self.row(against).stopped:
             return None
         pairs = zip(self.curves(name), self.curves(against), strict=True)
@@ -131,9 +120,11 @@ class TrainingOutcome:
 
 
 def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> TrainingOutcome | None:
-    """Return what a training comes to; None where the extra torch is missing."""
+    """Train and return the outcome; None if the extra torch is missing."""
     if find_spec("torch") is None or find_spec("sklearn") is None:
         return None
+    import pydoc_data.topics
+
     from s2sim.training.run import train
     from s2sim.training.spec import TrainSpec
 
@@ -144,7 +135,7 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
         workers=loop.workers,
         steps=loop.steps,
         seeds=loop.seeds,
-        text=(_help_texts(),) if loop.reads_text else (),
+        text=(pydoc_data.topics.__file__,) if loop.reads_text else (),
         evaluate_every=max(1, loop.steps // 10),
     )
     trained = train(spec, progress)
@@ -166,9 +157,8 @@ def loop_part(
     found = run_training(loop, progress)
     if found is None:
         why = "models are trained with PyTorch"
-        return PaperPart(
-            tuple(not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained)
-        )
+        claims = (not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained)
+        return PaperPart(tuple(claims))
     return PaperPart(tuple(judge(found)), (found.table(),), (found.chart(),), setup=(loop.line,))
 
 
@@ -178,11 +168,15 @@ def accuracy_claim(
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
     lost = found.points_lost(name, against)
     stopped = found.row(name).stopped
+    ours = "diverges"
+    if lost is not None:
+        between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
+        ours = f"{-lost.mean:+.1f} points{between}"
     return Claim(
         text,
         source,
         published,
-        "diverges" if lost is None else _points_text(lost),
+        ours,
         "not reproduced" if lost is None else judge_loss(lost, most_points),
         f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of {against}, mean "
         f"of {found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
@@ -191,7 +185,7 @@ def accuracy_claim(
 
 
 def judge_loss(lost: Interval, most: float) -> ClaimJudgement:
-    """Return the judgement on a loss that may be at most so large: too few seeds may be unable to tell.
+    """Return the judgement on a loss of at most ``most``; not testable if too few seeds leave it open.
 
     >>> judge_loss(Interval(0.5, -1.0, 2.0, 3), 1.0), judge_loss(Interval(1.5, 0.5, 2.5, 3), 1.0)
     ('reproduced', 'not testable')
@@ -201,11 +195,6 @@ def judge_loss(lost: Interval, most: float) -> ClaimJudgement:
     if lost.mean <= most:
         return "reproduced"
     return "not testable" if lost.low is not None and lost.low <= most else "not reproduced"
-
-
-def _points_text(lost: Interval) -> str:
-    between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
-    return f"{-lost.mean:+.1f} points{between}"
 
 
 def loss_claim(
@@ -243,10 +232,3 @@ def _claim_interval_text(interval: Interval | None, form: str) -> str:
     if interval.low is None or interval.high is None:
         return mean
     return f"{mean} ({form.format(interval.low)} to {form.format(interval.high)})"
-
-
-def _help_texts() -> str:
-    """Return the path of the help texts of Python, prose and examples that every installation has."""
-    import pydoc_data.topics
-
-    return pydoc_data.topics.__file__

@@ -34,7 +34,7 @@ from s2sim.simulation.plan import make_plan
 
 
 class PredictedBytes(NamedTuple):
-    """Bytes of each rank, int64 of shape (ranks,) each: the payload, headers, and what receivers are told besides."""
+    """Bytes of each rank, int64 of shape (ranks,) each: payload, headers of messages, and size headers."""
 
     payload: Ints
     headers: Ints
@@ -44,12 +44,9 @@ class PredictedBytes(NamedTuple):
 def predict_sent_bytes(
     recording: Recording, library: Library, told: Sequence[Sequence[Mapping[str, Any]]]
 ) -> PredictedBytes:
-    """Return what each rank sends.
+    """Return the bytes that each rank sends.
 
-    Parameters
-    ----------
-    size_header_bytes : sequence of sequences of mappings
-        Of each rank what it told others beside its program, as `s2sim.pytorch.members.SizeHeader` has it.
+    ``told`` has the size headers that each rank sent, as `s2sim.pytorch.members.SizeHeader` defines them.
     """
     workers = recording.workers
     found = PredictedBytes(*np.zeros((3, workers), np.int64))
@@ -66,7 +63,7 @@ def predict_sent_bytes(
 
 
 def _add_size_header(found: PredictedBytes, told: Mapping[str, Any]) -> None:
-    """Add what one rank's note says: each tells its own share, but for broadcasts, of which the root does alone."""
+    """Add the size headers that one rank noted: its own share, or, of a broadcast, all of it at the root."""
     ranks, own = np.array(told["ranks"]), told["sizes_bytes"]
     size, here = len(ranks), told["place"]
     if told["kind"] == "broadcast":
@@ -93,7 +90,7 @@ def _broadcast_tree_bytes(size: int, root: int, size_bytes: int) -> Messages:
 
 
 TOLERANCE = 1e-6
-"""Largest relative L2 difference of what is summed in another order."""
+"""Largest relative L2 difference of sums in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +222,7 @@ def _steps(reducer: Reducer, steps: int, trace: AnyTrace) -> list[tuple[int, int
 
 
 class _ReducerCheck:
-    """Compares what processes tell of a reducer with the same in memory, once all have told."""
+    """Compares a reducer between processes with the same in memory, once all ranks have reported."""
 
     def __init__(
         self,
@@ -242,7 +239,7 @@ class _ReducerCheck:
         self._told: dict[int, dict[int, Any]] = {}
 
     def hear(self, rank: int, told: Any) -> None:
-        """Take what one process tells."""
+        """Take the report of one process."""
         number = told["reducer"]
         heard = self._told.setdefault(number, {})
         heard[rank] = told
@@ -292,7 +289,7 @@ class _StepTotals:
             (folder / name).unlink()
         self.narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
         sent = predict_sent_bytes(recording, self.library, [each["told"] for each in told])
-        # Of each connection one end tells the other which it is.
+        # One end of each connection identifies itself to the other.
         begun = CONNECTION_BYTES * sum(each["connections"] for each in told) // 2
         counted = np.array([each["sent_bytes"] for each in told]) - barrier_bytes(self.workers)
         expected = sent.payload + sent.headers + sent.size_header_bytes
@@ -331,7 +328,6 @@ class _StepTotals:
 
 
 def _interface(counted: Sequence[Mapping[str, int]]) -> Interface:
-    """Return what the one interface counted, beside the connections of all."""
     own = sum(each["sent_bytes"] + each["again_bytes"] for each in counted)
     begun = sum(each["connections"] for each in counted) // 2
     packets, repeats = counted[0]["packets"], sum(each["repeats"] for each in counted)

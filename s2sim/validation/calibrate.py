@@ -1,40 +1,54 @@
-"""From logs and the name of a machine to constants of a library for it."""
+"""Calibration: constants of a library fitted to logs of one machine, with a pull to the shipped ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from s2sim import __version__
+from s2sim.arrays import Floats, Mask
+from s2sim.collectives.kinds import Kind
+from s2sim.errors import OptionError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.libraries.calibration import FittedRange, machine_text
+from s2sim.libraries.constants import ConstantOverrides
 from s2sim.provenance import run_record
 from s2sim.topology.describe import summary_line
-from s2sim.units import format_number_of
-from s2sim.validation.calibrate_fit import (
-    FitResult,
-    calibrated_points,
-    fit_samples,
-    fitted_constants,
-    median_error,
-    median_errors,
-    suggest,
+from s2sim.traffic.nccl_tests_writer import program_of
+from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, FitRules, TermModel, fit
+from s2sim.units import PS_PER_S, format_number_of
+from s2sim.validation.calibrate_result import (
+    WITHIN_90,
+    CalibratedPoint,
+    CalibrationResult,
+    FittableConstant,
+    FittedConstant,
+    MedianError,
+    Suggestion,
+    fittable_constants,
+    profile_text,
+    scale_constants,
 )
-from s2sim.validation.calibrate_result import CalibratedPoint, CalibrationResult, profile_text
 from s2sim.validation.calibrate_runs import (
+    Key,
     LogMeasurements,
     MachinePredictor,
     MeasuredRun,
     Sample,
+    ScheduleLinearisations,
     make_predictor,
     read_runs,
 )
 from s2sim.validation.calibrate_spec import CalibrateSpec
+from s2sim.validation.compare_log_result import LARGE_BYTES
 
 _FEW_POINTS = 5
 
 
 def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> CalibrationResult:
-    """Return the constants of a library that fit best to what logs measured of a machine.
+    """Fit constants of a library to logs of one machine.
 
     `S2SimError` for a log or a machine that cannot be read, and where they do not fit each other.
     """
@@ -100,7 +114,6 @@ def _fitted_range(
 
 
 def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return what a reader must know of what was fitted to."""
     notes = []
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.samples) < len(samples):
@@ -114,3 +127,247 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
     if any(run.one_process for run in runs):
         notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes
+
+
+NOISE = 0.01
+"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
+
+# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
+_PASSES = 5
+_CONVERGED = 0.003
+# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
+_MOVED, _SURER = 0.005, 0.9
+# Points that are left out one by one; of more, some together.
+_MAX_FOLDS = 24
+# A median of absolute values, to a standard deviation.
+_MEDIAN_TO_DEVIATION = 1.4826
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitResult:
+    """Constants of a library for one machine, n of them, fitted to m samples."""
+
+    samples: tuple[Sample, ...]
+    constants: tuple[FittableConstant, ...]
+    # logs, covariance: logarithms of how many times as large as shipped they are
+    logs: Floats
+    covariance: Floats
+    is_determined: Mask  # Which of them the samples depend on: the others are as shipped
+    own: ConstantOverrides  # These, as a library's file has them
+    before_s: Floats  # Predicted seconds of every sample with the shipped constants
+    after_s: Floats  # With these
+    held_out_s: Floats  # With constants fitted without the sample's size; NaN if all are of one size
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviation of each logarithm, float64 of shape (n,)."""
+        found: Floats = np.sqrt(np.diag(self.covariance))
+        return found
+
+
+def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress: ProgressWatcher) -> FitResult:
+    """Return the constants that fit best to the samples that take time in simulation."""
+    progress.start((_PASSES + 1) * len(_distinct_keys(measured)), "taking predictions apart")
+    told = _build_model(machine, measured, (), progress)
+    samples = tuple(sample for sample in measured if _fastest_s(told[sample.key]))
+    if not samples:
+        raise OptionError("sizes are so small that nothing is sent: measure larger ones")
+    parts = [part for sample in samples for contender in told[sample.key].values() for part in contender.parts]
+    constants = fittable_constants(machine.library, {name for _, powers in parts for name, _ in powers})
+    if not constants:
+        raise OptionError(f"what was measured depends on no constant of {machine.library} that a fit could find")
+    names = [constant.name for constant in constants]
+    before_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
+    spread = np.array([constant.spread for constant in constants])
+    highest = np.array([constant.highest for constant in constants])
+    rules, weights = FitRules(np.zeros(len(names)), highest, 1 / spread), np.full(len(samples), NOISE**-2)
+    cuts, logs = ScheduleLinearisations(), np.zeros(len(names))
+    for _ in range(_PASSES):
+        for key in _distinct_keys(samples):
+            cuts.add(key, told[key], dict(zip(names, logs.tolist(), strict=True)))
+        model = cuts.model(samples, names)
+        logs = fit(model, rules, weights)
+        own = scale_constants(constants, np.exp(logs).tolist())
+        told = _build_model(machine, samples, own, progress)
+        simulated_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
+        if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _CONVERGED:
+            break
+    covariance = covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
+    known = (np.abs(logs) > _MOVED) | (np.sqrt(np.diag(covariance)) < _SURER * spread)
+    own = tuple(each for each, telling in zip(own, known, strict=True) if telling)
+    after = {key: machine.time_s(*key, own) for key in _distinct_keys(samples)}
+    held_out_s = _held_out(model, rules, weights, samples)
+    progress.stop()
+    after_s = np.array([after[sample.key] for sample in samples])
+    return FitResult(samples, constants, logs, covariance, known, own, before_s, after_s, held_out_s)
+
+
+def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Sequence[Sample]) -> Floats:
+    """Return the seconds of every sample by constants that were fitted without all of its size."""
+    found = np.full(len(samples), np.nan)
+    fold = {key: place % _MAX_FOLDS for place, key in enumerate(_distinct_keys(samples))}
+    folds = np.array([fold[sample.key] for sample in samples], np.int64)
+    if len(fold) > 1:
+        for number in np.unique(folds):
+            left_out = folds == number
+            found[left_out] = model.predicted_s(fit(model, rules, np.where(left_out, 0.0, weights)))[left_out]
+    return found
+
+
+def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) -> Floats:
+    """Return the posterior covariance of the constants' logarithms, float64 of shape (n, n).
+
+    ``slopes``, of shape (m, n), are derivatives of the logarithms of times; ``spread``, of shape (n,), the prior
+    standard deviations; ``errors``, of shape (m,), ln(predicted/measured). ``noise`` is the standard deviation of a
+    measured time's logarithm, at least as large as the errors that no constants explain.
+    """
+    noise = max(noise, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(errors))))
+    found: Floats = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
+    return found
+
+
+def _build_model(
+    machine: MachinePredictor, samples: Sequence[Sample], own: ConstantOverrides, progress: ProgressWatcher
+) -> dict[Key, dict[str, CandidateSchedule]]:
+    found = {}
+    for key in _distinct_keys(samples):
+        found[key] = machine.candidates(*key, own)
+        progress.advance()
+    return found
+
+
+def _distinct_keys(samples: Sequence[Sample]) -> list[Key]:
+    return list(dict.fromkeys(sample.key for sample in samples))
+
+
+def _fastest_s(contenders: Mapping[str, CandidateSchedule]) -> float:
+    return min(contender.duration_ps for contender in contenders.values()) / PS_PER_S
+
+
+def fitted_constants(fitted: FitResult) -> tuple[FittedConstant, ...]:
+    """Return the constants that the samples determine."""
+    found = zip(fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.is_determined, strict=True)
+    return tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, told in found if told)
+
+
+def calibrated_points(fitted: FitResult) -> tuple[CalibratedPoint, ...]:
+    """Return the samples with their predictions."""
+    seconds = (each.tolist() for each in (fitted.before_s, fitted.after_s, fitted.held_out_s))
+    return tuple(
+        CalibratedPoint(
+            *(sample.log, sample.line, sample.run.kind, sample.run.workers, sample.size_bytes, sample.measured_s),
+            *(before_s, after_s, None if np.isnan(held_out_s) else held_out_s),
+        )
+        for sample, before_s, after_s, held_out_s in zip(fitted.samples, *seconds, strict=True)
+    )
+
+
+def median_errors(points: Sequence[CalibratedPoint], name: str) -> MedianError:
+    """Return the medians of a prediction's errors, by size."""
+    large = [point for point in points if point.size_bytes >= LARGE_BYTES]
+    small = [point for point in points if point.size_bytes < LARGE_BYTES]
+    return MedianError(median_error(large, name), median_error(small, name))
+
+
+def median_error(points: Sequence[CalibratedPoint], name: str) -> float | None:
+    """Return the median of a prediction's errors; None where there are none."""
+    pairs = [(getattr(point, name), point.measured_s) for point in points]
+    errors = [abs(np.log(predicted / measured)) for predicted, measured in pairs if predicted]
+    return float(np.median(errors)) if errors else None
+
+
+SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
+"""Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
+
+KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives likewise, in addition to those of the logs."""
+
+
+def suggest(
+    machine: MachinePredictor,
+    runs: Sequence[MeasuredRun],
+    fitted: FitResult | None,
+    workers: int,
+    progress: ProgressWatcher,
+) -> Suggestion:
+    """Return the measurement after which predictions over ``workers`` ranks vary least.
+
+    ``runs`` were measured so far, ``fitted`` is the fit to them; None before anything was measured.
+    """
+    one_process = bool(runs) and all(run.one_process for run in runs)
+    kinds = tuple(dict.fromkeys([*(run.kind for run in runs), *KINDS]))
+    counts = dict.fromkeys([workers, *(run.workers for run in runs)])
+    in_node = int(np.bincount(machine.cluster(workers).node_of_rank).max())
+    if in_node > 1:
+        counts[in_node] = None
+    choices = [
+        (MeasuredRun(kind, count, one_process), size) for kind in kinds for count in counts for size in SIZES_BYTES
+    ]
+    slopes, covariance = _growth(machine, choices, fitted, progress)
+    wanted = slopes[[run.workers == workers for run, _ in choices]]
+    # Covariance of choices with constants: how much measuring one choice reduces the variance of the others.
+    shared = slopes @ covariance
+    own = np.einsum("ij,ij->i", shared, slopes)
+    now = np.einsum("ij,jk,ik->i", wanted, covariance, wanted)
+    told = (wanted @ shared.T) ** 2 / (own + NOISE**2)
+    after = (now[:, None] - told).mean(axis=0)
+    best = int(after.argmin())
+    run, size_bytes = choices[best]
+    return Suggestion(
+        collective=run.kind,
+        workers=run.workers,
+        size_bytes=size_bytes,
+        band_now=_half_width_90(float(now.mean())),
+        band_after=_half_width_90(max(0.0, float(after[best]))),
+        command=_command(machine, run, size_bytes),
+    )
+
+
+def _growth(
+    machine: MachinePredictor,
+    choices: Sequence[tuple[MeasuredRun, int]],
+    fitted: FitResult | None,
+    progress: ProgressWatcher,
+) -> tuple[Floats, Floats]:
+    own: ConstantOverrides = () if fitted is None else fitted.own
+    points = []
+    progress.start(len(choices), "looking for what to measure")
+    for run, size_bytes in choices:
+        points.append(
+            CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
+        )
+        progress.advance()
+    progress.stop()
+    names = {name for each in points for way in each.candidates for _, powers in way.parts for name, _ in powers}
+    constants = fittable_constants(machine.library, names)
+    slopes = TermModel(points, [constant.name for constant in constants]).slopes(np.zeros(len(constants)))
+    covariance = np.diag([constant.spread**2 for constant in constants])
+    if fitted is not None:
+        # Constants without measurements keep their prior variance.
+        place = {constant.name: number for number, constant in enumerate(constants)}
+        known = [(place[each.name], number) for number, each in enumerate(fitted.constants) if each.name in place]
+        if known:
+            into, out_of = np.array(known).T
+            covariance[np.ix_(into, into)] = fitted.covariance[np.ix_(out_of, out_of)]
+    return slopes, covariance
+
+
+def _half_width_90(variance: float) -> float:
+    """Return the half-width of the 90 % interval of times, as a share.
+
+    >>> round(_half_width_90(0.01), 3)
+    0.179
+    """
+    return float(np.expm1(WITHIN_90 * np.sqrt(variance)))
+
+
+def _command(machine: MachinePredictor, run: MeasuredRun, size_bytes: int) -> str:
+    nodes = machine.nodes(run.workers)
+    gpus = -(-run.workers // nodes)
+    processes = nodes if run.one_process else run.workers
+    launcher = "" if processes == 1 else f"mpirun -np {processes} --map-by ppr:{processes // nodes or 1}:node "
+    threads = gpus if run.one_process else 1
+    size = next(
+        f"{size_bytes >> shift}{unit}" for shift, unit in ((30, "G"), (20, "M"), (10, "K")) if size_bytes >> shift
+    )
+    return f"{launcher}{program_of(run.kind)} -b {size} -e {size} -g {threads} -w 20 -n 100"

@@ -1,4 +1,4 @@
-"""The constants of a library that measurements of one machine can tell, and how sure the shipped ones are."""
+"""Results and options of a calibration, and the constants of a library that it can fit."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class FittableConstant:
         return f"{text}{self.unit}" if self.unit else min(1.0, float(text))
 
     def interval(self, log: float, deviation: float) -> tuple[float, ...]:
-        """Return a fitted logarithm, and between which two it lies in 90 % of cases."""
+        """Return a fitted logarithm, and the ends of its 90 % interval."""
         return log, *(min(log + side * WITHIN_90 * deviation, self.highest) for side in (-1, 1))
 
     def fitted(self, times: Iterable[float]) -> FittedConstant:
@@ -140,7 +140,7 @@ class FittableConstant:
 
 
 def fittable_constants(library: str, told: Collection[str]) -> tuple[FittableConstant, ...]:
-    """Return the constants of a library among ``told`` that are fitted, by name.
+    """Return the constants of a library among ``told`` that can be fitted, by name.
 
     Those are left as they are that are chosen rather than found, because they would stand for what another one does,
     shares of all of a rate, and numbers of things. Shares end at 1, those of protocols as shipped.
@@ -158,7 +158,7 @@ def fittable_constants(library: str, told: Collection[str]) -> tuple[FittableCon
 
 
 def scale_constants(constants: Collection[FittableConstant], times: Collection[float]) -> ConstantOverrides:
-    """Return constants so many times as large as shipped, as a library's file has them."""
+    """Return shipped constants multiplied by ``times``, as overrides."""
     return tuple(
         (constant.name, constant.as_written(constant.value * factor))
         for constant, factor in zip(constants, times, strict=True)
@@ -189,14 +189,7 @@ def profile_text(
 ) -> str:
     """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads.
 
-    Parameters
-    ----------
-    base : str
-        The library whose other constants hold.
-    constants : sequence of (FittedConstant, str or float)
-        The constants, each with its value as a file has it.
-    origin : str
-        What the file says of where it comes from.
+    ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """
     lines = [_HEAD.format(base=base)]
     lines += [_pair("name", f"{base} on {fitted.topology}"), _pair("base", base), _pair("source", origin), ""]

@@ -1,10 +1,7 @@
-"""What logs measured, as a calibration takes it: a collective over a number of ranks, launched in one way.
+"""Samples of logs, and times of their schedules as functions of constants.
 
-Times of schedules as functions of constants, where what is busiest changes with these.
-
-The terms of a schedule hold as long as the same is busiest. What is busiest elsewhere takes longer there than what was:
-terms that were taken at several values of constants bound a time from below everywhere, each exact where it was taken,
-and the highest of them is taken for the time.
+The terms of a schedule hold while the same resource is busiest, and bound its time from below elsewhere: the highest of
+the terms at several values of constants is taken for the time.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ class ScheduleLinearisations:
         self._found: dict[Key, dict[str, list[CandidateSchedule]]] = {}
 
     def add(self, key: Key, told: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
-        """Add schedules by their texts, told where constants are as many times as large as ``logs`` say."""
+        """Add schedules by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
         schedules = self._found.setdefault(key, {})
         for text, contender in told.items():
             parts = tuple(
@@ -71,10 +68,7 @@ class ScheduleLinearisations:
 class LinearisedModel(TermModel):
     """Predictions of points by the fastest schedule, each as slow as the slowest of its cuts.
 
-    Parameters
-    ----------
-    schedule : int64 array, shape (contenders,)
-        Of which schedule each contender is a cut, in the order of the points.
+    ``schedule``, int64 of shape (candidates,), numbers the schedule of each cut in the order of the points.
     """
 
     def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str], schedule: Ints) -> None:
@@ -94,18 +88,19 @@ class LinearisedModel(TermModel):
         return super()._fastest(able_s)
 
 
-# A schedule that takes so many times as long as the fastest is not the fastest with constants of one's own either.
+# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
-# Where no log tells: GPU clusters run NCCL.
+# If no log names a library.
 _DEFAULT_PROFILE = "nccl"
 
 
 def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
-    """Return what predicts the machine of a spec, with the version that texts of its library name.
+    """Return the predictor of a spec's machine, with the version that texts such as ``RCCL 2.18.6`` name.
 
-    `S2SimError` where the library has no constants that are fitted.
+    `OptionError` if the library has no constants that can be fitted.
     """
-    text = spec.library or _detect_library(libraries)
+    named = {text.split()[0].lower() for text in libraries}
+    text = spec.library or (named.pop() if len(named) == 1 else _DEFAULT_PROFILE)
     library = choose_library(text)
     if not isinstance(library.measured, NcclProfile):
         raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
@@ -114,22 +109,8 @@ def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> Mach
     return MachinePredictor(resolve_cluster(spec), replace(library.measured, version=common_version(libraries)))
 
 
-def _detect_library(libraries: Collection[str]) -> str:
-    """Return the library that texts such as ``RCCL 2.18.6`` name; NCCL where they name none, or several."""
-    found = {text.split()[0].lower() for text in libraries}
-    return found.pop() if len(found) == 1 else _DEFAULT_PROFILE
-
-
 class MachinePredictor:
-    """Predicts what runs on a machine, with constants of one's own in place of a library's.
-
-    Parameters
-    ----------
-    scenario : Scenario
-        The machine.
-    profile : Software
-        The library, with the shipped constants.
-    """
+    """Predicts collectives on a machine, with overrides of a library's shipped constants."""
 
     def __init__(self, scenario: Scenario, profile: NcclProfile) -> None:
         self._scenario, self._profile = scenario, profile
@@ -146,11 +127,11 @@ class MachinePredictor:
         return self._scenario.shape.name
 
     def cluster(self, workers: int) -> Cluster:
-        """Return the machine with so many ranks."""
+        """Return the machine with ``workers`` ranks."""
         return self._scenario.cluster(workers)
 
     def nodes(self, workers: int) -> int:
-        """Return how many nodes so many ranks are on."""
+        """Return the number of nodes of ``workers`` ranks."""
         return len(np.unique(self.cluster(workers).node_of_rank[:workers]))
 
     def time_s(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> float:
@@ -159,7 +140,7 @@ class MachinePredictor:
         return self._timer(run, own).time(demand).duration_ps / PS_PER_S
 
     def candidates(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> dict[str, CandidateSchedule]:
-        """Return what may be the fastest with somewhat other constants, by text, told by these; the first is it now."""
+        """Return the schedules that may be fastest with similar constants, by text; the first is fastest now."""
         timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
         return {
             timed.schedule.text: candidate_of(timed, timer.cluster)
@@ -183,7 +164,7 @@ _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """What ran: equal ones are predicted alike. In one process all GPUs of a node are launched one after the other."""
+    """The collective of a log; with ``one_process`` the GPUs of a node are launched sequentially."""
 
     kind: Kind
     workers: int
@@ -191,7 +172,7 @@ class MeasuredRun:
 
 
 Key: TypeAlias = tuple[MeasuredRun, int]
-"""What is predicted alike: a run and its size in bytes."""
+"""A run and its size in bytes, with one prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +205,9 @@ class LogMeasurements:
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
-    """Return what the logs of a spec measured.
+    """Return the measurements in the logs of a spec.
 
-    Raises
-    ------
-    S2SimError
-        Where a log cannot be read, is of something else than was asked for, or does not say what it is of.
+    `S2SimError` if a log cannot be read, is of another collective than requested, or does not say of which.
     """
     samples: list[Sample] = []
     origins, notes = [], []
@@ -276,7 +254,6 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
 
 
 def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
-    """Return the rows to take, and in words what is left out of them."""
     able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
     notes = []
     if len(able) < len(table.rows):

@@ -1,18 +1,28 @@
-"""A collective simulated at the sizes of a log, beside the times that this measured."""
+"""A collective simulated at the sizes of a log, as the log says that it ran, compared with the measured times."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from math import log
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
-from s2sim.collectives.schedules.demand import bus_factor, make_demand
+from s2sim.collectives.schedules.channels import channel_count
+from s2sim.collectives.schedules.demand import Demand, bus_factor, make_demand
+from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.terms import Term, schedule_terms
-from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.collectives.timing.timer import AUTO, TimedSchedule, Timer
+from s2sim.errors import OptionError, S2SimError, TopologyError, unknown_name
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
+from s2sim.libraries.constants import read_version
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.collective_run import plan_collective
@@ -21,6 +31,7 @@ from s2sim.traffic.size_sweep import time_sizes
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
 from s2sim.validation.compare_log_result import (
+    ALGORITHMS,
     LARGE_BYTES,
     ComparedRow,
     LogComparisonResult,
@@ -30,7 +41,6 @@ from s2sim.validation.compare_log_result import (
     log_notes,
     unattributed_s,
 )
-from s2sim.validation.replay_log import LogReplayTimer
 
 
 class LoggedRow(NamedTuple):
@@ -41,7 +51,7 @@ class LoggedRow(NamedTuple):
 
 
 class SimulatedRow(NamedTuple):
-    """What a row takes in simulation; no terms where something else than the schedule decides how long."""
+    """The simulated time of a row; without terms if not the schedule alone determines it."""
 
     size_bytes: int
     time_s: float
@@ -53,7 +63,7 @@ class SimulatedRow(NamedTuple):
 def simulate_rows(
     spec: CollectiveSpec, found: Sequence[LoggedRow], progress: ProgressWatcher
 ) -> tuple[list[SimulatedRow], Cluster, list[str]]:
-    """Return what rows take as the log says that they ran, where, and what else to know.
+    """Return the simulated rows, run as the log states, with their cluster and notes.
 
     Over packets, or where links fail meanwhile, they run as asked, and have no terms.
     """
@@ -83,7 +93,7 @@ def simulate_rows(
     return simulated, cluster, notes
 
 
-# More are taken for damage of a log, unless asked for.
+# A log with more is taken for damaged, unless --workers requests them.
 _MAX_RANKS = 1 << 16
 
 
@@ -104,19 +114,10 @@ class ChosenTables(NamedTuple):
 def choose_tables(
     tables: Sequence[MeasuredTable], origin: str, kind: str | None = None, workers: int | None = None
 ) -> ChosenTables:
-    """Return those tables of a log that are of one collective over one number of ranks.
+    """Return the tables of a log that are of one collective over one number of ranks.
 
-    Parameters
-    ----------
-    origin : str
-        Names the log in messages.
-    kind, workers : str and int, optional
-        What to take; without them, what the log says. A table that says neither is what is asked for.
-
-    Raises
-    ------
-    S2SimError
-        Where the log says nothing, several things, or something else than what is asked for.
+    Without ``kind`` or ``workers`` the log determines them; tables that state neither are of the requested one.
+    ``origin`` names the log in the `S2SimError` for a log that states none, several, or another one.
     """
     if kind is not None and kind not in KINDS:
         raise unknown_name("collective", kind, KINDS)
@@ -150,7 +151,7 @@ def choose_tables(
 
 
 def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT) -> LogComparisonResult:
-    """Return what a collective takes at the sizes of some tables, beside what these say.
+    """Return simulated times at the sizes of tables, compared with the measured ones.
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
@@ -185,18 +186,8 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
 
 
 def _log_table(table: MeasuredTable) -> LogTable:
-    return LogTable(
-        line=table.line,
-        collective=table.collective,
-        ranks=table.ranks,
-        hosts=table.hosts,
-        gpus=table.gpus,
-        library=table.library,
-        channels=table.channels,
-        rings=len(table.rings),
-        trees=len(table.trees),
-        transports=table.transports,
-    )
+    known = (table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
+    return LogTable(*known, rings=len(table.rings), trees=len(table.trees), transports=table.transports)
 
 
 def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
@@ -218,3 +209,84 @@ def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[
         not_explained_s=unattributed_s(difference_s, terms),
         terms=terms,
     )
+
+
+T = TypeVar("T")
+
+
+# Ranks times rings or trees: with more, those that s2sim makes serve.
+_MAX_PLACES = 1 << 16
+
+
+class LogReplayTimer:
+    """Times rows of one collective on one cluster.
+
+    The protocol of a row and the version of a table are put into ``profile``; ``algorithm`` is an option string that
+    overrides the log's, or ``auto``.
+    """
+
+    def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:
+        self._cluster, self._profile, self._asked = cluster, profile, algorithm
+        self._ways = RouteTable(cluster)
+        self._timers: dict[tuple[str | Algorithm, LibraryProfile], Timer] = {}
+
+    def time(self, demand: Demand, row: MeasuredRow, table: MeasuredTable) -> TimedSchedule:
+        """Return a demand run as a row of a table states; what the log lacks, or is impossible here, is chosen."""
+        profile = self._profile_of(row, table)
+        if self._asked != AUTO:
+            return self._timer(self._asked, profile).time(demand)
+        name = ALGORITHMS.get(row.algorithm or "")
+        found: list[TimedSchedule] = []
+        if name is not None:
+            options = [each for each in profile.candidates(demand, self._cluster) if each.partition(":")[0] == name]
+            with suppress(OptionError, TopologyError):
+                found = [self._as_given(each, demand, row, table, profile) for each in options or [name]]
+        if not found:
+            chosen = self._timer(AUTO, profile).time(demand)
+            found = [self._as_given(chosen.schedule.algorithm, demand, row, table, profile)]
+        return min(found, key=lambda timed: timed.duration_ps)
+
+    def _timer(self, algorithm: str | Algorithm, profile: LibraryProfile) -> Timer:
+        key = algorithm, profile
+        if key not in self._timers:
+            self._timers[key] = Timer(self._cluster, algorithm, self._ways, profile)
+        return self._timers[key]
+
+    def _as_given(
+        self, option: str, demand: Demand, row: MeasuredRow, table: MeasuredTable, profile: LibraryProfile
+    ) -> TimedSchedule:
+        name, channels = option.partition(":")[0], row.channels or table.channels
+        given: str | Algorithm = option
+        if name == "ring" and (rings := self._each_once(table.rings[: row.channels])):
+            given = ExplicitRings(rings)
+        elif name == "ring" and channels and channels < channel_count(self._cluster, None):
+            given = f"ring:channels={channels}"
+        elif name == "double-binary-tree" and (trees := self._each_once(table.trees[: row.channels])):
+            chunks = getattr(read_algorithm(option), "chunks", None)
+            if chunks is None:
+                made = self._timer(option, profile).time(demand).schedule.algorithm
+                chunks = getattr(read_algorithm(made), "chunks", None)
+            given = ExplicitTrees(trees, chunks or 1)
+        return self._timer(given, profile).time(demand)
+
+    def _each_once(self, channels: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+        """Return channels of which each comes as often as the others once: together they carry the same.
+
+        None where there are too many, or not as long as there are ranks.
+        """
+        if any(len(channel) != self._cluster.workers for channel in channels):
+            return ()
+        times = Counter(channels)
+        kept = tuple(times) if len(set(times.values())) == 1 else tuple(channels)
+        return kept if len(kept) * self._cluster.workers <= _MAX_PLACES else ()
+
+    def _profile_of(self, row: MeasuredRow, table: MeasuredTable) -> LibraryProfile:
+        profile = self._profile
+        if not isinstance(profile, NcclProfile):
+            return profile
+        if row.protocol in profile.protocol_names:
+            profile = replace(profile, only=str(row.protocol))
+        library, _, version = (table.library or "").partition(" ")
+        if library.lower() == profile.library and not profile.version:
+            profile = replace(profile, version=read_version(version))
+        return profile

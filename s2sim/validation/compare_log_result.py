@@ -1,9 +1,6 @@
-"""What a collective takes in simulation beside what a log measured.
+"""Simulated times of a collective compared with those of a log, and the terms that explain the differences.
 
-Which terms of simulated times explain how far these are from measured ones.
-
-A term is given one scale for all rows, so that scaled terms come near the measured times. Scales are pulled towards 1:
-what rows do not tell stays as it is simulated. Terms that go up and down together over all rows have one scale.
+A term has one scale for all rows, fitted to the measured times with a pull towards 1; collinear terms share a scale.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S, format_number_of, plural
-from s2sim.validation.replay_log import ALGORITHMS
 
 
 def log_notes(
@@ -47,7 +43,6 @@ def log_notes(
 
 
 def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) -> Iterator[str]:
-    """Yield what ran by another algorithm or protocol than it is simulated by."""
     pairs: Counter[tuple[str, str]] = Counter()
     for row in rows:
         ran, simulated = row.measured_algorithm, row.algorithm.partition(":")[0]
@@ -62,7 +57,6 @@ def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) ->
 
 
 def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    """Yield what a table lacks, and what of it does not fit what is simulated."""
     nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
     where = f"the table at line {table.line}"
     if table.collective is None:
@@ -82,7 +76,6 @@ def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -
 
 
 def _transport_notes(table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    """Yield where the log connects ranks by other ways than the topology has."""
     spec = cluster.dims.node_set.specs[0]
     sockets = any(name.startswith("NET/Socket") for name in table.transports)
     verbs = [name for name in table.transports if name.startswith("NET/IB")]
@@ -99,6 +92,17 @@ def _format_lines(numbers: Sequence[int]) -> str:
     more = len(numbers) - len(shown)
     return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
 
+
+ALGORITHMS = {
+    "ring": "ring",
+    "tree": "double-binary-tree",
+    "nvls": "in-network",
+    "nvls-tree": "nvls-tree",
+    "collnet-direct": "in-network",
+    "collnet-chain": "in-network",
+    "pat": "pat",
+}
+"""What s2sim calls the algorithms of a log."""
 
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""
@@ -197,26 +201,16 @@ class LogComparisonResult(ResultForm):
 # A row is measured within a twentieth, and a term may well be half as long again.
 _ROW_ERROR, _TERM_ERROR = 0.05, 0.5
 _PASSES = 10
-# Cosine of two terms over rows, in shares of the rows' times, from which on they are told together.
+# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
 _COLLINEAR = 0.995
 
 
 def attribute_errors(
     terms: Sequence[Sequence[Term]], measured_s: Sequence[float]
 ) -> tuple[list[TermScale], list[tuple[TermDifference, ...]]]:
-    """Return how long each term takes as measured, and what of each row's difference it stands for.
+    """Return the scale of each term, in order of first occurrence, and each row's difference by term.
 
-    Parameters
-    ----------
-    terms : sequence of sequences of Term
-        Of each row.
-    measured_s : sequence of float
-        Time of each row in seconds, above zero.
-
-    Returns
-    -------
-    list of TermScale, list of tuples of TermDifference
-        In the order in which terms first come, and those of each row.
+    ``terms`` and ``measured_s`` (seconds, above zero) are those of the rows.
     """
     names = list(dict.fromkeys(_name(term) for row in terms for term in row if term.ps))
     place = {name: at for at, name in enumerate(names)}
@@ -227,7 +221,7 @@ def attribute_errors(
                 simulated_s[row, place[_name(term)]] += term.ps / PS_PER_S
     measured = np.array(measured_s)
     difference_s = simulated_s.sum(axis=1) - measured
-    # Rows count by what they take, the slower of both, so that none outweighs the others.
+    # Rows are weighted by the slower of both times, so that none outweighs the others.
     weight = 1 / np.maximum(measured, simulated_s.sum(axis=1))
     told_with = _collinear_terms(simulated_s * weight[:, None])
     more = _scales(simulated_s * weight[:, None], -difference_s * weight, told_with) - 1
@@ -249,7 +243,7 @@ def attribute_errors(
 
 
 def unattributed_s(difference_s: float, terms: Sequence[TermDifference]) -> float:
-    """Return what of a row's difference no term stands for, in seconds."""
+    """Return the seconds of a row's difference that no term explains."""
     return difference_s - fsum(term.difference_s for term in terms)
 
 
@@ -258,7 +252,6 @@ def _name(term: Term) -> tuple[str, str]:
 
 
 def _collinear_terms(columns: Floats) -> Ints:
-    """Return for each term the first one that goes up and down with it over all rows, itself where there is none."""
     length = np.linalg.norm(columns, axis=0)
     alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
     first = np.arange(columns.shape[1])

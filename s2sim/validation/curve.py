@@ -1,4 +1,4 @@
-"""A measured curve: what is written on the machine, and times by size."""
+"""Measured curves: the machine and collective of an index row, and times by size."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNAFFECTED_KINDS = {
     "double-binary-tree": ("all_to_all", "send_recv"),
     "in-network": ("all_gather", "reduce_scatter", "all_to_all", "send_recv"),
 }
-# Of gathers and scatters, which are told pair by pair.
+# Most ranks of gathers and scatters, which are matrices of pairs.
 _MAX_ROOTED = 2**10
 
 
@@ -78,12 +78,12 @@ def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
 
 
 def pipelined_messages(machine: MeasuredMachine) -> int:
-    """Return how many messages follow each other in what a row measured the mean of."""
+    """Return the number of messages in a row of which the mean was measured."""
     return _PIPELINED_MESSAGES.get(machine.collective, 1)
 
 
 def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Demand:
-    """Return what a row asks of the network: what one rank gathers or scatters are messages of equal parts."""
+    """Return a row's demand; gathers and scatters are messages of equal parts."""
     size_bytes *= pipelined_messages(machine)
     if machine.collective not in ("gather", "scatter"):
         return make_demand(kind, size_bytes, machine.ranks)
@@ -191,7 +191,7 @@ def resampled(points: tuple[MeasuredPoint, ...], dropped: tuple[int, ...] = ()) 
 
 
 def is_large(size_bytes: int) -> bool:
-    """Return whether the power of two that a resampled size stands for is large."""
+    """Return whether the power of two of a resampled size is large."""
     return 5 * size_bytes >= 4 * LARGE_BYTES
 
 
@@ -203,7 +203,7 @@ _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def resolve_curves_folder(text: str | None) -> Path:
-    """Return the folder that was asked for, or that of the public curves."""
+    """Return the requested folder, or that of the public curves."""
     return data_directory("measured/curves") if text is None else user_path(text, S2SimError)
 
 
@@ -230,7 +230,6 @@ def _names_a_file(name: str) -> bool:
 
 
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:
-    """Return the sizes and times of a table by size; rows of no bytes are left out."""
     points = []
     for number, cells in read_table(path, _POINT_COLUMNS, _MAX_CURVE_BYTES):
         size, time_us = (

@@ -1,4 +1,4 @@
-"""From what is written on a machine to a cluster: by the hardware catalogue, and nothing that was measured."""
+"""Clusters of the machines of measured curves, by the hardware catalogue alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from s2sim.topology.shape import ClusterShape
 from s2sim.validation.curve import MeasuredMachine
 
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
-# GPUs that bridges or boards of processors join, whose links are those that the GPU has.
+# Most GPUs that bridges or boards of processors join with the links of the GPU.
 _MAX_BRIDGED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkBoard:
-    """GPUs in one NVLink domain, so many, and the shape of what joins them: as `GpuLinks.boards` calls it."""
+    """The number of GPUs in one NVLink domain, and its shape as named in `GpuLinks.boards`."""
 
     shape: str
     gpus: int
@@ -36,10 +36,9 @@ class NvlinkBoard:
 def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
     """Return the board of a node's GPUs; None where PCIe alone joins them, or nothing has to.
 
-    A domain that the catalogue has no board for is a rack if the GPU is one of those and the node smaller, one of an
-    NVSwitch if the row says so, else, of few GPUs, a mesh in
-    which each shares out its links. Without a domain it is the smallest board of the catalogue that holds all GPUs of a
-    node, or the largest.
+    A domain without a board in the catalogue is a rack if the GPU has those and the node is smaller, joined by an
+    NVSwitch if the row states one, else, of few GPUs, a mesh that splits the links of each. Without a domain it is the
+    smallest board of the catalogue that has all GPUs of a node, or the largest.
     """
     domain = machine.nvlink_domain_gpus
     if machine.gpus_per_node == 1 and gpu.boards.get(domain or 0) != RACK:
@@ -52,13 +51,10 @@ def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
     if domain is None and machine.has_nvswitch:
         return NvlinkBoard(SWITCH, machine.gpus_per_node)
-    return _board_of_domain(machine, gpu, _likely_domain(machine, gpu) if domain is None else domain)
-
-
-def _likely_domain(machine: MeasuredMachine, gpu: GpuLinks) -> int:
-    """Return the smallest board of the catalogue that holds a node's GPUs, or the largest."""
-    holding = [size for size in gpu.boards if size >= machine.gpus_per_node]
-    return min(holding) if holding else max(gpu.boards, default=machine.gpus_per_node)
+    if domain is None:
+        large_enough = [size for size in gpu.boards if size >= machine.gpus_per_node]
+        domain = min(large_enough) if large_enough else max(gpu.boards, default=machine.gpus_per_node)
+    return _board_of_domain(machine, gpu, domain)
 
 
 def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> NvlinkBoard:
@@ -74,7 +70,6 @@ def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> Nv
 
 
 def _mentions_nvlink(machine: MeasuredMachine, gpu: GpuLinks) -> bool:
-    """Return whether NVLink joins GPUs, where the row does not say how many."""
     text = machine.intra_interconnect.lower()
     if "nvlink" in text or "nvswitch" in text or "infinity" in text or "xgmi" in text:
         return "no nvlink" not in text
@@ -132,7 +127,7 @@ _AMD = "gfx"
 
 
 def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> LibraryProfile:
-    """Return what runs collectives on a machine: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
+    """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
     gpu = catalogue.find_gpu(machine.gpu_model)
     if machine.gpu_model.lower().startswith(_NO_GPU):
         return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
@@ -149,7 +144,7 @@ def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Libra
     )
 
 
-# As topologies call what indexes call otherwise.
+# Transports of indexes, by their names in topologies.
 _TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
 _MAX_IN_A_SOCKET = 4
 # Simulating more takes longer than people wait for a curve.
@@ -175,7 +170,7 @@ def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Cluster
     # Ranks are spread evenly.
     gpus = -(-machine.ranks // machine.nodes)
     nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
-    rack_nodes = _rack_nodes(machine, board)
+    rack_nodes = max(1, board.gpus // machine.gpus_per_node) if board is not None and board.shape == RACK else 1
     inside = intra_node_fields(machine, gpu, board, gpus, catalogue) if gpus * rack_nodes > 1 else []
     if rack_nodes > 1:
         inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
@@ -208,13 +203,6 @@ class MachineClusters:
         return self._built[key]
 
 
-def _rack_nodes(machine: MeasuredMachine, board: NvlinkBoard | None) -> int:
-    """Return how many nodes one NVLink domain joins."""
-    if board is None or board.shape != RACK:
-        return 1
-    return max(1, board.gpus // machine.gpus_per_node)
-
-
 def _pcie(
     machine: MeasuredMachine,
     gpu: GpuLinks,
@@ -224,7 +212,6 @@ def _pcie(
     *,
     switched: bool,
 ) -> list[Quantity]:
-    """Return the PCIe of a node's GPUs, and the memory of its host where what they send passes it."""
     if gpu.pcie is None:
         return []
     links = catalogue.pcie[str(gpu.pcie.value)]
@@ -253,7 +240,6 @@ def _path(machine: MeasuredMachine, gpu: GpuLinks) -> str:
 def _network(
     machine: MeasuredMachine, gpus: int, nics: int, joined: int, path: str, catalogue: LinkCatalogue
 ) -> list[Quantity]:
-    """Return interfaces and fabric; where GPUs cannot have as many interfaces each, they have one of the rates."""
     if machine.ranks <= joined:
         unused = "index: one node or NVLink domain, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]

@@ -1,4 +1,4 @@
-"""What a validation holds: every curve with its errors, and what they come to over curves, sources and classes."""
+"""Errors of every curve, and statistics over curves, sources and classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from s2sim.validation.harness import error_statistics
 
 
 def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> CurveErrors:
-    """Return a curve with the share of its sizes whose measured time lies in the band that other sources tell.
+    """Return a curve with the share of its sizes measured within the 90 % interval of other sources.
 
     Predictions are those without its source, too, where a fit has left that out and constants are fitted to it.
     """
@@ -231,7 +231,7 @@ def median_log_errors(points: Sequence[Point]) -> tuple[dict[str, float | None],
 
 
 def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
-    """Return a curve as predicted, with what that is off by."""
+    """Return a curve with its predicted points and their errors."""
     absolute, signed = median_log_errors(points)
     return replace(
         curve,
@@ -246,7 +246,7 @@ def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
 
 
 def group_errors(name: str, curves: Sequence[CurveErrors]) -> Group:
-    """Return what the errors of some curves come to."""
+    """Return statistics of the errors of some curves."""
     predicted = [curve for curve in curves if curve.predicted]
     large = [(c.source, c.median_abs_log_error_large, c.signed_log_error_large) for c in predicted]
     small = [(c.source, c.median_abs_log_error_small, c.signed_log_error_small) for c in predicted]
@@ -269,7 +269,6 @@ def _errors(found: Iterable[tuple[str, float | None, float | None]]) -> Errors |
 
 
 def _median_of_sources(medians: Sequence[float]) -> OneVoice:
-    """Return the median of sources, and where it lies in 90 % of draws of as many of them."""
     low = high = None
     if len(medians) > 1:
         drawn = np.random.default_rng(0).choice(medians, (_DRAWS, len(medians)))
@@ -291,7 +290,7 @@ def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
 
 
 def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
-    """Return the curves of each GPU, transport, collective and launch of which there are so many sources."""
+    """Return the curves of each GPU, transport, collective and launch with at least ``sources`` sources."""
     return tuple(Class(kind, group) for kind in _CLASSES for group in _grouped(curves, attrgetter(kind), sources))
 
 

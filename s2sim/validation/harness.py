@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher
-from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, describe_problem, read_table
+from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, describe_problem, read_bytes, read_table
 from s2sim.provenance import run_record
 
 _Row = TypeVar("_Row")
@@ -42,15 +43,10 @@ def none_if_empty(value: Any) -> Any:
 def read_index(
     path: Path, row_type: type[_Row], each: str, is_name: Callable[[str], bool], no_name: str
 ) -> Iterator[tuple[dict[str, str], _Row | None, str]]:
-    """Yield each row of a CSV file as cells and as a value, or with None and what is wrong with it.
+    """Yield each row of a CSV file as cells and as a value, or with None and its problem.
 
-    Columns without a default in ``row_type``, a dataclass with an ``id``, are required.
-
-    Raises
-    ------
-    S2SimError
-        Where the file cannot be read, has no row, or ids that are equal or for which ``is_name`` is false (``no_name``
-        says what they are not).
+    Columns without a default in ``row_type``, a dataclass with an ``id``, are required. `S2SimError` if the file cannot
+    be read, has no row, or has ids that are equal or for which ``is_name`` is false (``no_name`` is the message).
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -76,7 +72,7 @@ def read_index(
 
 
 def in_turn(results: Iterable[_Result], count: int, what: str, progress: ProgressWatcher) -> list[_Result]:
-    """Return results as they come; after Ctrl-C those that are finished, if there are any."""
+    """Return the results in order; after Ctrl-C the finished ones, if there are any."""
     found: list[_Result] = []
     progress.start(count, f"predicting {what}")
     try:
@@ -84,17 +80,21 @@ def in_turn(results: Iterable[_Result], count: int, what: str, progress: Progres
             found.append(each)
             progress.advance()
     except KeyboardInterrupt:
-        # Whoever does not want to wait any longer still gets what is finished.
         if not found:
             raise
     progress.stop()
     return found
 
 
-def origin_of(spec: dict[str, Any], inputs: dict[str, Any], measured: str) -> dict[str, object]:
-    """Return the run record of predictions of what was ``measured``."""
+def origin_of(name: str, key: str, file: Path, measured: str, **spec: Any) -> dict[str, object]:
+    """Return the run record of predictions of the ``measured`` times in a file, whose SHA-256 is recorded by ``key``.
+
+    ``spec`` is recorded in addition; ``name`` is that of the input.
+    """
+    digest = hashlib.sha256(read_bytes(file)).hexdigest()
+    inputs = {name: {"folder": file.parent.resolve().name, key: digest}}
     return run_record(
-        spec=spec,
+        spec={key if key.startswith("index") else f"{name}_{key}": digest, **spec},
         inputs={**inputs, "links": "topologies/hardware.toml"},
         measured=[f"times of {measured}, as published"],
         assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],

@@ -16,9 +16,9 @@ from s2sim.reducers.registry import REDUCERS, reducer_names, resolved_options
 from s2sim.validation.iteration_result import MeasuredIterationRow, parse_params
 
 _MAX_COLUMNS = 2**16
-# Names of reducers that others begin with have so many letters.
+# Shortest name of a reducer that other names may begin with.
 _MIN_LETTERS = 4
-# What people call how much is kept, and what that is where they do not say.
+# Names of the kept share in published rows, and its value if they state none.
 _COUNTS, _USUAL_DENSITY = ("k", "ratio", "density", "compression", "compress_ratio", "compression_ratio"), 0.01
 
 OPERATION_PS = 10 * 10**6
@@ -36,31 +36,20 @@ streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compressio
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """How a published reducer is represented by one of the registry.
+    """How a published reducer is represented by one of the registry."""
 
-    Attributes
-    ----------
-    template : str
-        Option string, with fields for the density, rank or bits of the row.
-    operations, operations_a_column : int
-        Of encode, feedback and decode on each tensor, and more for each column of a low-rank approximation.
-    one_stream : bool
-        Whether codec and collectives share a stream of the GPU.
-    encode_passes, decode_passes : float or None
-        Passes over the float32 values; None where they are those of the registry's reducer.
-    """
-
-    template: str
-    operations: int
+    template: str  # Option string, with fields for the density, rank or bits of the row
+    operations: int  # Of encode, feedback and decode per tensor
     origin: str
-    one_stream: bool = False
+    one_stream: bool = False  # Whether codec and collectives share a stream of the GPU
+    # Passes over the float32 values; None for those of the registry's reducer
     encode_passes: float | None = None
     decode_passes: float | None = None
-    operations_a_column: int = 0
+    operations_a_column: int = 0  # In addition per column of a low-rank approximation
 
 
 def implementation_of(row: MeasuredIterationRow) -> Implementation:
-    """Return what stands for a row's reducer; `S2SimError` where nothing does.
+    """Return the implementation that represents a row's reducer; `S2SimError` if there is none.
 
     What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
     name with something behind it stands for the longest that it begins with.
@@ -83,7 +72,7 @@ def _normalise_name(name: str) -> str:
 
 
 def option_string_of(row: MeasuredIterationRow, elements: int) -> str:
-    """Return the option string of the registry's reducer that stands for a row's, on so many elements.
+    """Return the option string of the registry's reducer that represents a row's on ``elements`` values.
 
     Options that this reducer has itself are taken as the row gives them.
     """
@@ -103,7 +92,7 @@ def option_string_of(row: MeasuredIterationRow, elements: int) -> str:
 
 
 def host_loop_ps(row: MeasuredIterationRow) -> int:
-    """Return what the host takes to start one tensor's operations in each of both phases, encode and decode."""
+    """Return the host's time to start one tensor's operations in encode, which is that in decode too."""
     if row.packs:
         return PACKING_OPERATIONS * OPERATION_PS // 2
     implementation = implementation_of(row)
@@ -112,7 +101,7 @@ def host_loop_ps(row: MeasuredIterationRow) -> int:
 
 
 def assumed_latency(row: MeasuredIterationRow) -> str | None:
-    """Return what the program of MG-WFBP believes that a start costs; None where its table has no such workers."""
+    """Return the start-up latency that MG-WFBP's program assumes; None for a number of workers not in its table."""
     fast = row.nic_rate_gbps is not None and row.nic_rate_gbps > _SLOW_GBPS
     return _BELIEVED_LATENCY[fast].get(row.workers)
 

@@ -1,4 +1,4 @@
-"""The tensors of a row's model in the order in which their gradients become ready, and what its layers compute."""
+"""The machine, the tensors and the compute times of a measured iteration's row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BEFORE_SKYLAKE = re.compile(r"\b([km]\d0m?|p100|p40|p4|gtx|1080)\b", re.IGNOREC
 _CUBE_MESH, _ON_CUBE_MESH = 8, re.compile(r"\b(v100|p100)\b", re.IGNORECASE)
 # Servers of so many cards have two processors, which share them; of more, rings pass from one to the other.
 _TWO_SOCKETS = 4
-# Slower interfaces than this are Ethernet's, and their transport is the kernel's where nobody says.
+# Interfaces up to this rate are Ethernet's, over the kernel's TCP if the row states no transport.
 _ETHERNET_GBPS = 25
 _NOTE_PATTERN = re.compile(r"\([^)]*\)")
 
@@ -91,7 +91,6 @@ def _transport(row: MeasuredIterationRow) -> str:
 
 
 def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
-    """Return what joins the GPUs of a node, with the processors that share them."""
     text = row.intra_interconnect
     if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
         return f"{text}, two sockets"
@@ -99,7 +98,6 @@ def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
 
 
 def _has_peer_access(row: MeasuredIterationRow, gpus: int) -> bool:
-    """Return whether NCCL lets a node's cards reach each other's memory over PCIe."""
     text = row.intra_interconnect.lower()
     if "p2p" in text or "switch" in text or "pcie" not in text:
         return True
@@ -132,7 +130,7 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
     names = dict.fromkeys([*profile_names(), *model_names()])
     known = {_normalise_name(name): name for name in names}
     base = row.model.partition("/")[0]
-    # Behind a slash stands what it is trained on.
+    # After a slash: the data set.
     name = known.get(_normalise_name(row.model), known.get(_normalise_name(base)))
     if name is None and (row.n_params is None or row.computing_ms is None):
         raise S2SimError(
@@ -140,7 +138,16 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
             f"compute are missing"
         )
     if name is None:
-        return _uniform_profile(row, gpu)
+        assert row.n_params is not None
+        count = row.n_tensors or _USUAL_TENSORS
+        if count > _MAX_TENSORS:
+            raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
+        shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
+        one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
+        tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
+        return ComputeProfile(
+            row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
+        )
     if name in profile_names():
         profile = load_profile(name, gpu=gpu, batch=row.batch_per_gpu)
     else:
@@ -148,22 +155,8 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
     return replace(profile, tensors=_scale_parameters(profile.tensors, row.n_params))
 
 
-def _uniform_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
-    """Return the profile of a model of which only the size is known."""
-    assert row.n_params is not None
-    count = row.n_tensors or _USUAL_TENSORS
-    if count > _MAX_TENSORS:
-        raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
-    shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
-    one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
-    tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
-    return ComputeProfile(
-        row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
-    )
-
-
 def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
-    """Return what a row's GPU computes: as long as it says, spread over layers as in its profile, or as that says."""
+    """Return a row's compute: its stated times, spread over layers as in its profile, or the profile's times."""
     forward_ps, backward_ps = profile.forward_ps, profile.backward_ps
     optimizer_ps = profile.optimizer_ps
     if row.computing_ms is not None:
@@ -182,7 +175,7 @@ def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
 
 
 def _normalise_name(name: str) -> str:
-    """Return a name without what people write differently.
+    """Return a name in lower case, letters and digits alone.
 
     >>> _normalise_name("ResNet-50"), _normalise_name("resnet50")
     ('resnet50', 'resnet50')
@@ -191,7 +184,7 @@ def _normalise_name(name: str) -> str:
 
 
 def _scale_parameters(tensors: Sequence[TensorTiming], parameters: int | None) -> tuple[TensorTiming, ...]:
-    """Return tensors with so many parameters together.
+    """Return tensors scaled to a total of ``parameters``.
 
     Models for other data differ in their fully connected layers, so that these matrices take the difference; where they
     cannot, all tensors do.

@@ -43,7 +43,7 @@ from s2sim.validation.implementations import (
 from s2sim.validation.iteration_machine import row_compute, row_machine, row_profile
 from s2sim.validation.iteration_result import MeasuredIterationRow
 
-# Normal values that stand for those of a layer.
+# Normal values that represent those of a layer.
 _VALUES = 2**14
 _RECORDED_VALUE_BYTES = 4
 
@@ -64,7 +64,7 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
 
 
 def apply_implementation(recording: Recording, implementation: Implementation, elements: int) -> Recording:
-    """Return scripts whose kernels make the passes over memory that an implementation makes."""
+    """Return scripts whose kernels make an implementation's passes over memory."""
     passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
     if all(each is None for each in passes.values()):
         return recording
@@ -73,7 +73,6 @@ def apply_implementation(recording: Recording, implementation: Implementation, e
 
 
 def _set_passes(script: Script, whole: dict[str, float]) -> Script:
-    """Return a script in which the first work of a phase has all its passes."""
     steps: list[Step] = []
     done: set[Phase] = set()
     for step in script:
@@ -127,7 +126,7 @@ def row_exchange(
     option_string: str,
     timer: Timer,
 ) -> tuple[BucketExchange, ...]:
-    """Return the buckets of a row's gradients in the order in which they leave, with what its reducer does."""
+    """Return the buckets of a row's gradients in order of departure, each with its recording."""
     ready = ReadyTensors(
         bytes=np.array([_EXCHANGED_VALUE_BYTES * tensor.size for tensor in tensors], np.int64),
         ready_ps=np.cumsum(compute.backward_ps),
@@ -162,7 +161,7 @@ _ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What an iteration takes in seconds, and option strings of what stands for the row's reducer and discipline.
+    """Times of an iteration in seconds, and the option strings that represent its reducer and bucketing.
 
     Communication is as the row counts it: what no compute hides where the row says so, and without a first message of
     few bytes where that is told apart.
@@ -175,7 +174,7 @@ class Prediction:
 
 
 class IterationPredictor:
-    """Predicts rows one after the other; clusters that are alike are laid out once."""
+    """Predicts rows; equal clusters are built once."""
 
     def __init__(self, catalogue: LinkCatalogue) -> None:
         self._catalogue = catalogue
@@ -213,7 +212,7 @@ class IterationPredictor:
             communication_ps -= _first_message_ps(iterations)
         more_ps = 0
         if row.packs:
-            # Who tells parts apart lets the host wait for the GPU before and after each.
+            # To time parts separately, the host waits for the GPU before and after each.
             call_ps = CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
             more_ps = call_ps * len(exchange[0].recording.calls)
             communication_ps += call_ps
@@ -231,7 +230,6 @@ class IterationPredictor:
         )
 
     def _cluster(self, row: MeasuredIterationRow, library: Library) -> tuple[Timer, str]:
-        """Return what times collectives on a row's cluster, and the name of its GPU in the catalogue."""
         machine = row_machine(row)
         cluster, ways = self._clusters.of(machine)
         name = self._catalogue.gpu_name(machine.gpu_model)
@@ -244,7 +242,6 @@ class IterationPredictor:
 
 
 def _first_message_ps(iterations: Iterations) -> int:
-    """Return what the last iteration's messages of few bytes took."""
     begun_ps = iterations.activity.begun_ps[-2]
     small = [
         launch

@@ -1,4 +1,4 @@
-"""A measured training iteration: what is written on its machine, model and reducer, and its times."""
+"""Measured training iterations: machine, model, reducer and times; and the errors of their predictions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
 # Whole and sum of the parts differ by less in rows that can be judged.
 _MAX_APART = 0.08
 _MOST_GPUS = 2**24
-# As people call what compresses nothing.
+# Names of training without compression.
 _DENSE = ("dense", "none", "baseline", "allreduce")
 _MAX_MS = 1e9
 _MAX_PARAMETERS = 10**13
@@ -100,7 +100,7 @@ class MeasuredIterationRow:
 
     @property
     def step_ms(self) -> float:
-        """What the optimizer takes, where it is told apart from the rest of compute."""
+        """Time of the optimizer, if given separately from the rest of compute."""
         return time_in_notes_ms(self.notes, "step_ms") or 0.0
 
     @property
@@ -110,7 +110,7 @@ class MeasuredIterationRow:
 
     @property
     def exposed(self) -> bool:
-        """Whether the communication that stands in the row is what no compute hides."""
+        """Whether the row gives communication that no compute hides."""
         return self.overlap_kind == "none" or "exposed" in self.notes
 
     @property
@@ -136,7 +136,7 @@ class MeasuredIterationRow:
 
 
 def parse_params(text: str) -> dict[str, str]:
-    """Return what a row says of its reducer; what has no key stands under an empty one.
+    """Return the parameters of a row's reducer; those without a key are under an empty one.
 
     >>> parse_params("K=10000;quantization_level=6"), parse_params("1 bit")
     ({'k': '10000', 'quantization_level': '6'}, {'': '1 bit'})
@@ -163,7 +163,7 @@ class MeasuredIteration:
 
 
 def resolve_iterations_folder(text: str | None) -> Path:
-    """Return the folder that was asked for; that of the public iterations for None, and for its name elsewhere."""
+    """Return the requested folder; that of the public iterations for None, or for its name elsewhere."""
     path = None if text is None else user_path(text, S2SimError)
     return data_directory("measured/iterations") if path is None or (text == SHIPPED and not path.exists()) else path
 

@@ -1,4 +1,4 @@
-"""Predicts all that a folder of measured testbeds has with what one of its settings tells."""
+"""Predicts all measured times of testbeds with constants fitted to one of their settings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.libraries.constants import ConstantOverrides
-from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
+from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
 from s2sim.validation.calibrate_result import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import (
-    CodecTime,
     collective_s,
     exchange_s,
     fit_setting,
@@ -158,18 +156,12 @@ DENSE = "dense"
 
 def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]:
     """Return a call for each reducer of each unseen setting that has measured dense too."""
-    return tuple(
-        WinPrediction(
-            point.kind,
-            point.setting,
-            point.what,
-            point.trace,
-            dense.measured_s / point.measured_s,
-            dense.predicted_s / point.predicted_s,
-        )
-        for dense, point in _with_dense(points)
-        if not point.seen
-    )
+    found = []
+    for dense, point in _with_dense(points):
+        if not point.seen:
+            speedups = dense.measured_s / point.measured_s, dense.predicted_s / point.predicted_s
+            found.append(WinPrediction(point.kind, point.setting, point.what, point.trace, *speedups))
+    return tuple(found)
 
 
 def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...]:
@@ -193,7 +185,6 @@ def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...
 
 
 def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, ComparedTime]]:
-    """Yield each reducer's point after that of dense on the same setting, where there is one."""
     dense = {_reducer_key(point): point for point in points if point.what == DENSE}
     for point in points:
         if point.what != DENSE and _reducer_key(point) in dense:
@@ -201,7 +192,6 @@ def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, 
 
 
 def _first_crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[float, float, float] | None:
-    """Return the first two rates between which gains turn to losses, and where a straight line between them is 0."""
     for (low, gain), (high, loss) in pairwise(zip(rates, gains, strict=True)):
         if gain > 0 >= loss:
             share = gain / (gain - loss)
@@ -228,7 +218,7 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
 def compare_testbeds(
     measured: MeasuredTestbeds, calibrate_on: str | None = None, progress: ProgressWatcher = SILENT
 ) -> PredictionComparison:
-    """Return every measured time beside its prediction.
+    """Return every measured time with its prediction.
 
     Constants of the library are fitted to the collectives of one setting; what reducers take outside of collectives is
     what this setting measured, scaled. All else of any other setting is predicted.
@@ -236,7 +226,11 @@ def compare_testbeds(
     chosen = setting_named(measured, calibrate_on)
     fit = fit_setting(chosen, measured.collectives, progress)
     settings = {setting.name: setting for setting in measured.settings}
-    codecs = _codec_times(measured, chosen, fit.own)
+    codecs = {
+        (row.what, row.trace): measured_codec_time(chosen, row, fit.own)
+        for row in (*measured.iterations, *measured.reducers)
+        if row.setting == chosen.name
+    }
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
     progress.start(len(rows), "predicting")
     points, untold = [], set()
@@ -247,47 +241,18 @@ def compare_testbeds(
         else:
             told = codecs.get((row.what, row.trace))
             untold |= {row.what} if told is None else set()
-            predicted_s = row.compute_s + _reduced_s(setting, row, told, fit.own)
-        points.append(_compare_time(kind, setting, row, predicted_s, seen=setting == chosen))
+            exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
+            predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, told))
+        cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
+        work = row.what, row.trace, row.compute_s, row.payload_bytes
+        times_s = row.median_s, row.low_s, row.high_s, predicted_s
+        points.append(ComparedTime(*(kind, *cluster, *work, *times_s, setting == chosen)))
         progress.advance()
     progress.stop()
     exchanged = [point for point in points if point.kind != "collectives"]
     notes = _notes(chosen, untold, exchanged=bool(exchanged))
     return PredictionComparison(
         chosen.name, fit.constants, tuple(points), win_predictions(exchanged), break_even_rates(exchanged), notes
-    )
-
-
-def _codec_times(
-    measured: MeasuredTestbeds, setting: MeasuredSetting, own: ConstantOverrides
-) -> dict[tuple[str, str], CodecTime]:
-    rows = [row for row in (*measured.iterations, *measured.reducers) if row.setting == setting.name]
-    return {(row.what, row.trace): measured_codec_time(setting, row, own) for row in rows}
-
-
-def _reduced_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None, own: ConstantOverrides) -> float:
-    return exchange_s(setting, row.what, row.trace, own) + predict_codec_s(setting, row, told)
-
-
-def _compare_time(
-    kind: Kind, setting: MeasuredSetting, row: MeasuredTiming, predicted_s: float, *, seen: bool
-) -> ComparedTime:
-    return ComparedTime(
-        kind=kind,
-        setting=setting.name,
-        workers=setting.workers,
-        nodes=setting.nodes,
-        rate_Bps=setting.rate_Bps,
-        uplink_Bps=setting.uplink_Bps,
-        what=row.what,
-        trace=row.trace,
-        compute_s=row.compute_s,
-        payload_bytes=row.payload_bytes,
-        measured_s=row.median_s,
-        low_s=row.low_s,
-        high_s=row.high_s,
-        predicted_s=predicted_s,
-        seen=seen,
     )
 
 

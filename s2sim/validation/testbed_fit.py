@@ -1,10 +1,7 @@
-"""Fits what a library of processes on one machine takes to the collectives that one setting of a testbed measured.
+"""Constants of Gloo fitted to the collectives of one testbed setting, and predictions of reducers with them.
 
-Predicts whole reducers on a testbed: exchanges simulated, codecs as long as one setting measured them.
-
-Codecs are NumPy on the processors that all workers share, and no GPU's: their time cannot be simulated. What one
-setting measured of a reducer beside its simulated exchange is scaled by the work that its script notes, and by how many
-workers share a processor.
+Exchanges are simulated. Codecs run in NumPy on processors that all workers share: their measured time is scaled by the
+work in the reducer's script and by the workers per processor.
 """
 
 from __future__ import annotations
@@ -43,10 +40,10 @@ from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import PS_PER_S
-from s2sim.validation.calibrate_fit import covariance_of
+from s2sim.validation.calibrate import covariance_of
 from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, number_of, profile_text
 
-# What nothing shapes is limited by processors alone; a rate that none of them reaches stands for it.
+# Rate of links without shaping: more than any processor reaches.
 _UNSHAPED_BPS = 1e12
 
 
@@ -112,12 +109,12 @@ def _timer(setting: MeasuredSetting) -> Timer:
 
 
 def setting_timer(setting: MeasuredSetting, own: ConstantOverrides) -> Timer:
-    """Return what times collectives of a setting's workers, with constants in place of the library's shipped ones."""
+    """Return the timer of a setting's collectives, with constant overrides."""
     return _timer(setting).with_profile(HostLibraryProfile(LIBRARY, own))
 
 
 def collective_s(setting: MeasuredSetting, what: str, payload_bytes: int, own: ConstantOverrides = ()) -> float:
-    """Return the predicted seconds of a collective whose buffer nccl-tests would count so large."""
+    """Return the predicted seconds of a collective; ``payload_bytes`` are counted as in nccl-tests."""
     if what not in get_args(Kind):
         raise S2SimError(f"{what!r} was measured, which is no collective{suggest_nearest(what, get_args(Kind))}")
     demand = make_demand(cast("Kind", what), payload_bytes, setting.workers)
@@ -172,10 +169,7 @@ def fit_setting(
 ) -> SettingFit:
     """Return the constants that fit best, by least squares of logarithms with a pull to the shipped ones.
 
-    Raises
-    ------
-    S2SimError
-        If nothing was measured of the setting.
+    `S2SimError` if nothing was measured in the setting.
     """
     from scipy.optimize import least_squares
 
@@ -231,7 +225,6 @@ def _tellable() -> tuple[FittableConstant, ...]:
 
 
 def _to_overrides(tellable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
-    """Return constants as a file has them, by the logarithms of how many times as large as shipped they are."""
     values = [(each, each.value * exp(log_)) for each, log_ in zip(tellable, logs.tolist(), strict=True)]
     return tuple(
         (each.name, f"{value:.6g}{each.unit}" if each.unit else value if isinf(each.highest) else min(value, 1.0))
@@ -260,7 +253,7 @@ def profile_toml(fit: SettingFit) -> str:
     return profile_text(LIBRARY, written, fitted, origin)
 
 
-# Any GPU tells how much more work one script is than another.
+# Any GPU serves to compare the work of scripts.
 _GPU = "a100"
 
 
@@ -274,7 +267,7 @@ class CodecTime:
 
 @cache
 def record_reducer(what: str, trace: str, workers: int, seed: int = 0) -> Recording:
-    """Return what every rank does in the first step of a reducer."""
+    """Return the recording of a reducer's first step."""
     loaded = load_trace(trace, workers=workers, seed=seed)
     gradients = [loaded.gradient(0, rank) for rank in range(workers)]
     return run_reducer(make_reducer(what).fitted(gradients, seed), gradients, seed=seed).recording
@@ -290,13 +283,13 @@ def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOve
 
 
 def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:
-    """Return what a measured row tells of a reducer's codec, and of all that a rank waits for beside its exchange."""
+    """Return the measured time of a reducer's codec and of other waiting outside of its exchange."""
     beside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
     return CodecTime(max(row.codec_s, beside_s), _work(setting, row))
 
 
 def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None) -> float:
-    """Return the predicted seconds of a codec: as told, in proportion to work and to workers that share a processor."""
+    """Return the predicted seconds of a codec, in proportion to work and to workers per processor."""
     if told is None or not told.work:
         return 0.0 if told is None else told.seconds
     return told.seconds * _work(setting, row) / told.work

@@ -1,22 +1,37 @@
-"""Predicts every curve of a folder from what is written on its machine, and says how far off that is."""
+"""Predicts every curve of a folder, fits constants to curves, and scores both, also without each source."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from s2sim.arrays import Floats
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.files import read_bytes
 from s2sim.topology.hardware_links import LinkCatalogue, load_links
-from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, candidate_of
+from s2sim.uncertainty.constant_fit import (
+    CalibrationPoint,
+    CandidateSchedule,
+    FitRules,
+    MeasuredConstant,
+    TermModel,
+    candidate_of,
+    fit,
+    fittable_library_constants,
+    leave_one_out,
+    log_priors,
+    log_upper_bounds,
+    point_weights,
+    prior_weights,
+)
 from s2sim.uncertainty.interval import RunClass, run_class
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve import (
@@ -32,10 +47,12 @@ from s2sim.validation.curve import (
     resampled,
     resolve_curves_folder,
 )
-from s2sim.validation.curve_fits import fit_constants, fitted_parameters, leave_one_out_errors
 from s2sim.validation.curve_machine import MachineClusters, machine_library
 from s2sim.validation.curve_result import (
     CurveErrors,
+    Drift,
+    LeftOut,
+    Parameter,
     Point,
     ValidationResult,
     add_interval_coverage,
@@ -47,15 +64,14 @@ from s2sim.validation.curve_result import (
 )
 from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
-# A schedule that takes so many times as long as the fastest is not the fastest with other constants either.
+# A schedule slower than the fastest by this factor is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
 
 
 class CurvePredictor:
-    """Predicts curves one after the other; machines that are alike are laid out once.
+    """Predicts curves; equal machines are built once.
 
-    Collectives run as ``profile`` says; None takes that of the library that the machine has, as its row
-    says it was started.
+    Collectives run with ``profile``; None takes the library of the machine's row.
     """
 
     def __init__(self, catalogue: LinkCatalogue, profile: LibraryProfile | None = None) -> None:
@@ -69,7 +85,7 @@ class CurvePredictor:
         return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
-        """Return for each size what may be fastest with other constants, told by these; the first is fastest now."""
+        """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
         in_a_row = pipelined_messages(machine)
         timer, demands = self._asked(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
@@ -77,12 +93,11 @@ class CurvePredictor:
         return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
-        """Return what a machine's collective has in common with others."""
+        """Return the class of a machine's collective."""
         profile = self._profile or machine_library(machine, self._catalogue)
         return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
-        """Return what times a machine's collective, and what each size demands as its benchmark counts both."""
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
         cluster, ways = self._clusters.of(machine)
@@ -93,7 +108,7 @@ class CurvePredictor:
 
 
 _SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
-# Median errors below this are what models of this kind leave anyway.
+# Smaller median errors are not explained.
 _LARGE_ERROR = 0.2
 
 
@@ -103,17 +118,17 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
     if large is not None and abs(large) > _LARGE_ERROR:
         reasons += _of_large(machine, too_slow=large > 0)
     if small is not None and small < -_LARGE_ERROR:
-        reasons += _of_small(machine)
+        software = machine.nodes > 1 and machine.transport in _SOFTWARE
+        latency = f"the latency of the software of {machine.transport} is that of its class"
+        reasons.append(latency if software else "launches and hops are those of their class")
     return tuple(reasons)
 
 
 def _of_large(machine: MeasuredMachine, *, too_slow: bool) -> list[str]:
     several = machine.nodes > 1
     if too_slow:
-        if machine.has_nvswitch:
-            nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
-            return [nvls] if machine.collective == "all_reduce" else []
-        return []
+        nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
+        return [nvls] if machine.has_nvswitch and machine.collective == "all_reduce" else []
     reasons = []
     if several and machine.path in ("host-bridge", "staged"):
         reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
@@ -122,12 +137,6 @@ def _of_large(machine: MeasuredMachine, *, too_slow: bool) -> list[str]:
     if several and machine.collective == "all_reduce" and not machine.algorithm:
         reasons.append("the fastest algorithm is taken, which the library need not choose")
     return reasons or ["its software reaches another share of the rate than others of its class"]
-
-
-def _of_small(machine: MeasuredMachine) -> list[str]:
-    if machine.nodes > 1 and machine.transport in _SOFTWARE:
-        return [f"the latency of the software of {machine.transport} is that of its class"]
-    return ["launches and hops are those of their class"]
 
 
 _AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
@@ -203,7 +212,7 @@ _FITTED = (
 def run_validation(
     folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
 ) -> ValidationResult:
-    """Return how far predictions are from the curves of a folder; None for the public ones.
+    """Return the errors of predictions of a folder's curves; None for the public ones.
 
     With ``fit`` constants are fitted again, to these curves and the public ones, and without each source of the folder:
     that predicts the public ones too. `S2SimError` where the folder's index cannot be read. After Ctrl-C those that are
@@ -237,7 +246,6 @@ def run_validation(
 
 
 def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurve, ...]:
-    """Return the public curves by which the model is judged, but those that are among these."""
     ids = {curve.id for curve in curves}
     return tuple(
         curve
@@ -247,7 +255,88 @@ def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurv
 
 
 def _origin(path: Path, curves: Sequence[MeasuredCurve]) -> dict[str, object]:
-    index = hashlib.sha256(read_bytes(path / INDEX)).hexdigest()
     points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
-    inputs = {"curves": {"folder": path.resolve().name, "index_sha256": index}}
-    return origin_of({"index_sha256": index, "points": points}, inputs, "the curves")
+    return origin_of("curves", "index_sha256", path / INDEX, "the curves", points=points)
+
+
+# A point determines a constant if the derivative of their logarithms is at least this.
+_MIN_POINTS = 0.1
+_SOURCES_OF_A_CLASS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantFits:
+    """Constants fitted to all points (``whole``), and to all but those of each source (``without``).
+
+    Both are float64 arrays of shape (n,): logarithms of how many times as large as shipped the n ``constants`` are.
+    """
+
+    model: TermModel
+    constants: tuple[MeasuredConstant, ...]
+    rules: FitRules
+    whole: Floats
+    without: dict[str, Floats]
+
+    @property
+    def left_out_s(self) -> Floats:
+        """Seconds predicted of each point by constants fitted without its source, float64 of shape (points,)."""
+        times_s = np.empty(len(self.model.points))
+        for source, logs in self.without.items():
+            own = self.model.of_source(source)
+            times_s[own] = self.model.predicted_s(logs)[own]
+        return times_s
+
+
+def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
+    """Return fits to points, and without each of some sources; None if points depend on no constant."""
+    told = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
+    constants = fittable_library_constants(told)
+    if not constants:
+        return None
+    model = TermModel(points, [constant.owned for constant in constants])
+    rules = FitRules(log_priors(constants), log_upper_bounds(constants), prior_weights(constants))
+    weights = point_weights(model)
+    return ConstantFits(
+        model, constants, rules, fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
+    )
+
+
+def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
+    """Return each constant with its sources, and its drift when one of them is left out."""
+    steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _MIN_POINTS
+    found = []
+    for number, constant in enumerate(fits.constants):
+        telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
+        sources = tuple(dict.fromkeys(point.source for point in telling))
+        without = {
+            source: float(constant.value * np.exp(fits.without[source][number]))
+            for source in sources
+            if source in fits.without
+        }
+        drift = Drift(min(without.values()), max(without.values()), without) if without else None
+        found.append(
+            Parameter(
+                **asdict(constant),
+                refitted=float(constant.value * np.exp(fits.whole[number])),
+                fitted_on=sources,
+                curves=len({point.curve for point in telling}),
+                drift=drift,
+            )
+        )
+    return tuple(found)
+
+
+def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:
+    """Return the errors of curves whose source was left out of the fit."""
+    times_s: Mapping[tuple[str, int], float] = {
+        (point.curve, point.size_bytes): float(time_s)
+        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
+    }
+    found = [
+        score_curve(curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points])
+        for curve in curves
+        if curve.predicted
+    ]
+    return LeftOut(
+        group_errors("left out", found), by_source(found), by_class(found, _SOURCES_OF_A_CLASS), tuple(found)
+    )

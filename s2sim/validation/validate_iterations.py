@@ -1,17 +1,14 @@
-"""Predicts every measured iteration of a folder, and says how far off that is."""
+"""Predicts every measured iteration of a folder, and scores the predictions."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.files import read_bytes
 from s2sim.topology.hardware_links import load_links
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
@@ -31,7 +28,7 @@ from s2sim.validation.iteration_result import (
 
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
-    """Return what the scored rows of each source come to."""
+    """Return the errors of the scored rows of each source."""
     return tuple(
         _score_source(name, [row for row in rows if row.source == name])
         for name in sorted({row.source for row in rows})
@@ -39,7 +36,7 @@ def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
 
 
 def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]) -> OverSources:
-    """Return what sources come to, of which each has one voice."""
+    """Return medians over sources, each weighted equally."""
     shares = [source.calls.right_share for source in sources if source.calls is not None]
     return OverSources(
         sources=len(sources),
@@ -85,7 +82,6 @@ def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | Non
 
 
 def _calls(rows: Iterable[IterationError]) -> Calls | None:
-    """Return the calls of scored rows."""
     known = [(row.wins, row.measured_wins) for row in rows if row.scored and row.right_call is not None]
     if not known:
         return None
@@ -98,20 +94,20 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
     )
 
 
-# Errors below this are what models of this kind leave anyway.
+# Smaller errors are not explained.
 _LARGE_ERROR = 0.1
 # Of the whole: a first message of few bytes that takes more than this waits.
 _LONG_WAIT = 0.02
-# Of what is missing: a part of about that size explains it.
+# A part explains an error if it is between these shares of it.
 _MIN_SHARE, _MAX_SHARE = 0.5, 2
 
 
 def likely_iteration_error_source(
     row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
 ) -> str | None:
-    """Return why an iteration is predicted wrongly, as far as its row tells; None where it is not.
+    """Return the likely reason of an iteration's error; None if that is small.
 
-    ``waited_ms`` is what a message of few bytes took in rows of the same set-up.
+    ``waited_ms`` is the time of a message of few bytes in rows of the same set-up.
     """
     error = found.log_error
     if error is None or abs(error) < _LARGE_ERROR:
@@ -148,7 +144,7 @@ _NOTE = (
 
 
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
-    """Return how far predictions are from the measured iterations of a folder; None for the public ones.
+    """Return the errors of predictions of a folder's measured iterations; None for the public ones.
 
     `S2SimError` where its file cannot be read. After Ctrl-C rows that are finished are kept.
     """
@@ -166,7 +162,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
         by_source=sources,
         iterations=called,
         notes=(_NOTE,) if complete else (_NOTE, INTERRUPTED_NOTE),
-        provenance=_origin(path),
+        provenance=origin_of("iterations", "sha256", path / FILE, "iterations and of their parts"),
         complete=complete,
     )
 
@@ -190,7 +186,6 @@ def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> 
 
 
 def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError:
-    """Return a row that is not predicted, and why."""
     row = measured.row
     if row is None:
         return IterationError(measured.id, measured.source, "", "", "", None, predicted=False, reason=reason)
@@ -211,9 +206,9 @@ def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError
 
 
 def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> Iterator[IterationError]:
-    """Yield rows with whether each is faster than its dense row, and with what explains their errors.
+    """Yield rows with their wins over the dense row and the likely reasons of their errors.
 
-    Dense rows learn from those that are compared with them how long ranks waited.
+    Waiting times of rows also explain those of the dense row that they are compared with.
     """
     by_id = {each.id: each for each in found}
     waited_ms: dict[str, float] = {}
@@ -235,9 +230,3 @@ def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]
 
 def _faster(time_s: float | None, other_s: float | None) -> bool | None:
     return None if time_s is None or other_s is None else time_s < other_s
-
-
-def _origin(path: Path) -> dict[str, object]:
-    rows = hashlib.sha256(read_bytes(path / FILE)).hexdigest()
-    inputs = {"iterations": {"folder": path.resolve().name, "sha256": rows}}
-    return origin_of({"iterations_sha256": rows}, inputs, "iterations and of their parts")

@@ -1,4 +1,4 @@
-"""Writes what the public curves tell: constants into their libraries' files, and the bands around predictions."""
+"""Writes constants and 90 % intervals fitted to the public curves into the files of libraries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ from s2sim.uncertainty.interval import (
     shipped_error_model,
 )
 from s2sim.validation.curve import MeasuredCurve, read_folder, resolve_curves_folder
-from s2sim.validation.curve_fits import ConstantFits, fit_constants, fitted_parameters
 from s2sim.validation.curve_result import CurveErrors, Parameter
-from s2sim.validation.validate_curves import is_fit_for_calibration, predict_curves
+from s2sim.validation.validate_curves import (
+    ConstantFits,
+    fit_constants,
+    fitted_parameters,
+    is_fit_for_calibration,
+    predict_curves,
+)
 
 _COMMAND = "s2sim validate --write"
 _ROUNDS = 4
@@ -36,9 +41,9 @@ _MEASURED = re.compile(r'^(?P<key>[\w.-]+) = \{ value = [^,]+, kind = "measured"
 
 
 def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
-    """Fit constants to the public curves until they stay where they are, write them and the bands; return what changed.
+    """Fit constants to the public curves until they converge; write them and the intervals; return the changes.
 
-    Terms are taken anew at the constants of each round, so that contenders and what is busiest are those of the last.
+    Terms are computed again at the constants of each round.
     """
     curves = [curve for curve in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(curve)]
     changed: dict[str, str] = {}
@@ -48,7 +53,17 @@ def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
             break
         changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
         fits, found = fit_curves(curves, progress)
-    _write_error_model(fits, found)
+    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
+    bands = PredictionErrors(
+        version=VERSION,
+        made_by=_COMMAND,
+        curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
+        curves=held_out_error_curves(fits, found),
+        constants=tuple(constant.owned for constant in fits.constants),
+        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
+    )
+    error_model_path().write_text(_json(bands), "utf-8")
+    shipped_error_model.cache_clear()
     return [*changed.values(), f"{error_model_path().name}: bands of {len(found)} curves"]
 
 
@@ -70,7 +85,6 @@ def fit_curves(
 
 
 def _write_constants(parameters: tuple[Parameter, ...], curves: int, sources: int) -> dict[str, str]:
-    """Write refitted values into the files of their libraries, and return a line on each that changed."""
     lines: dict[str, str] = {}
     for library in dict.fromkeys(parameter.library for parameter in parameters):
         path = data_directory("libraries") / f"{library}.toml"
@@ -113,7 +127,7 @@ def value_text(parameter: Parameter) -> str:
 
 
 def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> tuple[CurveErrorSamples, ...]:
-    """Return what each curve was off by, predicted without its source."""
+    """Return the errors of each curve, predicted without its source."""
     errors = {
         (point.curve, point.size_bytes): float(np.log(point.measured_s / time_s))
         for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
@@ -127,22 +141,7 @@ def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> 
     return tuple(told)
 
 
-def _write_error_model(fits: ConstantFits, curves: Sequence[CurveErrors]) -> None:
-    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
-    bands = PredictionErrors(
-        version=VERSION,
-        made_by=_COMMAND,
-        curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
-        curves=held_out_error_curves(fits, curves),
-        constants=tuple(constant.owned for constant in fits.constants),
-        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
-    )
-    error_model_path().write_text(_json(bands), "utf-8")
-    shipped_error_model.cache_clear()
-
-
 def _json(bands: PredictionErrors) -> str:
-    """Return the bands with a line a curve and a draw, so that differences can be read."""
     value = asdict(bands)
     parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256", "constants")]
     for key in ("curves", "draws"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import (
     Chart,
     Claim,
@@ -16,7 +17,6 @@ from s2sim.claims.paper import (
     judge_condition,
     not_testable,
 )
-from s2sim.claims.sweep import message_bytes, normal_gradient
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.gradients.gradient import Gradient
@@ -38,12 +38,10 @@ _VOLUMES = {
 
 
 def _relative_to_pairs(option: str, gradient: Gradient, density: float) -> float:
-    """Return the bytes of a message over those of plain pairs."""
     return message_bytes(option, gradient) / message_bytes(f"topk:density={density}", gradient)
 
 
 def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what Bloom filters save at 1 % of ResNet-20, and from which rate of false positives on they save."""
     progress.start(len(_RATES), "coding a gradient of ResNet-20")
     gradient = normal_gradient([(_RESNET20,)])
     shares = {}
@@ -94,7 +92,6 @@ def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _volumes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return volumes at a tenth of the elements relative to dense ones."""
     progress.start(len(_VOLUMES), "coding gradients of an LSTM and MobileNet")
     claims, rows = [], []
     for (name, size), (pairs_published, published) in _VOLUMES.items():
@@ -126,7 +123,6 @@ _SAME = "BF-P0 loses no accuracy that top-k has not lost, in the loop at 1 % (sm
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what coding costs in accuracy beside selection."""
     source, published = "table of MobileNet: 87.58 % against 87.08 % of top 10 %", "+0.5 points"
     reducers = {"top 1 %": "topk:density=0.01", "BF-P0 at 1 %": "deepreduce:density=0.01"}
     about = (_SAME, source, published)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Paper, PaperEffort, PaperPart, Table, figure_claim, not_testable
-from s2sim.claims.sweep import message_bytes, normal_gradient
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 
@@ -84,7 +84,6 @@ _WHOLE, _BARE = "dgc with warm-up", "top 0.1 %, no momentum correction"
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what a thousandth of the elements costs in accuracy, with momentum correction and warm-up."""
     reducers = {_WHOLE: "dgc:warmup=5,epoch=20", _BARE: "topk:density=0.001,granularity=layer"}
     text = "no loss of accuracy in the loop at a thousandth of the elements (small convolutional network)"
     source = "abstract, of ResNet-50 on ImageNet and others"

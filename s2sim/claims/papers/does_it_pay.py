@@ -111,8 +111,6 @@ _MORE_RATES_GBPS = (1, 2, 5, 10, 25, 50, 100, 200, 400, 800)
 
 def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     """Count wins in the authors' set-ups: their models, reducers, machines and orders of work."""
-    from s2sim.claims.grid import GridRecorder
-
     counts = (16,) if effort.quick else (8, 16, 32, 64)
     progress.start(len(counts) * len(_THEIR_MODELS), "iterations on p3.8xlarge, by each order and cost of the host")
     by_host: dict[str | None, list[SettingGain]] = {host: [] for host in _HOST_LOOPS}
@@ -137,6 +135,8 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
     }
     ours = "; ".join(f"{names[host]}: {share_text(count, setups)}" for host, count in won.items())
     largest = [gain for gain in by_host["300us"] if gain.batch == dict(_THEIR_MODELS)[gain.model][-1]]
+    winners = winning_gains(largest, MARGINS[0])
+    winner_names = sorted({f"{gain.model} with {gain.reducer.partition(':')[0]}" for gain in winners})
     claims = (
         Claim(
             "compression speeds up training in 6 of more than 200 set-ups",
@@ -147,8 +147,8 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
             f"{_RULE}, for any cost of the host in the published range",
             "of a codec only kernels and launches are counted, and what a loop of the host costs a tensor; theirs were "
             "written in Python of 2021, whose times are not public. With 300 us a tensor and their largest "
-            f"mini-batches {share_text(len(winning_gains(largest, MARGINS[0])), len(largest))} win, and those are "
-            f"{_winners_text(winning_gains(largest, MARGINS[0]))}",
+            f"mini-batches {share_text(len(winners), len(largest))} win, and those are "
+            f"{', '.join(winner_names) or 'none'}",
         ),
         Claim(
             "in most set-ups compression makes training slower or gains nothing",
@@ -186,15 +186,7 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
     return PaperPart(claims, tuple(tables), (), setup, assumed)
 
 
-def _winners_text(gains: Sequence[SettingGain]) -> str:
-    found = sorted({f"{gain.model} with {gain.reducer.partition(':')[0]}" for gain in gains})
-    return ", ".join(found) or "none"
-
-
 def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Count wins over shipped profiles, clusters and mini-batches, and over rates of the network."""
-    from s2sim.claims.grid import GridRecorder
-
     models = _MODELS if effort.quick else (*_MODELS, *_MORE_MODELS)
     rates = _RATES_GBPS if effort.quick else _MORE_RATES_GBPS
     workers = 16 if effort.quick else 32
@@ -207,7 +199,9 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             for batch in batches:
                 gains += recorder.gains(model, place, batch)
             progress.advance()
-        _over_rates(recorder, model, batches[1], rates, by_rate)
+        for rate, at_rate in zip(rates, by_rate, strict=True):
+            place = ClusterSetting(f"{rate} Gb/s", "fat-tree", (f"nic.rate={rate}Gbps",))
+            at_rate += [gain for gain in recorder.gains(model, place, batches[1]) if gain.trusted()]
         progress.advance()
     trusted = [gain for gain in gains if gain.trusted()]
     there = [gain for gain in gains if gain.cluster in _DATA_CENTRE]
@@ -265,14 +259,6 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         _rate_chart(rates, by_rate),
     )
     return PaperPart(claims, tables, pictures, setup)
-
-
-def _over_rates(
-    recorder: GridRecorder, model: str, batch: int, rates: Sequence[int], found: Sequence[list[SettingGain]]
-) -> None:
-    for rate, gains in zip(rates, found, strict=True):
-        place = ClusterSetting(f"{rate} Gb/s", "fat-tree", (f"nic.rate={rate}Gbps",))
-        gains += [gain for gain in recorder.gains(model, place, batch) if gain.trusted()]
 
 
 def _share(gains: Sequence[SettingGain], margin: float = MARGINS[1]) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log2
 
+from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition
-from s2sim.claims.sweep import compare_rows, milliseconds, normal_gradient
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.spec import RunSpec
 
@@ -42,7 +42,6 @@ MEASURED = {
 
 
 def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return throughputs with each method, and what gTop-k gains."""
     claims, rows = [], []
     ours: dict[str, dict[str, float]] = {}
     for name, measured in MEASURED.items():
@@ -142,7 +141,6 @@ def tree_rounds(ranks: int) -> int:
 
 
 def _growth(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how the longest path grows with the number of ranks."""
     counts = (4, 8, 16, 32)
     progress.start(len(counts), "rounds of gTop-k")
     found = {}

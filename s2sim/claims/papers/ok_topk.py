@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import ClusterSetting, GridRecorder
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judge_condition
 from s2sim.experiment.progress import ProgressWatcher
 
@@ -33,7 +34,6 @@ def words_sent(reducer: str, ranks: int, *, skewed: bool) -> float:
 
 
 def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return the words that ranks send, for more and more of them."""
     counts = (8, 16, 32, 64) if effort.quick else (8, 16, 32, 64, 128, 256)
     names = ("ok-topk", "spardl", "topk")
     progress.start(len(counts) * len(names), "words that Ok-Topk and others send")
@@ -76,9 +76,6 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how much faster BERT's iterations are than with each other method, on a dragonfly of P100."""
-    from s2sim.claims.grid import ClusterSetting, GridRecorder
-
     counts = (32,) if effort.quick else (16, 32, 64)
     places = [
         ClusterSetting(

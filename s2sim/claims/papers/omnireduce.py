@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import compare_rows, milliseconds
 from s2sim.claims.paper import (
     WITHIN,
     Chart,
@@ -16,7 +17,6 @@ from s2sim.claims.paper import (
     judge_within,
     not_testable,
 )
-from s2sim.claims.sweep import compare_rows, milliseconds
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
 from s2sim.experiment.spec import RunSpec
@@ -59,7 +59,6 @@ def _blocks(density: float, path: str, progress: ProgressWatcher) -> dict[str, R
 
 
 def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return the time of one all-reduce over the share of blocks that are not zero."""
     densities = _QUICK if effort.quick else tuple(PUBLISHED_MS)
     found = {density: _blocks(density, "switch", progress) for density in densities}
     staged = {density: _blocks(density, "staged", progress)[_OURS].time_s.total for density in _RDMA_MS}
@@ -128,7 +127,6 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
 
 
 def _iteration(profile: str, batch: int | None, progress: ProgressWatcher, *fields: str) -> float:
-    """Return how much faster an iteration is than with dense."""
     spec = RunSpec.of(
         "single-switch",
         overrides=fields,
@@ -142,7 +140,6 @@ def _iteration(profile: str, batch: int | None, progress: ProgressWatcher, *fiel
 
 
 def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return speed-ups of whole iterations at 100 and 10 Gb/s."""
     found = {name: _iteration(profile, batch, progress) for name, (profile, batch, _) in _END_TO_END.items()}
     slow = {
         name: _iteration(profile, batch, progress, "nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")

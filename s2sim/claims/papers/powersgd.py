@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import compare_rows, message_bytes, milliseconds, normal_gradient
 from s2sim.claims.paper import (
     WITHIN,
     Claim,
@@ -13,7 +14,6 @@ from s2sim.claims.paper import (
     judge_condition,
     judge_within,
 )
-from s2sim.claims.sweep import compare_rows, message_bytes, milliseconds, normal_gradient
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
 from s2sim.experiment.spec import RunSpec
@@ -58,7 +58,6 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
 
 
 def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what one worker sends in an epoch."""
     progress.start(1, "messages of ResNet-18")
     gradient = normal_gradient(resnet18_shapes())
     ours = {name: message_bytes(name, gradient) * STEPS_PER_EPOCH / _MIB for name in PUBLISHED_MIB}
@@ -139,7 +138,6 @@ def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _language_model(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what rank 4 saves of a batch of the LSTM."""
     dense_s = _on_cluster(("dense",), progress, scale_to=_LSTM_PARAMETERS)["dense"].time_s.total
     own_s = _on_cluster(("dense", "powersgd:rank=4"), progress, model="lstm")["powersgd:rank=4"].time_s.total
     saved, published = dense_s - own_s, 1e-3 * (_LSTM_MS["dense"] - _LSTM_MS["powersgd:rank=4"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import sweep
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition, not_testable
-from s2sim.claims.sweep import sweep
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 
@@ -27,7 +27,6 @@ _CLUSTER = {"10 Gb/s": ("nic.rate=10Gbps",)}
 
 
 def _in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return bytes, and what encoding and communication add to computing."""
     from s2sim.experiment.spec import RunSpec
 
     spec = RunSpec.of(
@@ -95,7 +94,6 @@ _LOOP = "cnn:optimizer=sgd,learning_rate=0.1"
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what blocks cost in accuracy beside single elements."""
     reducers = {"random block": "random-block:density=0.1,ef=true", "random k": "random-k:density=0.1,ef=true"}
     end = "close to plain SGD in the loop (small network)"
     claimed = {

@@ -1,10 +1,11 @@
-"""Claims of communication, speed and error of S2 Reducer, by what it and its baselines take on a cluster."""
+"""Claims of communication, speed and error of S2 Reducer, with its baselines on a cluster."""
 
 from __future__ import annotations
 
 from itertools import starmap
 from typing import TYPE_CHECKING
 
+from s2sim.claims.grid import SweepTime, sweep
 from s2sim.claims.paper import (
     IN_RANGE,
     Chart,
@@ -17,7 +18,6 @@ from s2sim.claims.paper import (
     judge_condition,
     judge_in_range,
 )
-from s2sim.claims.sweep import SweepTime, sweep
 from s2sim.claims.training_outcomes import TrainingComparison, loop_part, loss_claim
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import ROUNDING_ERROR
@@ -96,7 +96,7 @@ _REPAIRED_OPTIONS, _EXACT_OPTIONS = "s2:rows=3,cells=4,warm=true", "s2-exact:war
 
 
 def sweep_model(model: str, progress: ProgressWatcher, *, tables_only: bool) -> Times:
-    """Return what baselines and S2 take for a model, or for its tables alone, at every rate."""
+    """Return the times of baselines and S2 for a model, or for its tables alone, at every rate."""
     own = {"S2, authors": _AUTHORS_OPTIONS[model], "S2, repaired": _REPAIRED_OPTIONS, "S2, exact": _EXACT_OPTIONS}
     reducers = (*BASELINES.values(), *own.values())
     spec = RunSpec.of(
@@ -110,12 +110,12 @@ def sweep_model(model: str, progress: ProgressWatcher, *, tables_only: bool) -> 
 
 
 def saved_share(times: Times, cluster: str, what: str, against: str) -> float:
-    """Return the share of another's communication time that one saves."""
+    """Return the saved share of another's communication time."""
     return 1 - times[cluster][what].time_s / times[cluster][against].time_s
 
 
 def speedup(times: Times, cluster: str, what: str, against: str) -> float:
-    """Return how many times as fast an iteration is as another's."""
+    """Return the speed-up of an iteration over another's."""
     return times[cluster][against].iteration_s / times[cluster][what].iteration_s
 
 
@@ -130,40 +130,33 @@ def _error_text(error: float | None) -> str:
 
 
 def saved_table(name: str, times: Times) -> Table:
-    """Return what each takes for the tables of a model, what that saves, and its error."""
-    rows = [
-        (
-            what,
-            *(
-                f"{1e3 * times[cluster][what].time_s:.1f} ms ({saved_share(times, cluster, what, 'dense'):.0%})"
-                for cluster in CLUSTERS
-            ),
-            _error_text(times[FIRST][what].error),
+    """Return communication times of a model's tables, the share that each saves, and its error."""
+    rows = []
+    for what in (*BASELINES, *OURS):
+        cells = (
+            f"{1e3 * times[cluster][what].time_s:.1f} ms ({saved_share(times, cluster, what, 'dense'):.0%})"
+            for cluster in CLUSTERS
         )
-        for what in (*BASELINES, *OURS)
-    ]
+        rows.append((what, *cells, _error_text(times[FIRST][what].error)))
     columns = ("", *CLUSTERS, "relative L2 error")
     title = f"{name}: communication of the tables alone, (saved of a dense all-reduce of them)"
     return Table(title, columns, tuple(rows))
 
 
 def speed_table(name: str, times: Times) -> Table:
-    """Return how long iterations of a model take, and how many times as fast as with dense they are."""
-    rows = [
-        (
-            what,
-            *(
-                f"{1e3 * times[cluster][what].iteration_s:.0f} ms ({speedup(times, cluster, what, 'dense'):.2f}x)"
-                for cluster in CLUSTERS
-            ),
+    """Return iteration times of a model and their speed-ups over dense."""
+    rows = []
+    for what in (*BASELINES, *OURS):
+        cells = (
+            f"{1e3 * times[cluster][what].iteration_s:.0f} ms ({speedup(times, cluster, what, 'dense'):.2f}x)"
+            for cluster in CLUSTERS
         )
-        for what in (*BASELINES, *OURS)
-    ]
+        rows.append((what, *cells))
     return Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), tuple(rows))
 
 
 def saved_chart(name: str, times: Times) -> Chart:
-    """Return what is saved of a dense all-reduce of the tables over rates."""
+    """Return the saved share of a dense all-reduce of the tables over rates."""
     lines = tuple(
         Line(what, _GBPS, tuple(100 * saved_share(times, cluster, what, "dense") for cluster in CLUSTERS))
         for what in (*BASELINES, *OURS)

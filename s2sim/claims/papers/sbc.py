@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition, not_testable
-from s2sim.claims.sweep import message_bytes, normal_gradient
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
 
@@ -14,7 +14,6 @@ _LOW_BITS = {"6 low bits": "sbc:density={}", "7 low bits": "sbc:density={},low_b
 
 
 def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how many times fewer bits a message has than the dense gradients of its steps."""
     from s2sim.gradients.models import load_model
 
     progress.start(len(_PRESETS), "coding a gradient of ResNet-50")
@@ -93,7 +92,6 @@ _ACCURACY = {"sbc-2": ("no loss", SAME_POINTS), "sbc-3": ("1 point", 1 + SAME_PO
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what the presets cost in accuracy on a small model."""
     loop = TrainingComparison.small(effort, _LOOP, {name: name for name in _ACCURACY})
     texts = {
         name: f"{name}, {_PRESETS[name][2]:,}x: {published} of accuracy in the loop (small convolutional network)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import WITHIN, Claim, Paper, PaperEffort, PaperPart, Table, judge_condition, judge_within
-from s2sim.claims.sweep import compare_rows, milliseconds, normal_gradient
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.spec import RunSpec
 
@@ -41,7 +41,6 @@ def measured_cost(ranks: int) -> tuple[float, int]:
 
 
 def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return words and rounds beside those of the schedule."""
     counts = (6, 8, 14, 16)
     progress.start(len(counts), "messages of SparDL")
     found = {}
@@ -73,7 +72,6 @@ def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _time(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return what an exchange takes with it and with those before it."""
     counts = (6, 14) if effort.quick else (6, 8, 14, 32)
     reducers = (
         "dense",

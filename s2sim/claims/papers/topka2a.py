@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from s2sim.claims.grid import SettingGain
+from s2sim.claims.grid import ClusterSetting, GridRecorder, SettingGain
 from s2sim.claims.paper import (
     IN_RANGE,
     WITHIN,
@@ -39,7 +39,7 @@ _BEST = 1.73
 
 
 def sent_bytes(reducer: str, ranks: int) -> int:
-    """Return what the busiest of so many ranks sends of a thousand elements each."""
+    """Return the bytes that the busiest rank sends of a thousand elements per rank."""
     import numpy as np
 
     from s2sim.reducers.run import reduce_once
@@ -68,7 +68,6 @@ def _sends_less_than_pairs(ranks: int, density: float) -> bool:
 
 
 def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return between which densities it sends the fewest bytes, by counting those of real messages."""
     counts = [ranks for ranks in PUBLISHED_LEAST if not effort.quick or ranks <= 32]
     progress.start(len(counts) + 1, "bytes of TopKA2A, gathered pairs and dense")
     least = {}
@@ -104,9 +103,6 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    """Return how much faster than DDP iterations are on the cluster of the group."""
-    from s2sim.claims.grid import ClusterSetting, GridRecorder
-
     places = [ClusterSetting(name, "tcp-10g", fields) for name, fields in _RATES.items()]
     disciplines = ("ddp",) if effort.quick else ("ddp", "topka2a")
     progress.start(len(_MODELS) * len(places) * len(disciplines), "iterations of 32 GPUs")

@@ -18,8 +18,7 @@ from s2sim.uncertainty.constant_fit import (
     point_weights,
 )
 from s2sim.validation.curve import read_folder, resolve_curves_folder
-from s2sim.validation.curve_fits import fit_constants, fitted_parameters, leave_one_out_errors
-from s2sim.validation.validate_curves import predict_curves
+from s2sim.validation.validate_curves import fit_constants, fitted_parameters, leave_one_out_errors, predict_curves
 
 US = 10**6
 NAMES = ("latency", "share")

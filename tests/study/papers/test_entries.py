@@ -7,10 +7,10 @@ from math import prod
 import pytest
 
 from s2sim.claims import training_outcomes as in_loop
+from s2sim.claims.grid import message_bytes, normal_gradient, sweep
 from s2sim.claims.paper import PAPERS, PaperEffort, rebuild_paper
 from s2sim.claims.papers import dgc, random_block, sbc
 from s2sim.claims.papers.s2_reducer import in_the_loop
-from s2sim.claims.sweep import message_bytes, normal_gradient, sweep
 from s2sim.experiment.progress import SILENT
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
