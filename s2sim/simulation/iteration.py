@@ -40,16 +40,8 @@ def replay_iterations(
 ) -> Iterations:
     """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
 
-    Parameters
-    ----------
-    exchange : sequence of Leaving
-        The buckets in the order in which they leave, each with its recording.
-    compute : Compute
-        Of a rank that is as fast as stated.
-    library : Library
-        What executes the calls.
-    faults : sequence of Fault
-        What goes wrong; the timer's cluster has already those that last from the start on.
+    ``exchange`` has the buckets in the order in which they leave, ``compute`` the times of a rank at nominal speed.
+    Permanent ``faults`` are already applied to the timer's cluster.
     """
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
