@@ -163,7 +163,7 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
     # Most ranks do alike in all buckets: what they do is put together once.
     known: dict[tuple[int, ...], Script] = {}
-    same = [_representative_ranks(each.recording.scripts) for each in exchange]
+    same = [representative_ranks(each.recording.scripts) for each in exchange]
     scripts = []
     for rank in range(exchange[0].recording.workers):
         alike = tuple(firsts_alike[rank] for firsts_alike in same)
@@ -174,7 +174,7 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
 
 
-def _representative_ranks(scripts: Sequence[Script]) -> list[int]:
+def representative_ranks(scripts: Sequence[Script]) -> list[int]:
     """Return for each rank the first that has the same script."""
     found: dict[Script, int] = {}
     return [found.setdefault(script, rank) for rank, script in enumerate(scripts)]
