@@ -67,18 +67,9 @@ def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError, most_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a UTF-8 file, with or without a byte-order mark.
+    """Return the text of a UTF-8 file, with or without a byte-order mark; ``noun`` names it in messages.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    noun : str
-        For the message, such as ``"the spec"``; empty for none.
-    error : type
-        Raised where the file is missing, is no regular file, is too large, or is not text.
-    most_bytes : int
-        Size from which on a file is too large.
+    ``error`` is raised if the file is missing, not regular, larger than ``most_bytes``, or not text.
     """
     try:
         text = read_bytes(path, most_bytes).decode("utf-8-sig")

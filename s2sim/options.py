@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-
 _KINDS = {int: "a whole number", float: "a number"}
-
-
 # No option counts more of anything; beyond 64 bits arrays could not either.
 _MAX_COUNT = 2**62
 

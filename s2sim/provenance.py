@@ -31,15 +31,7 @@ def _version(package: str) -> str:
 
 
 def run_record(*, spec: Any, inputs: dict[str, Any], measured: list[str], assumed: list[str]) -> dict[str, Any]:
-    """Return the record that goes with a result.
-
-    Parameters
-    ----------
-    inputs : dict
-        What it was computed from, each with its origin and hash.
-    measured, assumed : list of str
-        Which figures come from running real code on real arrays, and which from a model.
-    """
+    """Return the record of a result: its inputs with origin and hash, and which figures are measured or modelled."""
     return {
         "s2sim": s2sim.__version__,
         "spec_sha256": content_hash(spec),

@@ -151,10 +151,7 @@ def parse_option(option: str, parse: Callable[[object], T], text: object) -> T:
 
 
 def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
-    for factor, unit in steps:
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}"
-    factor, unit = steps[-1]
+    factor, unit = next((step for step in steps if abs(value) >= step[0]), steps[-1])
     return f"{value / factor:.4g} {unit}"
 
 

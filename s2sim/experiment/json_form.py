@@ -150,6 +150,8 @@ class ResultForm(JsonForm):
 
 def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
     """Return the effects of faults from the two keys of a result."""
+    from s2sim.simulation.faults.fault import Effect
+
     return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
 
 

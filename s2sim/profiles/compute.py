@@ -37,31 +37,12 @@ def computed_profile(
 ) -> ComputeProfile:
     """Return the profile of a model on a GPU by its operations.
 
-    The matrix products of a layer take 2 operations a multiply-add over ``efficiency`` of the GPU's peak, or as long as
-    reading its weights if that is longer; beside them, the activations that normalisation and other kernels without
-    products read and write pass the GPU's memory. Backward is twice forward, and each pass at least one launch.
+    The matrix products of a layer take 2 operations per multiply-add over ``efficiency`` of the GPU's peak for
+    ``precision``, or the time to read its weights if that is longer; activations of kernels without products pass the
+    GPU's memory in addition. Backward takes twice as long as forward, and each pass at least one launch. ``batch`` is
+    the mini-batch of one GPU, ``rule`` that of the optimizer (`s2sim.profiles.profile.optimizer_ps`).
 
-    Parameters
-    ----------
-    model : Model
-        Whose layer table counts operations.
-    gpu : Gpu
-        Of the catalogue.
-    batch : int
-        Samples of one GPU's mini-batch.
-    efficiency : float
-        Share of the peak that matrix products reach.
-    precision : str
-        Of matrix products, and of what passes through memory.
-    rule : str
-        Of the optimizer, see `s2sim.profiles.profile.optimizer_ps`.
-    name : str, optional
-        Of the profile; that of the model without one.
-
-    Raises
-    ------
-    S2SimError
-        Where the layer table counts no operations; `TopologyError` where the catalogue has no peak for the precision.
+    `S2SimError` if the layer table counts no operations, `TopologyError` if the GPU has no peak for the precision.
     """
     if model.table.sample is None:
         raise S2SimError(
@@ -206,7 +187,9 @@ def on_gpu(profile: ComputeProfile, measured: tuple[Gpu, Precision], asked: tupl
     whole = memory + (1 - profile.memory_bound) * by_peak
     scaled = _scaled(profile, whole)
     # Frameworks take TF32 where a GPU has it, some of them unasked.
-    more = "; not TF32, which precision=tf32 takes" if precision == "fp32" and _has_tf32(gpu) else ""
+    more = (
+        "; not TF32, which precision=tf32 takes" if precision == "fp32" and "tf32" in dict(gpu.peak_flop_per_s) else ""
+    )
     return replace(
         scaled,
         gpu=gpu.name,
@@ -217,17 +200,9 @@ def on_gpu(profile: ComputeProfile, measured: tuple[Gpu, Precision], asked: tupl
     )
 
 
-def _has_tf32(gpu: Gpu) -> bool:
-    return "tf32" in dict(gpu.peak_flop_per_s)
-
-
 def _scaled(profile: ComputeProfile, factor: float) -> ComputeProfile:
     tensors = tuple(
-        replace(
-            tensor,
-            forward_ps=round(tensor.forward_ps * factor),
-            backward_ps=round(tensor.backward_ps * factor),
-        )
+        replace(tensor, forward_ps=round(tensor.forward_ps * factor), backward_ps=round(tensor.backward_ps * factor))
         for tensor in profile.tensors
     )
     return replace(profile, tensors=tensors, kind="estimated")

@@ -66,7 +66,6 @@ def ready_after(tensors: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 def sourced_numbers(file: ProfileFile) -> list[dict[str, Any]]:
     """Return every number of a profile's file but the tensors' times, with its kind and source."""
-    rules = {"time": file.optimizer.time, "rule": file.optimizer.rule}
     numbers: list[dict[str, Any]] = [
         {"field": field, "value": stated.value, "kind": stated.kind, "source": stated.source}
         for field, stated in (
@@ -80,7 +79,7 @@ def sourced_numbers(file: ProfileFile) -> list[dict[str, Any]]:
     numbers.append(
         {
             "field": "optimizer",
-            "value": next(value for value in rules.values() if value is not None),
+            "value": file.optimizer.time or file.optimizer.rule,
             "kind": file.optimizer.kind,
             "source": file.optimizer.source,
         }

@@ -33,14 +33,8 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int], None] | None = None) -> Iterator[Any]:
     """Yield what stands in the list ``traceEvents`` of a JSON file, which may be compressed with gzip.
 
-    Parameters
-    ----------
-    path : Path
-        The file; `S2SimError` where it is missing, broken, cut off or no such file.
-    header : dict
-        Gets what else the file's object holds, as far as it has been read.
-    follow : callable or None
-        Called with (bytes read, bytes in all) now and then.
+    ``header`` receives the other members of the object as far as they have been read; ``follow`` is called with (bytes
+    read, total bytes). `S2SimError` if the file is missing, broken, truncated or of another format.
     """
     try:
         check_regular(path, _MAX_FILE_BYTES)

@@ -85,8 +85,6 @@ class TraceTimeline:
 
     def iterations(self) -> list[TraceSpan]:
         """Return the iterations: as marked, else as the optimizer ends them, else all of the trace as one."""
-        from s2sim.profiles.kineto_events import TraceSpan
-
         events = self._events
         if events.steps:
             return sorted(events.steps, key=lambda each: each.start)
@@ -263,28 +261,10 @@ def import_profile(
     kernels of a GPU in the trace a gradient is ready when all kernels launched until then are done, else when the
     operation that adds it to its parameter is.
 
-    Parameters
-    ----------
-    path : Path
-        Chrome trace as ``export_chrome_trace`` writes it, plain or compressed with gzip; read as a stream.
-    name : str
-        Of the profile.
-    model : str or None
-        Name of a layer table, whose names the gradients get where their shapes are its, or a few words; the name of
-        the trace unless given.
-    batch : int or None
-        Samples of one GPU's mini-batch, which no trace tells.
-    sample : str or None
-        What one of them is.
-    gpu : str or None
-        Name of the GPU; as the trace has it unless given.
-    follow : callable or None
-        Called with (bytes read, bytes in all) now and then.
-
-    Raises
-    ------
-    S2SimError
-        The file is broken, or lacks what a profile needs.
+    ``path`` is a Chrome trace of ``export_chrome_trace``, plain or compressed with gzip. ``model`` names a layer table,
+    which gives the gradients their names, or is free text (default: the file's name); ``batch`` is the number of
+    samples of one GPU, ``sample`` describes one, ``gpu`` defaults to the GPU of the trace. ``follow`` is called with
+    (bytes read, total bytes). `S2SimError` if the file is broken or lacks what a profile needs.
     """
     if batch is not None and batch < 1:
         raise S2SimError(f"a mini-batch of {batch} is none: say at least 1")

@@ -42,28 +42,11 @@ class GradientAccumulation:
 class Events:
     """Events of one trace in the order of its file; all times are microseconds on the trace's clock.
 
-    Attributes
-    ----------
-    steps, optimizers, modules : list of Span
-        Iterations, steps of the optimizer, and modules called in forward.
-    accumulated : list of Accumulated
-        A gradient each.
-    node_start, node_end, node_sequence, node_name
-        Functions that backward called; the sequence number is that of the forward operation.
-    forward_start, forward_sequence : array
-        Operations of forward that backward has a function for.
-    looked_up : dict
-        Indices of a table's lookup, by sequence number.
-    sum_start : array
-        Additions of tensors.
-    launch_time, launch_id : array
-        Calls on the host that started a kernel.
-    kernel_start, kernel_end, kernel_id : array
-        Kernels on the GPU but those that communicate.
-    product_us, other_us : float
-        What kernels took that multiply matrices, and all others.
-    communicates : bool
-        Whether kernels of a communication library ran.
+    ``node_*`` are functions called by backward, with the sequence number of the forward operation; ``forward_*`` are
+    operations of forward that have such a function; ``looked_up`` is the number of indices of a table's lookup by
+    sequence number; ``sum_start`` are additions of tensors. ``launch_*`` are calls on the host that started a kernel,
+    ``kernel_*`` the kernels on the GPU except communication; ``product_us`` and ``other_us`` are the times of kernels
+    with and without matrix products.
     """
 
     steps: list[TraceSpan] = field(default_factory=list)

@@ -218,8 +218,5 @@ def relative_efficiency(precision: Precision, measured: Precision) -> float:
     >>> relative_efficiency("bf16", "fp32"), relative_efficiency("bf16", "fp16")
     (0.5, 1.0)
     """
-    return _efficiency_of(precision) / _efficiency_of(measured)
-
-
-def _efficiency_of(precision: Precision) -> float:
-    return 1.0 if precision == "fp32" else _TENSOR_CORES
+    reached, before = (1.0 if each == "fp32" else _TENSOR_CORES for each in (precision, measured))
+    return reached / before

@@ -75,8 +75,6 @@ def _shipped_paths() -> dict[str, Path]:
 def _profile_adapter() -> TypeAdapter[ProfileFile]:
     from pydantic import TypeAdapter
 
-    from s2sim.profiles.profile import ProfileFile
-
     return TypeAdapter(ProfileFile)
 
 
@@ -167,25 +165,11 @@ def read_profile(name_or_path: str) -> ProfileSource:
 def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None = None) -> ComputeProfile:
     """Return a compute profile on a GPU and for a mini-batch.
 
-    Parameters
-    ----------
-    name_or_path : str
-        Name of a shipped profile, or the path of a TOML file: a text with a slash, or one that ends in ``.toml``.
-        Behind it may stand ``:precision=fp32|tf32|fp16|bf16`` and, of a computed profile, ``:efficiency=0.4``.
-    gpu : str, optional
-        GPU of the hardware catalogue, or a file with one; that of the profile without one.
-    batch : int, optional
-        Samples of one GPU's mini-batch; those of the profile without one.
-
-    Returns
-    -------
-    Profile
-        A computed profile is computed for what is asked; a measured one is scaled to it, and then an estimate.
-
-    Raises
-    ------
-    S2SimError
-        In one line, where there is no such profile or its file is none. `UnknownNameError` names the nearest.
+    ``name_or_path`` is a shipped profile or the path of a TOML file (with a slash, or ending in ``.toml``), optionally
+    followed by ``:precision=fp32|tf32|fp16|bf16`` and, for a computed profile, ``:efficiency=0.4``. ``gpu`` is a GPU of
+    the hardware catalogue or a file with one, ``batch`` the mini-batch of one GPU; both default to those of the
+    profile. A computed profile is computed for them; a measured one is scaled, and then an estimate. `S2SimError` if
+    there is no such profile or its file is invalid.
     """
     try:
         asked = None if gpu is None else load_gpu(gpu)
@@ -232,16 +216,7 @@ def profile_text(
 ) -> str:
     """Return the TOML of a profile with measured times; loaded from a file of its name it is the same profile.
 
-    Parameters
-    ----------
-    profile : Profile
-        Every tensor is written with its shape and times, the optimizer with its time.
-    description : str
-        One line.
-    batch_source, memory_bound_source : str
-        What the mini-batch and the share of time in which the memory is busy rest on.
-    precision : {"fp32", "tf32", "fp16", "bf16"}
-        Of matrix products.
+    ``batch_source`` and ``memory_bound_source`` state the sources of the mini-batch and the memory-bound share.
     """
     check_model_name(profile.model)
     stated = {

@@ -73,22 +73,10 @@ def shard_profile(
     gets as many back, an even part from each tensor-parallel rank (section 4.1). Of m mini-batches, one forward and one
     backward in turns, p stages that take t each take (m + p - 1) t (section 2.2.1: a bubble of (p - 1) t).
 
-    Parameters
-    ----------
-    profile : Profile
-        Of the whole model on one GPU; its mini-batch is what passes the stages as one.
-    mini_batches : int
-        In an iteration.
-    value_bytes : int
-        Of a value that layers pass on.
-    all_reduce_ps, send_ps : callable
-        Return how long an all-reduce of so many bytes takes between tensor-parallel ranks, and how long it takes to
-        send them from every rank of a stage to the next.
-
-    Raises
-    ------
-    OptionError
-        Where there are fewer layers than stages, or it is not known how ranks share the layers.
+    ``profile`` is that of the full model on one GPU; its mini-batch passes the stages as one, ``mini_batches`` times in
+    an iteration. Layers pass values of ``value_bytes``. ``all_reduce_ps`` and ``send_ps`` return the duration of an
+    all-reduce of a number of bytes between tensor-parallel ranks, and of a transfer of them from every rank of a stage
+    to the next. `OptionError` with fewer layers than stages, or if ranks cannot share the layers.
     """
     sizes = transformer_shape(profile)
     if tp > 1 and sizes is None:

@@ -57,29 +57,15 @@ class Iterations:
 
 @dataclass(frozen=True, slots=True)
 class IterationParts:
-    """One iteration of one rank in integer picoseconds; all but hidden communication add up to it.
-
-    Attributes
-    ----------
-    forward, backward, optimizer : int
-        While these run, what slows them down included.
-    codec : int
-        Encode and decode while no compute runs.
-    exposed_communication : int
-        While nothing of the GPU runs and a collective of this rank is in flight, or its library prepares one.
-    waiting : int
-        While nothing of the GPU runs and this rank has posted what other ranks have not.
-    hidden_communication : int
-        While a collective of this rank is in flight beside compute or codec.
-    """
+    """One iteration of one rank in integer picoseconds; all but hidden communication add up to it."""
 
     forward: int
     backward: int
-    codec: int
-    exposed_communication: int
-    waiting: int
+    codec: int  # Encode and decode while no compute runs
+    exposed_communication: int  # The GPU is idle; a collective of this rank is in flight or prepared by its library
+    waiting: int  # The GPU is idle; this rank has posted what other ranks have not
     optimizer: int
-    hidden_communication: int
+    hidden_communication: int  # A collective of this rank is in flight during compute or codec
 
     @property
     def iteration(self) -> int:

@@ -70,21 +70,10 @@ class Communicators:
     timer knows; others share the network. Work between launches is that of the busiest rank, and takes no time from
     what the ranks' own programs do meanwhile.
 
-    Parameters
-    ----------
-    quiet : callable
-        Whether nothing will come from any rank before a collective ends.
-    watcher : Watcher, optional
-        Told of every message.
-    disturbance : Disturbance, optional
-        What happens to the network meanwhile: nothing runs as it runs alone then.
-    slowest : float
-        How much longer work takes on the rank where it takes longest.
-    priorities : sequence of int, optional
-        Of each call: of those that wait on a communicator one with the smallest number goes first; equal ones, as all
-        are without it, in the order in which they became ready.
-    on_launch : callable, optional
-        ``on_launch(timed, ranks)`` is called when a launch begins and returns what is called when it ends.
+    ``quiet()`` returns whether nothing will come from any rank before a collective ends. ``watcher`` is called with
+    every message; ``disturbance`` changes the network; ``slowest`` scales local work. ``priorities`` has a number per
+    call, of which the smallest goes first. ``on_launch(timed, ranks)`` is called when a launch begins and returns the
+    callback for its end.
     """
 
     def __init__(

@@ -11,9 +11,9 @@ import simpy
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.reducers.script import AwaitGradient, Script, Work
+from s2sim.reducers.script import AwaitGradient, Work
 from s2sim.simulation.accounting import IterationParts, Iterations, IterationSettings, RankActivity, time_breakdown
-from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
+from s2sim.simulation.bucketing.policy import BucketExchange, representative_ranks, split_at_gradient
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
@@ -40,16 +40,8 @@ def replay_iterations(
 ) -> Iterations:
     """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
 
-    Parameters
-    ----------
-    exchange : sequence of Leaving
-        The buckets in the order in which they leave, each with its recording.
-    compute : Compute
-        Of a rank that is as fast as stated.
-    library : Library
-        What executes the calls.
-    faults : sequence of Fault
-        What goes wrong; the timer's cluster has already those that last from the start on.
+    ``exchange`` has the buckets in the order in which they leave, ``compute`` the times of a rank at nominal speed.
+    Permanent ``faults`` are already applied to the timer's cluster.
     """
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
@@ -140,7 +132,7 @@ class _IterationReplay:
         settings = self._conditions
         # IterationRanks with equal scripts have equal numbers in each recording; buckets that are alike share one.
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
-        numbers = [_number_distinct(recording.scripts) for recording in recordings]
+        numbers = [representative_ranks(recording.scripts) for recording in recordings]
         for rank in range(self._timer.workers):
             slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
             late_ps = int(self._late_ps[rank])
@@ -322,9 +314,3 @@ class _IterationReplay:
         """Return where ranks post."""
         both = self._communicators
         return both.of_rank[ranks.first] if isinstance(both, SkewedCommunicator) else both
-
-
-def _number_distinct(scripts: Sequence[Script]) -> list[int]:
-    """Return a number for each script, the same for equal ones."""
-    known: dict[Script, int] = {}
-    return [known.setdefault(script, len(known)) for script in scripts]

@@ -25,15 +25,9 @@ Passing = Generator[simpy.Event, None, None]
 
 
 class Runner(Protocol):
-    """The ranks on which a script runs: what its steps take of their time.
+    """The ranks on which a script runs: what its steps take of their time."""
 
-    Attributes
-    ----------
-    waiting : bool
-        Whether they do nothing but wait for collectives.
-    """
-
-    waiting: bool
+    waiting: bool  # Whether they only wait for collectives
 
     @property
     def ranks(self) -> int:
@@ -176,17 +170,9 @@ def replay(
 ) -> Replay:
     """Replay a recording on the timer's cluster, which has as many workers as the recording has ranks.
 
-    Parameters
-    ----------
-    plan : Plan, optional
-        What a library executes for each call; without it everything runs as asked.
-    watcher : Watcher, optional
-        Told of every message and of all work.
-    compute_ps : int, optional
-        How long forward and backward take, beside which runs what needs the batch alone; without it they are taken to
-        be long enough to hide all of that.
-    faults : sequence of Fault
-        What goes wrong; the timer's cluster has already those that last from the start on.
+    ``plan`` has the launches of each call (default: the ideal library); ``watcher`` is called with every message and
+    all work. Work that needs the batch alone runs concurrently with forward and backward, which take ``compute_ps``
+    (default: long enough to hide it). Permanent ``faults`` are already applied to the timer's cluster.
     """
     if recording.workers != timer.workers:
         raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")

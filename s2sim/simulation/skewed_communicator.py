@@ -80,23 +80,9 @@ class SkewedCommunicator:
     launches in one order: the first rank that is free says what is next, of what it has posted. Where what messages
     take depends on which others are in flight, a launch begins with its last rank and ends on all at once.
 
-    Parameters
-    ----------
-    plan : Plan
-        Of calls of all ranks, one in flight at a time.
-    factors : sequence of float
-        How many times as long as stated each rank's work takes.
-    priorities : sequence of int
-        Of each call: of those that wait one with the smallest number goes first.
-    on_launch : callable
-        ``on_launch(timed, rank)`` is called when a rank takes part and returns what is called when it is done.
-
-    Attributes
-    ----------
-    of_rank : list of RankCommunicator
-        Where each rank posts.
-    launches, completed : lists of Launch and Completed
-        What went onto the network, from when its last rank took part, and the calls.
+    ``plan`` has calls of all ranks, one in flight at a time; ``factors`` scale the ranks' work; ``priorities`` has
+    a number per call, of which the smallest goes first. ``on_launch(timed, rank)`` is called when a rank takes part and
+    returns the callback for its end. Ranks post at ``of_rank``; ``launches`` start when their last rank takes part.
     """
 
     def __init__(
@@ -190,17 +176,7 @@ class SharedProgram:
 
 
 class RankCommunicator:
-    """The communicator as one rank has it.
-
-    Attributes
-    ----------
-    done : list of simpy.Event
-        The rank's end of each call.
-    released : list of simpy.Event or None
-        Where there is an event for a call, the host waits for it after posting.
-    ended_ps : dict of int to int
-        When the rank was done with a call; picoseconds.
-    """
+    """The communicator of one rank: ``done``, ``released`` (the host waits for it) and ``ended_ps`` of each call."""
 
     def __init__(self, shared: SkewedCommunicator, rank: int, factor: float) -> None:
         self._shared = shared

@@ -55,29 +55,15 @@ class InterSwitchLinks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capacity:
-    """The most that links carry together in one direction, out of sets of ranks or into them: never too low.
+    """The most that links transmit in one direction, out of sets of ranks or into them: never too low; float64."""
 
-    Attributes
-    ----------
-    gpu_Bps, port_Bps : float64 array, shape (GPUs,), (ports,)
-        Of each GPU: to the others of its node, and its network interface in full. Of each network interface.
-    switch_Bps : float64 array, shape (sets,)
-        Of the GPUs below each PCIe switch, and of all GPUs of each node without one, node after node.
-    node_Bps : float64 array, shape (nodes,)
-        Of each node: the interfaces of the GPUs in use, unless what leads to them carries less, and NVLink to the other
-        nodes of its domain.
-    domain_Bps : float64 array, shape (domains,)
-        Of the nodes of each NVLink domain, without what stays inside.
-    families : tuple of float64 arrays, shape (groups,) each
-        Of the groups of each partition.
-    """
-
-    gpu_Bps: Floats
-    switch_Bps: Floats
-    port_Bps: Floats
+    gpu_Bps: Floats  # (GPUs,): to the others of its node, and its network interface in full
+    switch_Bps: Floats  # (sets,): of the GPUs below each PCIe switch, and of all GPUs of each node without one
+    port_Bps: Floats  # (ports,)
+    # (nodes,): the interfaces of the GPUs in use, limited by the links to them, and NVLink to other nodes of the domain
     node_Bps: Floats
-    domain_Bps: Floats
-    families: tuple[Floats, ...]
+    domain_Bps: Floats  # (NVLink domains,): without traffic inside
+    families: tuple[Floats, ...]  # (groups,) for each partition
     between: InterSwitchLinks
 
 
@@ -142,19 +128,7 @@ def _inter_switch_links(layout: Layout, fabric: Fabric, way: str) -> InterSwitch
 
 
 class _PortRates:
-    """The rates of the links inside nodes in one direction, 0 where there is none.
-
-    Attributes
-    ----------
-    nvlink_Bps, mesh_Bps, pcie_Bps : float64 array, shape (GPUs,)
-        Of each GPU: to the NVSwitch, to other GPUs together, to PCIe.
-    uplink_Bps, port_Bps : float64 array, shape (PCIe switches,), (ports,)
-        Of each PCIe switch, and of each network interface.
-    bridge_Bps : float64 array, shape (nodes,)
-        Of each host bridge; infinite where it has no rate.
-    meshed : int64 array, shape (GPUs,)
-        GPUs that each one has a direct link to.
-    """
+    """The rates of the links inside nodes in one direction, 0 if absent (infinite for a bridge without a rate)."""
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
         def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:

@@ -46,9 +46,9 @@ class CutFamily:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """The families of a cluster, those with at least two groups, inner ones first.
+    """Families of cuts with at least two groups each, inner ones first.
 
-    Its ranks are ``concurrent`` as many as there are of one collective, one after the other, that do the same at once.
+    The ranks are those of ``concurrent`` equal collectives, concatenated.
     """
 
     families: tuple[CutFamily, ...]
@@ -56,20 +56,15 @@ class Cuts:
 
     def __getitem__(self, name: str) -> CutFamily:
         """Return the family called ``name``; `KeyError` where the cluster has none."""
-        for family in self.families:
-            if family.name == name:
-                return family
-        raise KeyError(name)
+        return {family.name: family for family in self.families}[name]
 
     def within(self, ranks: Sequence[int]) -> Cuts:
-        """Return the same partitions of a group of some ranks, in this order; of those beside each other in each."""
+        """Return the same partitions of a group of ranks, in this order; the same positions of each collective."""
         members = np.asarray(ranks, np.int64)
-
-        def of(group_of_rank: Ints) -> Ints:
-            taken: Ints = group_of_rank.reshape(self.concurrent, -1)[:, members].reshape(-1)
-            return taken
-
-        families = (replace(family, group_of_rank=of(family.group_of_rank)) for family in self.families)
+        families = (
+            replace(family, group_of_rank=family.group_of_rank.reshape(self.concurrent, -1)[:, members].reshape(-1))
+            for family in self.families
+        )
         return Cuts(tuple(families), self.concurrent)
 
 
@@ -113,23 +108,18 @@ def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
     if placement == "linear":
         return gpus
     if placement == "round-robin":
-        return _round_robin(dims, gpus)
+        node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
+        leaf = node // dims.hosts_per_leaf
+        # The GPUs of each leaf in the order of dealing, and the turn of each.
+        dealt = np.lexsort((node, local, leaf))
+        turn = np.empty_like(gpus)
+        turn[dealt] = gpus - np.searchsorted(leaf, np.arange(dims.leaves))[leaf[dealt]]
+        return np.lexsort((leaf, turn)).astype(np.int64)
     if placement == "random":
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
         draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
         return np.argsort(draws, kind="stable").astype(np.int64)
     return _read_placement(_path_of(placement), dims)
-
-
-def _round_robin(dims: Dimensions, gpus: Ints) -> Ints:
-    node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
-    leaf = node // dims.hosts_per_leaf
-    # Each leaf's GPUs in the order in which it deals them, and which of its turns each one gets.
-    dealt = np.lexsort((node, local, leaf))
-    first_of_leaf = np.searchsorted(leaf, np.arange(dims.leaves))
-    turn = np.empty_like(gpus)
-    turn[dealt] = gpus - first_of_leaf[leaf[dealt]]
-    return np.lexsort((leaf, turn)).astype(np.int64)
 
 
 def _path_of(placement: str) -> Path:
@@ -248,10 +238,7 @@ class Cluster:
         return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
 
     def reduction_tree(self) -> Routes:
-        """Return a transfer up from all ranks to the switch that reduces, and down.
-
-        See `s2sim.topology.switch_reduction`.
-        """
+        """Return a transfer up from all ranks to the switch that reduces, and down; see `switch_reduction`."""
         return reduction_tree(self.router, self.gpu_of_rank)
 
     def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:
@@ -270,7 +257,7 @@ class Cluster:
 
 
 def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear", seed: int = 0) -> Cluster:
-    """Return the smallest cluster of ``shape`` that holds ``workers`` ranks, placed as `topology.placement.place` says.
+    """Return the smallest cluster of ``shape`` that holds ``workers`` ranks, placed by `place_ranks`.
 
     ``seed`` is that of the hash by which some routings choose a way, and of random placement.
     """

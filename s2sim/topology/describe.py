@@ -1,4 +1,4 @@
-"""A cluster in words and plain values."""
+"""Description of a cluster, as text and as plain values."""
 
 from __future__ import annotations
 
@@ -17,18 +17,14 @@ from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_rate, f
 
 
 def oversubscription(cluster: Cluster) -> float | None:
-    """Return the worst ratio, over the levels of switches, of what full hosts can send to what leads upwards.
-
-    1 or less is non-blocking; a tree without uplinks has 1, and a fabric without levels None.
-    """
+    """Return the worst ratio over the switch levels of full hosts' rate to uplinks' rate; None without levels."""
     return cluster.layout.oversubscription(find_capacity(cluster.layout, cluster.fabric, "out"))
 
 
 def bisection_Bps(cluster: Cluster) -> float | None:
-    """Return what crosses, one way, the cut that halves the cluster where it is weakest; None for one GPU.
+    """Return the rate, in the weaker direction, across the cut that halves the cluster; None for one GPU.
 
-    How nodes are halved is the kind's to say; GPUs are halved where there is one node. With an odd number the smaller
-    half counts. Where the two ways differ the weaker one does.
+    Nodes are halved by the kind's rule, GPUs if there is one node; with an odd number the smaller half counts.
     """
     dims, layout = cluster.dims, cluster.layout
     if dims.workers == 1:
@@ -65,10 +61,7 @@ def _nvlink_routes(cluster: Cluster) -> Routes:
 
 
 def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
-    """Return (links, latency in picoseconds) of the ways that may be shortest and longest, from GPU to GPU.
-
-    Where nodes or links differ, no way is shorter than the first or longer than the last of each kind.
-    """
+    """Return (links, latency in picoseconds) of routes between GPUs that include the shortest and the longest."""
     inside = _nvlink_routes(cluster)
     ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
     if cluster.dims.node_set.domains > 1:
@@ -83,10 +76,7 @@ def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
 
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
-    """Return counts, rates and latencies as plain values; rates in bytes a second, latencies in picoseconds.
-
-    Diameter and latencies are those of the longest and shortest of all ways between two GPUs, whatever the placement.
-    """
+    """Return counts, rates (bytes per second) and latencies (picoseconds) of all routes, as plain values."""
     dims, shape = cluster.dims, cluster.shape
     ways = _extreme_routes(cluster)
     names, totals = np.unique(cluster.fabric.link_class, return_counts=True)

@@ -81,10 +81,9 @@ OVERRIDE = "override"
 
 
 def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
-    """Return the fields of a file by dotted name, replaced by ``overrides``.
+    """Return the fields of a file by dotted name, replaced by ``overrides``; missing ones are inherited by ``extends``.
 
-    Those of the i-th of ``[[nodes]]`` are called ``nodes.i.nic.rate``, counted from 0; those of ``[[links]]`` by the
-    name of the links, ``link.NAME.rate``. What a file leaves out that extends another has the other's.
+    Fields of the i-th of ``[[nodes]]`` are ``nodes.i.nic.rate``, those of ``[[links]]`` are ``link.NAME.rate``.
     """
     where = path.name
     tables = read_toml(path, TopologyError)

@@ -20,11 +20,7 @@ _MAX_LINKS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class LinkBlock:
-    """Consecutive links of one class.
-
-    ``template`` is the name of a link, with a place for each of its indices, which ``indices`` gives by its number in
-    the block.
-    """
+    """Consecutive links of one class; ``indices`` gives those of a link's name, for ``template``, by its number."""
 
     start: int
     count: int
@@ -42,7 +38,7 @@ class LinkBlock:
 
 
 def index_splitter(*radices: int) -> Callable[[int], list[int]]:
-    """Return what takes a number apart: all indices but the first have these sizes, outermost first.
+    """Return a function that splits a number into indices; all but the first have these sizes, outermost first.
 
     >>> index_splitter(3, 4)(23)
     [1, 2, 3]
@@ -59,7 +55,7 @@ def index_splitter(*radices: int) -> Callable[[int], list[int]]:
 
 
 class LinkNames(Sequence[str]):
-    """Names of all links, made when asked for: a million strings would cost more than the graph."""
+    """Names of all links, made on demand: a million strings would cost more than the graph."""
 
     def __init__(self, blocks: Iterable[LinkBlock]) -> None:
         self._blocks = tuple(block for block in blocks if block.count)
@@ -183,10 +179,7 @@ class Routes:
         return rates
 
     def with_limits_as_links(self, first: int) -> tuple[Routes, Floats]:
-        """Return the routes with every limit as a link that nothing else crosses, and the rates of these links.
-
-        They are numbered from ``first`` on, their rates float64 bytes per second; who shares out links knows no limits.
-        """
+        """Return the routes with every limit as a dedicated link, numbered from ``first``, and the rates of these."""
         if self.limit_Bps is None:
             return self, np.zeros(0)
         limited = np.flatnonzero(np.isfinite(self.limit_Bps))

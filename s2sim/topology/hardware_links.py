@@ -53,7 +53,7 @@ class PcieLinks:
 class Board:
     """GPUs joined in a shape of their own; a pair stands as often as it has links.
 
-    ``host`` is what joins each of them to its host where that is no PCIe.
+    ``host`` joins each of them to its host, if not PCIe.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
@@ -109,18 +109,14 @@ class LinkCatalogue:
     gpu: dict[str, GpuLinks]
 
     def find_gpu(self, model: str) -> GpuLinks | None:
-        """Return the links of a GPU of which people wrote the model; None for one that is not in the catalogue.
-
-        It is the one of whose name most words were written, where that is one alone. What stands in parentheses is a
-        remark.
-        """
+        """Return the links of a GPU by its model as users write it; None if it is not in the catalogue."""
         if _NOTE_PATTERN.sub(" ", model.lower()).strip() == _NO_GPU:
             return GpuLinks(names=(_NO_GPU,))
         name = self.gpu_name(model)
         return None if name is None else self.gpu[name]
 
     def gpu_name(self, model: str) -> str | None:
-        """Return the name in the catalogue of a GPU of which people wrote the model; None for one that has none."""
+        """Return the catalogue's name that most words of a model match (no remark in parentheses); None if not one."""
         written = set(_WORDS.findall(_NOTE_PATTERN.sub(" ", model.lower())))
         found = [
             (len(words), name)
@@ -132,7 +128,7 @@ class LinkCatalogue:
         return best.pop() if len(best) == 1 else None
 
     def find_network(self, transport: str) -> NetworkLinks | None:
-        """Return what the hardware below a transport adds; None for one that is not in the catalogue."""
+        """Return the links of the network below a transport; None if it is not in the catalogue."""
         return next((network for network in self.network.values() if transport in network.transports), None)
 
 

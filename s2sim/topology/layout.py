@@ -25,7 +25,7 @@ def ceil_div(dividend: int, divisor: int) -> int:
 
 
 def half_Bps(node_Bps: Floats) -> float:
-    """Return what the slower half of the nodes sends together, the smaller half of an odd number."""
+    """Return the total rate of the slower half of the nodes, the smaller half of an odd number."""
     return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())
 
 
@@ -61,8 +61,8 @@ class Dimensions:
 class Layout(ABC):
     """One kind of fabric at one size: what joins the network interfaces of the nodes.
 
-    Interfaces ("ports") are numbered node after node. Switches are numbered from 0; in the graph they follow the GPUs
-    and the nodes, and the PCIe switches inside nodes follow them.
+    Interfaces ("ports") are numbered node by node, switches from 0. In the graph the switches follow the GPUs and the
+    nodes, and are followed by the PCIe switches.
     """
 
     shape: ClusterShape
@@ -131,17 +131,11 @@ class Layout(ABC):
 
     @abstractmethod
     def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
-        """Return what lies between the switches of two ports, int64 of shape (m,), in order.
-
-        ``outside``, bool of that shape, says which transfers use the network at all.
-        """
+        """Return the stages between the switches of two ports, int64 (m,); ``outside``: transfers between nodes."""
 
     @abstractmethod
     def hops(self) -> tuple[int, int]:
-        """Return the fewest and the most links between switches on a way between two nodes, where there are two.
-
-        Where the routing draws, of all ways that it can draw.
-        """
+        """Return the fewest and the most links between switches on any possible route between two nodes."""
 
     @abstractmethod
     def partitions(self) -> list[Partition]:
@@ -152,27 +146,24 @@ class Layout(ABC):
         return []
 
     def bisection_Bps(self, capacity: Capacity) -> float:
-        """Return what crosses, one way, the cut that halves the nodes, of which there are at least two."""
+        """Return the rate, in one direction, across the cut that halves the nodes; there are at least two."""
         crossing = [capacity.between.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
         return float(min([half_Bps(capacity.node_Bps), *crossing]))
 
     def oversubscription(self, capacity: Capacity) -> float | None:
-        """Return what full hosts can send over what leads upwards, at its worst level; None where nothing leads up."""
+        """Return the rate of full hosts over that of the uplinks, at the worst level; None without uplinks."""
         return None
 
     @abstractmethod
     def describe(self, oversubscription: float | None) -> list[str]:
-        """Return what a person wants to know of the fabric, a few words each."""
+        """Return the fabric's description, a few words per item."""
 
     @abstractmethod
     def counts(self) -> dict[str, Any]:
-        """Return what there is of everything that only some kinds have, as plain values."""
+        """Return the counts of what only some kinds have, as plain values."""
 
     def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
-        """Return the links from the switches of some ports up to one switch above all of them, and down again.
-
-        For each level the keys of the blocks up and down, and which links of them, int64.
-        """
+        """Return, per level, the blocks up and down (keys) and their links (int64) between ports and a common root."""
         raise TopologyError(
             f"an in-network reduction was asked for on {self.shape.name}, a {self.shape.kind}, where no switch is "
             "above all ranks: use a fat-tree, leaf-spine, single-switch or rail-optimised fabric"

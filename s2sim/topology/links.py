@@ -58,7 +58,7 @@ def _link_specs(nodes: Nodes, node: Ints, choose: Callable[[NodeSpec], LinkSpec 
 def _bidirectional(
     key: str, link_class: str, specs: tuple[Floats, Ints], template: str, numbers: tuple[Ints, ...], ends: Ends
 ) -> list[LinkPart]:
-    """Return links outwards and the same links back in."""
+    """Return links in both directions, out first."""
 
     def indices(number: int) -> list[int]:
         return [int(column[number]) for column in numbers]

@@ -21,59 +21,29 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One kind of node.
-
-    Attributes
-    ----------
-    nvlink : LinkSpec or None
-        Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs.
-    domain_nodes : int
-        Nodes whose GPUs one fabric of NVSwitches joins, the first so many, the next, ...; 1 where each has its own.
-    mesh : tuple of (int, int, int), or None
-        Two GPUs, the lower number first, and how many links join them; None where there is an NVSwitch, or no NVLink.
-    pcie : LinkSpec or None
-        Each GPU's link to its PCIe switch, or to the host bridge where there is no such switch.
-    gpus_per_switch : int or None
-        GPUs below one PCIe switch; None without PCIe switches.
-    bridge : LinkSpec or None
-        What the host bridge forwards in all; None where it forwards whatever arrives.
-    sockets : int
-        Sockets of the host, of which GPUs below one another's PCIe switches share one: GPU g is at ``g * sockets //
-        gpus``.
-    socket : LinkSpec or None
-        What leads from each socket to the others; None where that holds nothing up.
-    memory : LinkSpec or None
-        What GPUs write to and read from the host memory of one socket, both together; None where that holds nothing up.
-    nics, nics_at_host : int, bool
-        Network interfaces, of which GPU g uses number ``g * nics // gpus``, or where there are several a GPU that one
-        and the next; and whether they join the host bridge; if not, each joins the PCIe switch of the first GPU that
-        uses it.
-    transport : str or None
-        What carries messages between nodes, of `TRANSPORTS`. Where it is given latencies are those of the hardware
-        alone, so that a library may add its own; None where that is not told.
-    path : str
-        How GPU memory is reached from an interface, of `PATHS`.
-    peer_to_peer : bool
-        Whether GPUs reach each other's memory over PCIe; if not, what they send each other passes host memory.
-    """
+    """One kind of node."""
 
     gpus: int
-    nvlink: LinkSpec | None
+    nvlink: LinkSpec | None  # Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs
+    # Two GPUs, the lower number first, and the number of links between them; None with an NVSwitch or without NVLink
     mesh: tuple[tuple[int, int, int], ...] | None
-    pcie: LinkSpec | None
-    gpus_per_switch: int | None
+    pcie: LinkSpec | None  # Each GPU's link to its PCIe switch, or to the host bridge without PCIe switches
+    gpus_per_switch: int | None  # None without PCIe switches
     uplink: LinkSpec | None
-    bridge: LinkSpec | None
+    bridge: LinkSpec | None  # Total rate of the host bridge; None without a limit
+    # GPU g uses interface ``g * nics // gpus``, or several in order. They join the host bridge (``nics_at_host``) or
+    # the PCIe switch of the first GPU that uses them.
     nics: int
     nic: LinkSpec
     nics_at_host: bool
+    # Between nodes, one of `TRANSPORTS`: latencies are then those of the hardware alone; None if not stated
     transport: str | None = None
-    path: str = "switch"
-    peer_to_peer: bool = True
-    sockets: int = 1
-    socket: LinkSpec | None = None
-    memory: LinkSpec | None = None
-    domain_nodes: int = 1
+    path: str = "switch"  # From GPU memory to an interface, one of `PATHS`
+    peer_to_peer: bool = True  # Whether GPUs reach each other's memory over PCIe; if not, through host memory
+    sockets: int = 1  # GPU g is at socket ``g * sockets // gpus``; GPUs below one PCIe switch share a socket
+    socket: LinkSpec | None = None  # From each socket to the others; None without a limit
+    memory: LinkSpec | None = None  # What GPUs read from and write to one socket's memory; None without a limit
+    domain_nodes: int = 1  # Consecutive nodes with GPUs on one fabric of NVSwitches
 
     @property
     def nics_per_gpu(self) -> int:

@@ -1,14 +1,9 @@
-"""Rings and lines through all GPUs of a mesh of NVLinks that together use its links as evenly as they can.
+"""Routes and rings over NVLinks that join GPUs directly.
 
-A ring in one order of the GPUs uses one link of each of them. Rings of other orders use the others: where rings share
-no link, each carries its part of the data at the full rate of its links (edge-disjoint Hamiltonian cycles; of complete
-graphs by Walecki's construction, see B. Alspach, "The wonderful Walecki construction", 2008).
-
-Ways over NVLinks that join GPUs directly.
-
-A way is the direct link where there is one. Where there is none, it is the way over the fewest GPUs between; of these
-the one whose slowest hop has most links; of these the one by the GPU with the lowest number, at each step. Links that
-join the same two GPUs count as one with their rates together.
+A route is the direct link, else one over the fewest GPUs: of these the one whose slowest hop has most links, then the
+one by the lowest GPU at each step. Links between the same two GPUs count as one with their rates together. Rings
+through all GPUs use the links evenly: edge-disjoint Hamiltonian cycles, of complete graphs by Walecki's construction
+(B. Alspach, "The wonderful Walecki construction", 2008).
 """
 
 from __future__ import annotations

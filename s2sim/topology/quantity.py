@@ -33,10 +33,7 @@ class Quantity:
 
 
 def read_quantity(raw: Any, field: str, where: str) -> Quantity:
-    """Return a plain value, or an inline table ``{ value, kind, source }``, as a quantity.
-
-    ``origin`` names the file.
-    """
+    """Return a plain value, or an inline table ``{ value, kind, source }``, as a quantity; ``where`` names the file."""
     if not isinstance(raw, dict):
         return Quantity(field, raw, "user", "")
     for key in raw:

@@ -33,7 +33,7 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
     if len({group.node.nics_per_gpu for group in groups}) > 1:
         raise TopologyError(
             f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many "
-            f"for all"
+            "for all"
         )
     if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
         raise TopologyError(f"{fields.origin}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
@@ -70,7 +70,10 @@ def _read_node(fields: FieldReader) -> NodeSpec:
             f"{where}: nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out"
         )
     per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
-    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=_passes_host_memory(fields))
+    peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
+    path = fields.text("nic.path", "switch", PATHS)
+    staged = not peer_to_peer or path == "staged"
+    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=staged)
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
     if nic_Bps is None:
         raise TopologyError(f"{where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
@@ -86,8 +89,8 @@ def _read_node(fields: FieldReader) -> NodeSpec:
         nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
         nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
         transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
-        path=fields.text("nic.path", "switch", PATHS),
-        peer_to_peer=fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes",
+        path=path,
+        peer_to_peer=peer_to_peer,
         sockets=sockets,
         socket=socket,
         memory=memory,
@@ -121,8 +124,7 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
     if "nvlink.links_per_pair" in fields.quantities:
         raise TopologyError(
             f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
-            f"often "
-            "as it has links: leave one out"
+            "often as it has links: leave one out"
         )
     lines: dict[tuple[int, int], int] = {}
     for one, other in _read_mesh_pairs(fields, gpus):
@@ -168,12 +170,6 @@ def _read_pcie_tree(
         )
     uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
     return per_switch, uplink, fields.optional_link("pcie.host")
-
-
-def _passes_host_memory(fields: FieldReader) -> bool:
-    """Return whether anything passes host memory."""
-    no_peers = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "no"
-    return no_peers or fields.text("nic.path", "switch", PATHS) == "staged"
 
 
 def _read_host(

@@ -1,8 +1,7 @@
-"""Which way a transfer takes: out of its node, through the fabric as its kind has it, into the other node.
+"""Routes of transfers: out of a node, through the fabric by its kind, into the other node.
 
-Between nodes it is spread evenly over all interfaces that each of the GPUs has. Inside a node, or a domain of nodes
-that NVSwitches join, it goes over the NVSwitch or a mesh of NVLinks, else over PCIe: up to the lowest switch that is
-above both ends, and down again; up to the host where GPUs do not reach each other's memory.
+Between nodes transfers are spread evenly over all interfaces of a GPU. Inside a node or NVLink domain they take the
+NVSwitch or a mesh of NVLinks, else PCIe: up to the lowest common switch, or to the host without peer-to-peer access.
 """
 
 from __future__ import annotations
@@ -26,17 +25,15 @@ from s2sim.topology.graph import (
 from s2sim.topology.layout import Layout
 from s2sim.topology.nodes import Nodes, positions_of
 
-# Hashes draw independently on so many levels.
-_LEVELS = 4
+_LEVELS = 4  # Hashes draw independently on this number of levels
 
 
 def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
-    """Return the routes with another way for each that crosses a link in ``dead``, bool of shape (links,).
+    """Return the routes with a detour for each that crosses a link in ``dead``, bool of shape (links,).
 
-    The new way is one of those with fewest links among those between switches that are left, drawn by a hash at every
-    switch that has a choice; what was sprayed is split evenly at every such switch. What is inside a node, and its
-    network interfaces, have no stand-in. Latency changes by as much as the new way's is longer or shorter. ``pairs``
-    are the ranks from and to which each route leads, for messages.
+    A detour has the fewest remaining links between switches, chosen by a hash at every switch (sprayed transfers are
+    split evenly); links inside nodes and interfaces have no substitute. Latency changes by the difference. ``pairs``
+    are the ranks of each route, for messages.
     """
     if not len(routes.latency_ps):
         return routes

@@ -101,11 +101,10 @@ def _fabric_levels(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
 
 
 def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share: float, depth: int) -> Routes:
-    """Return one transfer that NVSwitches sum and copy inside nodes, and GPUs pass on between them.
+    """Return one transfer that NVSwitches sum and copy inside nodes, and GPUs pass on between them, all concurrently.
 
-    The NVSwitch of each node sums as in `reduction_tree`; ``legs`` are the routes of what GPUs of unlike nodes send
-    each other, each a ``share`` of the buffer, and ``depth`` how many of them follow each other. All of it is in flight
-    at once, piece by piece. `TopologyError` where a node has several of the GPUs and no NVSwitch.
+    ``legs`` are the routes between GPUs of different nodes, each with a ``share`` of the buffer, and ``depth`` the
+    number of legs in series. `TopologyError` if a node has several of the GPUs and no NVSwitch.
     """
     nodes, fabric, gpus = router.layout.dims.node_set, router.fabric, np.sort(gpu_of_rank)
     held = np.bincount(nodes.domain_of_gpu[gpus])

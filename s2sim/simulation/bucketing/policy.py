@@ -20,38 +20,19 @@ Exchange: TypeAlias = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyTensors:
-    """Gradients in the order in which they become ready.
+    """Gradients in the order in which they become ready; arrays of shape (t,)."""
 
-    Attributes
-    ----------
-    bytes : int64 array, shape (t,)
-        Of each as training holds it.
-    ready_ps : int64 array, shape (t,)
-        When each is ready, from the beginning of backward, never decreasing.
-    sparse : bool array, shape (t,)
-        Whether it is row-sparse.
-    """
-
-    bytes: Ints
-    ready_ps: Ints
-    sparse: Mask
+    bytes: Ints  # In the gradient dtype
+    ready_ps: Ints  # After the beginning of backward, non-decreasing
+    sparse: Mask  # Whether it is row-sparse
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that leave together, once the last of them is ready.
+    """Gradients that leave together, once the last of them is ready."""
 
-    Attributes
-    ----------
-    tensors : tuple of int
-        Their places in the order of readiness, increasing.
-    priority : int
-        Of buckets that are ready, one with a smaller number goes first; equal ones in the order in which they became
-        ready.
-    """
-
-    tensors: tuple[int, ...]
-    priority: int = 0
+    tensors: tuple[int, ...]  # Positions in the order of readiness, increasing
+    priority: int = 0  # Of ready buckets the smallest number goes first; equal ones in the order of readiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +62,7 @@ class Discipline:
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return the buckets in the order in which they leave; every tensor is in exactly one.
 
-        Parameters
-        ----------
-        tensors : ReadyTensors
-            What there is.
-        exchange_ps : callable
-            Returns how long a dense all-reduce of so many bytes takes alone on this cluster, in picoseconds.
+        ``exchange_ps`` returns the duration in picoseconds of a dense all-reduce of a number of bytes, uncontended.
         """
         raise NotImplementedError
 
@@ -116,17 +92,12 @@ def fill_buckets(
 
 
 def finish_ps(buckets: Sequence[Bucket], tensors: ReadyTensors, exchange_ps: Exchange) -> Ints:
-    """Return when the exchange of each bucket ends, from the beginning of backward.
+    """Return the end of each bucket's exchange in picoseconds after the beginning of backward, int64 (buckets,).
 
     What has begun is not interrupted, and of buckets that are ready the one of smallest priority goes first. Where
     priorities are equal and bucket i is ready after those before it, that is
 
         e_i = max(e_{i-1}, ready_i) + exchange(bytes_i).
-
-    Returns
-    -------
-    int64 array, shape (buckets,)
-        Picoseconds.
     """
     last = [bucket.tensors[-1] for bucket in buckets]
     ready = tensors.ready_ps[last].tolist() if buckets else []
@@ -192,7 +163,7 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
     # Most ranks do alike in all buckets: what they do is put together once.
     known: dict[tuple[int, ...], Script] = {}
-    same = [_representative_ranks(each.recording.scripts) for each in exchange]
+    same = [representative_ranks(each.recording.scripts) for each in exchange]
     scripts = []
     for rank in range(exchange[0].recording.workers):
         alike = tuple(firsts_alike[rank] for firsts_alike in same)
@@ -203,7 +174,7 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
 
 
-def _representative_ranks(scripts: Sequence[Script]) -> list[int]:
+def representative_ranks(scripts: Sequence[Script]) -> list[int]:
     """Return for each rank the first that has the same script."""
     found: dict[Script, int] = {}
     return [found.setdefault(script, rank) for rank, script in enumerate(scripts)]

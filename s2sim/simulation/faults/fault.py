@@ -44,18 +44,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActiveFault:
-    """A fault on a network.
+    """A fault on a network."""
 
-    Attributes
-    ----------
-    effect : callable
-        Returns what it has done until now.
-    late_ps : callable or None
-        ``late_ps(collective, step, time, messages)`` returns how much later than its last byte each message of a round
-        is delivered, int64 picoseconds; None where it delays none.
-    """
-
-    effect: Callable[[], Effect]
+    effect: Callable[[], Effect]  # Returns its effect until now
+    # ``late_ps(collective, step, time, messages)`` returns the delay of each message of a round after its last byte,
+    # int64 picoseconds; None if it delays no message
     late_ps: Callable[[int, int, int, int], Ints] | None = None
 
 

@@ -1,21 +1,14 @@
-"""Dragonflies: groups of routers, all joined inside a group and all groups joined to each other.
+"""Dragonflies (Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008).
 
-Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008: a router has p hosts,
-a - 1 links to the other routers of its group and h global links to other groups, so that a group has a h global links
-and there are at most a h + 1 groups. It is balanced where a = 2p = 2h.
+A router has p hosts, a - 1 local links and h global links, so a group has a h global links and there are at most
+a h + 1 groups; the network is balanced for a = 2p = 2h. Slot q of a group's global links belongs to router q // h. With
+G groups, slots are assigned in rounds to the groups at offsets 1, 2, ..., G - 1; remaining slots go in pairs to offsets
+1 and -1, 2 and -2, ..., and an odd one, if G is even, to the opposite group. The c-th link of group A to B is the c-th
+link of B to A.
 
-*Arrangement of global links.* The global links of a group are its slots 0, 1, ...; slot q belongs to router q // h of
-the group. With G groups, slots go round after round to the groups 1, 2, ..., G - 1 places further on (round the circle
-of groups), as many rounds as fit. What is left of the slots is given in pairs to the nearest groups on either side, 1
-place off, then 2 and so on, and where their number is odd and G is even, one to the group opposite. Where both are
-odd one slot stays empty. So any two groups are joined by as many links as any others, or by one more, and the c-th link
-of group A to B is the c-th of B to A.
-
-*Routing.* ``minimal``: to the router with the global link, across, to the target's router, at most three links
-(section 4.1 of the paper, MIN). ``valiant``: minimally to a random group and minimally on from there (VAL), drawn by
-a seeded hash of the two ends; never the group of source or target. Where there are fewer than three groups there is
-no such group and the way is minimal; so it is between two hosts of one group. Both draw by hash which link they take
-where several join two groups.
+Routing ``minimal`` (section 4.1, MIN) takes at most three links. ``valiant`` (VAL) goes through a random third
+group; it is minimal with fewer than three groups and within a group. Groups and parallel links are chosen by a seeded
+hash of both ends.
 """
 
 from __future__ import annotations

@@ -66,17 +66,12 @@ def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TorusLayout(Layout):
-    """Stops and the links between neighbours.
-
-    A dimension of two stops has one link each way between them, a dimension of one stop none.
-    """
+    """Stops and the links between neighbours: one link per direction between two stops, none for one stop."""
 
     dims: TorusDimensions
 
-    usual_dimensions: ClassVar[int] = 3
-    """Dimensions where neither they nor a size are given."""
-    least_both_ways: ClassVar[int] = 3
-    """Stops of a dimension from which on it has links in the negative direction too."""
+    usual_dimensions: ClassVar[int] = 3  # If neither they nor a size are given
+    least_both_ways: ClassVar[int] = 3  # Stops of a dimension with links in the negative direction too
     link_class: ClassVar[str] = "torus"
 
     @classmethod
@@ -101,7 +96,7 @@ class TorusLayout(Layout):
         return (1, -1) if size >= max(2, self.least_both_ways) else (1,) if size > 1 else ()
 
     def way_name(self, dimension: int, step: int) -> str:
-        """Return what the links of one direction are called."""
+        """Return the name of the links of one direction."""
         return f"dim{dimension}.{'plus' if step > 0 else 'minus'}"
 
     def switch_of_port(self, port: Ints) -> Ints:

@@ -1,18 +1,12 @@
 """Trees of switches: fat trees of two and three levels, leaf-spine, and a single switch.
 
-Trees are extended generalised fat trees (Öhring, Ibel, Das and Kumar, "On generalized fat trees", IPPS 1995): a host
-has one way up, a leaf ``uplinks_per_leaf``, an aggregation switch ``uplinks_per_aggregation``. A tree of two levels is
-one pod, whose aggregation switches are called spines.
-
-d-mod-k is their deterministic routing, under which shift patterns between the hosts of a non-blocking tree share no
-link (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT
-report 776, 2010). ECMP hashes the pair of hosts at each level, so collisions happen as they do on Ethernet. Spraying
-splits every transfer evenly over all ways.
+Extended generalised fat trees (Öhring, Ibel, Das and Kumar, "On generalized fat trees", IPPS 1995). Routing is d-mod-k
+(Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT report
+776, 2010), ECMP by a hash of both hosts at each level, or spraying evenly over all up-ports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,9 +27,6 @@ from s2sim.topology.layout import Dimensions, FabricKind, Layout, ceil_div, half
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
-
-Counter = Callable[[int], list[int]]
-Ends = Callable[[Ints], tuple[Ints, Ints]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,7 @@ def _smallest_leaf(shape: ClusterShape, nodes: Nodes) -> int:
 
 
 def describe_blocking(oversubscription: float | None) -> str:
-    """Return an oversubscription in words."""
+    """Return an oversubscription as text."""
     ratio = oversubscription or 1.0
     return "non-blocking" if ratio <= 1 else f"{ratio:.3g}:1 oversubscribed"
 
@@ -127,32 +118,20 @@ class TreeLayout(Layout):
     def parts(self) -> list[LinkPart]:
         """Return the links from leaves to aggregation switches and from those to cores, each up and down."""
         dims, link = self.dims, self.shape.link
-        leaf, pod = (
-            index_splitter(dims.uplinks_per_leaf),
-            index_splitter(dims.uplinks_per_leaf, dims.uplinks_per_aggregation),
+        uplinks, core_uplinks = dims.uplinks_per_leaf, dims.uplinks_per_aggregation
+        spec, pod_links = (link.rate_Bps, link.latency_ps), dims.pods * dims.cores
+        levels = (
+            ("leaf", "leaf{}", index_splitter(uplinks), dims.leaf_switches * uplinks, self._above_leaf),
+            ("aggregation", "pod{}.aggregation{}", index_splitter(uplinks, core_uplinks), pod_links, self._above_pod),
         )
-        leaf_links, pod_links = dims.leaf_switches * dims.uplinks_per_leaf, dims.pods * dims.cores
-
-        def both(name: str, template: str, indices: Counter, count: int, ends: Ends) -> list[LinkPart]:
+        parts = []
+        for name, template, indices, count, ends in levels:
             up, down = (
-                LinkPart(
-                    f"{name}.{way}",
-                    f"{name}-{way}",
-                    link.rate_Bps,
-                    link.latency_ps,
-                    f"{template}.{way}{{}}",
-                    indices,
-                    count,
-                    ends,
-                )
-                for way in ("up", "down")
+                LinkPart(f"{name}.{end}", f"{name}-{end}", *spec, f"{template}.{end}{{}}", indices, count, ends)
+                for end in ("up", "down")
             )
-            return [up, down.turned()]
-
-        return [
-            *both("leaf", "leaf{}", leaf, leaf_links, self._above_leaf),
-            *both("aggregation", "pod{}.aggregation{}", pod, pod_links, self._above_aggregation),
-        ]
+            parts += [up, down.turned()]
+        return parts
 
     def _above_leaf(self, index: Ints) -> tuple[Ints, Ints]:
         dims = self.dims
@@ -160,7 +139,7 @@ class TreeLayout(Layout):
         first_aggregation = self.first_switch + dims.leaf_switches
         return self.first_switch + leaf, first_aggregation + leaf // dims.leaves_per_pod * dims.uplinks_per_leaf + port
 
-    def _above_aggregation(self, index: Ints) -> tuple[Ints, Ints]:
+    def _above_pod(self, index: Ints) -> tuple[Ints, Ints]:
         dims = self.dims
         first_aggregation = self.first_switch + dims.leaf_switches
         first_core = first_aggregation + dims.aggregations
@@ -224,22 +203,22 @@ class TreeLayout(Layout):
         ]
 
     def bisection_Bps(self, capacity: Capacity) -> float:
-        """Return what leaves the weaker half of the leaves in order; nodes are halved where there is one leaf.
+        """Return the capacity out of the weaker half of the leaves in order; of the nodes if there is one leaf.
 
-        Whole pods stay together where there are several; with an odd number the smaller half counts.
+        Whole pods stay together if there are several; with an odd number the smaller half counts.
         """
         dims = self.dims
         if dims.leaves == 1:
             return half_Bps(capacity.node_Bps)
         half = dims.leaves // 2
-        # A partial leaf or pod is the last, so the weaker half may lie at either end.
+        # A partial leaf or pod is the last, so the weaker half may be at either end.
         return min(
             self._leaves_Bps(np.arange(half), capacity),
             self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), capacity),
         )
 
     def _leaves_Bps(self, chosen: Ints, capacity: Capacity) -> float:
-        """Return what leaves a set of leaves: whole pods through their cores, the others through their uplinks."""
+        """Return the capacity out of a set of leaves: full pods through their cores, others through their uplinks."""
         dims = self.dims
         leaf_Bps = capacity.families[0]
         pod = chosen // dims.leaves_per_pod
@@ -254,7 +233,7 @@ class TreeLayout(Layout):
     def oversubscription(self, capacity: Capacity) -> float:
         """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks.
 
-        A leaf counts as full of nodes like those that it has.
+        A leaf counts as full of its own kind of nodes.
         """
         dims = self.dims
         if not dims.uplinks_per_leaf:
