@@ -60,9 +60,7 @@ def draw_screen(printed: str, target: Path) -> None:
     lines = console.render_lines(Text.from_ansi(printed.rstrip("\n")), pad=False)
     width, height = (COLUMNS * CELL_WIDTH + 2 * MARGIN, len(lines) * CELL_HEIGHT + 2 * MARGIN)
     figure = Figure(
-        figsize=(width / DOTS_PER_INCH, height / DOTS_PER_INCH),
-        dpi=DOTS_PER_INCH,
-        facecolor=THEME.background_color.hex,
+        figsize=(width / DOTS_PER_INCH, height / DOTS_PER_INCH), dpi=DOTS_PER_INCH, facecolor=THEME.background_color.hex
     )
     FigureCanvasAgg(figure)
     for row, segments in enumerate(lines):

@@ -223,9 +223,7 @@ _NAMES = (
     *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
 )
 PAPERS = Registry(
-    "paper",
-    "s2sim.papers",
-    {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES},
+    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
 )
 """Names, and the `Paper` that each stands for."""
 

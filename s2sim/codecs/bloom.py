@@ -32,15 +32,6 @@ def check_rate(rate: float, owner: str) -> None:
 class BloomFilter:
     """Size and hash functions of a filter.
 
-    Attributes
-    ----------
-    bits : int
-        Length of the filter, at least 1.
-    hashes : int
-        Bits that each key sets, 1 to 16.
-    seed : int
-        Chooses the hash functions.
-
     Examples
     --------
     >>> bloom = BloomFilter.sized(keys=2, rate=0.001)
@@ -50,9 +41,9 @@ class BloomFilter:
     array([ 3, 70])
     """
 
-    bits: int
-    hashes: int
-    seed: int = 0
+    bits: int  # Length of the filter, at least 1
+    hashes: int  # Bits that each key sets, 1 to 16
+    seed: int = 0  # Chooses the hash functions
 
     @classmethod
     def sized(cls, keys: int, rate: float, seed: int = 0) -> BloomFilter:

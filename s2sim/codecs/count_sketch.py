@@ -29,16 +29,6 @@ from s2sim.options import check_options
 class CountSketch:
     """Shape and hash functions of a count sketch; its cells are float32 arrays of shape (rows, columns).
 
-    Attributes
-    ----------
-    rows : int
-        Independent estimates of each element, 1 to 16.
-    hash : {"mix", "modulo", "product"}
-        Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses.
-    backend : {"numpy", "numba"}
-        What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
-        because each cell gets the same additions in the same order.
-
     Examples
     --------
     >>> sketch = CountSketch(rows=3, columns=64)
@@ -47,11 +37,13 @@ class CountSketch:
     array([ 2., -1.], dtype=float32)
     """
 
-    rows: int = 3
+    rows: int = 3  # Independent estimates of each element, 1 to 16
     columns: int = 256
     seed: int = 0
-    hash: HashKind = "mix"
+    hash: HashKind = "mix"  # Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses
     # What does not compare does not go into payloads either.
+    # What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
+    # because each cell gets the same additions in the same order.
     backend: Backend = field(default="numpy", compare=False)
 
     name: ClassVar[str] = "count-sketch"

@@ -29,38 +29,18 @@ _CHUNK_VALUES = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedSums:
-    """The sums that peeling reads.
+    """The sums that peeling reads."""
 
-    Attributes
-    ----------
-    values : float32 array, shape (k, width)
-        The sums, in the order of the keys; zeros for those that are left.
-    left : int64 array
-        Indices of the keys that could not be read, increasing: their values must come in another message.
-    rounds : int
-        Rounds that waited for each other, of the block that had most.
-    clean : bool
-        Whether the keys that were read account for all that the cells held; only integers do, and only if none is left.
-    """
-
-    values: Floats32
-    left: Ints
-    rounds: int
+    values: Floats32  # The sums, in the order of the keys; zeros for those that are left
+    left: Ints  # Indices of the keys that could not be read, increasing: their values must come in another message
+    rounds: int  # Rounds that waited for each other, of the block that had most
+    # Whether the keys that were read account for all that the cells held; only integers do, and only if none is left
     clean: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ExactSketch:
     """Shape, hash functions and number type of an exact sketch; all ranks must agree on them before they encode.
-
-    Attributes
-    ----------
-    table : PeelTable
-        Where keys go.
-    width : int
-        Values of each key.
-    dtype : {"int32", "int64", "float32"}
-        Type of the cells. The integers hold fixed-point numbers, see `s2sim.codecs.quantize`.
 
     Examples
     --------
@@ -72,9 +52,9 @@ class ExactSketch:
     [[2.0], [-1.0]]
     """
 
-    table: PeelTable
-    width: int = 1
-    dtype: CellType = "int32"
+    table: PeelTable  # Where keys go
+    width: int = 1  # Values of each key
+    dtype: CellType = "int32"  # Type of the cells. The integers hold fixed-point numbers, see `s2sim.codecs.quantize`.
 
     def __post_init__(self) -> None:
         check_options(self, "exact sketch")

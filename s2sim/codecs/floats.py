@@ -28,14 +28,9 @@ _FLOAT32_BIAS = 127
 
 @dataclass(frozen=True, slots=True)
 class SmallFloat:
-    """A type with a sign, an exponent and a mantissa, with subnormal numbers, as IEEE 754 has them.
+    """A type with a sign, an exponent and a mantissa, with subnormal numbers, as IEEE 754 has them."""
 
-    Attributes
-    ----------
-    mantissa_bits, bias : int
-        Bits of the mantissa that are stored, and what is added to exponents.
-    """
-
+    # mantissa_bits, bias: bits of the mantissa that are stored, and what is added to exponents
     mantissa_bits: int
     bias: int
 
@@ -290,15 +285,9 @@ def _overflow_error(form: Float8) -> CodecError:
 
 @dataclass(frozen=True, slots=True)
 class Float8Codec:
-    """The codec that scales a vector to the range of eight bits, rounds it, and says by how much it was scaled.
+    """The codec that scales a vector to the range of eight bits, rounds it, and says by how much it was scaled."""
 
-    Attributes
-    ----------
-    form : {"e4m3", "e5m2"}
-        Type of an element.
-    """
-
-    form: Float8 = "e4m3"
+    form: Float8 = "e4m3"  # Type of an element
 
     name: ClassVar[str] = "fp8"
     summary: ClassVar[str] = "every element in eight bits of floating point, with one scale"

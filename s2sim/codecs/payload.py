@@ -83,21 +83,11 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """An encoded vector: named arrays.
+    """An encoded vector: named arrays."""
 
-    Attributes
-    ----------
-    codec : str
-        Option string of the codec that made it, without which it cannot be decoded.
-    elements : int
-        Length of the vector.
-    arrays : mapping of str to array
-        The data, in the order in which they travel.
-    """
-
-    codec: str
-    elements: int
-    arrays: Mapping[str, NDArray[Any]]
+    codec: str  # Option string of the codec that made it, without which it cannot be decoded
+    elements: int  # Length of the vector
+    arrays: Mapping[str, NDArray[Any]]  # The data, in the order in which they travel
 
     @classmethod
     def of(cls, codec: Codec, elements: int, **arrays: NDArray[Any]) -> Payload:

@@ -102,21 +102,14 @@ class SortedRuns:
 class PeelTable:
     """Shape and hash functions of a table of cells; all ranks must agree on them before they encode.
 
-    Attributes
-    ----------
-    blocks : int
-        Independent tables, 1 to 65536; which one a key is in depends on its hash.
-    columns : int
-        Cells in each third of a block, 1 to 65536.
-
     Examples
     --------
     >>> PeelTable.for_keys(1_000_000)
     PeelTable(blocks=31, columns=13979, seed=0)
     """
 
-    blocks: int
-    columns: int
+    blocks: int  # Independent tables, 1 to 65536; which one a key is in depends on its hash
+    columns: int  # Cells in each third of a block, 1 to 65536
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -22,24 +22,12 @@ _BOUND = 128.0
 
 @dataclass(frozen=True, slots=True)
 class PeeledSketchCodec:
-    """The codec that sends a sketch to be peeled and a bitmap, both of which ranks can all-reduce.
+    """The codec that sends a sketch to be peeled and a bitmap, both of which ranks can all-reduce."""
 
-    Attributes
-    ----------
-    keys : int
-        Keys to provide for: non-zeros of the union of all ranks.
-    bound : float
-        Bound on the magnitude of an element's sum over ranks; float32 cells have none.
-    cells : float
-        Cells for each key; the few that a small sketch needs beyond that are added.
-    dtype : {"int32", "int64", "float32"}
-        Type of the cells.
-    """
-
-    keys: int = 600
-    bound: float = _BOUND
-    cells: float = CELLS_PER_KEY
-    dtype: CellType = "int32"
+    keys: int = 600  # Keys to provide for: non-zeros of the union of all ranks
+    bound: float = _BOUND  # Bound on the magnitude of an element's sum over ranks; float32 cells have none
+    cells: float = CELLS_PER_KEY  # Cells for each key; the few that a small sketch needs beyond that are added
+    dtype: CellType = "int32"  # Type of the cells
     seed: int = 0
 
     name: ClassVar[str] = "peeled-sketch"

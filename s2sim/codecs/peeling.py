@@ -35,39 +35,23 @@ _MAX_KEYS_A_CELL = 8
 
 
 class PeelRound(NamedTuple):
-    """The keys that are read at once, because each is alone in a cell after the rounds before.
+    """The keys that are read at once, because each is alone in a cell after the rounds before."""
 
-    Attributes
-    ----------
-    keys, cells : int64 array, shape (f,)
-        Their indices, and the cell that each is read from.
-    columns : int64 array, shape (3, f)
-        All cells of each.
-    contents : uint32 or uint64 array, shape (f,)
-        The numbers there, see `peel`.
-    """
-
+    # keys, cells: their indices, and the cell that each is read from
     keys: Ints
     cells: Ints
-    columns: Ints
-    contents: NDArray[Any]
+    columns: Ints  # All cells of each
+    contents: NDArray[Any]  # The numbers there, see `peel`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeelOrder:
-    """Which keys of a block are read, in which order and where.
+    """Which keys of a block are read, in which order and where."""
 
-    Attributes
-    ----------
-    keys, cells : int64 array, shape (p,)
-        Indices of the keys that can be read, each once, and the cell that each is read from.
-    stops : tuple of int
-        Where in these each round ends; a round needs the ones before it.
-    """
-
+    # keys, cells: indices of the keys that can be read, each once, and the cell that each is read from
     keys: Ints
     cells: Ints
-    stops: tuple[int, ...]
+    stops: tuple[int, ...]  # Where in these each round ends; a round needs the ones before it
 
     @property
     def rounds(self) -> int:
@@ -83,23 +67,13 @@ class PeelOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """Some of the values of each key of a block.
+    """Some of the values of each key of a block."""
 
-    Attributes
-    ----------
-    part : slice
-        Which of a key's values.
-    values : array, shape (k, part)
-        Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
-    clean : bool
-        Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
-    read, rounds : int
-        How many keys were read, in how many rounds that waited for each other.
-    """
-
-    part: slice
-    values: NDArray[Any]
+    part: slice  # Which of a key's values
+    values: NDArray[Any]  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
+    # Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
     clean: bool
+    # read, rounds: how many keys were read, in how many rounds that waited for each other
     read: int
     rounds: int
 

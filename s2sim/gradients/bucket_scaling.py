@@ -114,12 +114,7 @@ def _matrix_growths(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence
 
 
 def _copies(
-    layers: Sequence[ModelLayer],
-    elements: int,
-    matrices: Collection[str],
-    least_side: int,
-    unit: int,
-    least: int,
+    layers: Sequence[ModelLayer], elements: int, matrices: Collection[str], least_side: int, unit: int, least: int
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes in which dense layers run: all of a small one, of others an equal share of what is left."""
     dense = sorted((layer for layer in layers if not layer.sparse), key=lambda layer: layer.size)

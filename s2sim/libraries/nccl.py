@@ -266,11 +266,7 @@ class NcclProfile(LibraryProfile):
 # A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
 @lru_cache(maxsize=8)
 def _message_overheads(
-    profile: NcclProfile,
-    pattern: Pattern,
-    cluster: Cluster,
-    channels: str,
-    announced: bool,
+    profile: NcclProfile, pattern: Pattern, cluster: Cluster, channels: str, announced: bool
 ) -> Overheads:
     """Return ``profile.each_message`` of the same pattern once."""
     return profile.each_message(pattern, cluster, channels, announced=announced)

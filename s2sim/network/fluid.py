@@ -95,11 +95,7 @@ class FluidNetwork:
         return len(self.owners) - 1
 
     def send(
-        self,
-        routes: NDArray[np.int64],
-        sizes_bytes: NDArray[np.float64],
-        owner: int,
-        tags: NDArray[np.int64],
+        self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
         """Start transfers now; each is reported to ``owner`` under its tag when its last byte has arrived.
 

@@ -130,11 +130,7 @@ class PacketNetwork:
         return len(self._owners) - 1
 
     def send(
-        self,
-        routes: NDArray[np.int64],
-        sizes_bytes: NDArray[np.float64],
-        owner: int,
-        tags: NDArray[np.int64],
+        self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
         """Send messages now; each is reported to ``owner`` under its tag when its last packet has arrived.
 

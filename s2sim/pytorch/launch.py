@@ -265,11 +265,7 @@ def main() -> None:
 
     # By way of a file no port is needed, and processes in unlike network namespaces find each other.
     dist.init_process_group(
-        "gloo",
-        init_method=f"file://{task['store']}",
-        rank=task["rank"],
-        world_size=task["ranks"],
-        timeout=_TIMEOUT,
+        "gloo", init_method=f"file://{task['store']}", rank=task["rank"], world_size=task["ranks"], timeout=_TIMEOUT
     )
     module, _, name = task["job"].partition(":")
     try:

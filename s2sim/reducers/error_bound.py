@@ -11,27 +11,16 @@ from s2sim.codecs.count_sketch import rms_relative_error, tail_probability
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """A bound on how far an element of the aggregate is from the exact mean.
+    """A bound on how far an element of the aggregate is from the exact mean."""
 
-    Attributes
-    ----------
-    element : tuple of float
-        The bound on the elements of each compressed layer that has any, float32's rounding of the largest aside.
-    relative : bool
-        Whether ``element`` is a share of the L2 norm of that layer's exact mean, or has the gradients' own unit.
-    share : float
-        Share of the elements, in expectation, that the bound holds for at least; 1 if it is certain.
-    relative_l2 : tuple of float or None
-        Relative L2 error that a law predicts of each layer, as RMS over hash seeds, where one is known.
-    source : str
-        Whose theorem it is.
-    """
-
+    # The bound on the elements of each compressed layer that has any, float32's rounding of the largest aside
     element: tuple[float, ...]
+    # Whether ``element`` is a share of the L2 norm of that layer's exact mean, or has the gradients' own unit
     relative: bool
-    share: float
+    share: float  # Share of the elements, in expectation, that the bound holds for at least; 1 if it is certain
+    # Relative L2 error that a law predicts of each layer, as RMS over hash seeds, where one is known
     relative_l2: tuple[float, ...] | None
-    source: str
+    source: str  # Whose theorem it is
 
 
 def count_sketch_bound(rows: int, columns: Sequence[int], keys: Iterable[float]) -> ErrorBound:

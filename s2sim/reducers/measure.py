@@ -22,20 +22,11 @@ _CHUNK_ELEMENTS = 1 << 13
 
 
 class Error(NamedTuple):
-    """Distance of an aggregate from the exact mean.
+    """Distance of an aggregate from the exact mean."""
 
-    Attributes
-    ----------
-    relative_l2 : float or None
-        ||aggregate - mean|| / ||mean||; 0 where both are zero, None where only the mean is.
-    cosine : float or None
-        Cosine of the angle between them; None where either is zero.
-    largest : float or None
-        Largest difference of one element, as a share of ||mean||; None where the mean is zero and it is not.
-    """
-
-    relative_l2: float | None
-    cosine: float | None
+    relative_l2: float | None  # ||aggregate - mean|| / ||mean||; 0 where both are zero, None where only the mean is
+    cosine: float | None  # Cosine of the angle between them; None where either is zero
+    # Largest difference of one element, as a share of ||mean||; None where the mean is zero and it is not
     largest: float | None = None
 
 

@@ -91,29 +91,16 @@ class World:
 
 @dataclass(slots=True)
 class RankProgress:
-    """How far one rank's program has come.
-
-    Attributes
-    ----------
-    script : list of Step
-        What it has done.
-    posted, waited : set of int
-        Collectives that it has posted and waited for.
-    waits_for : tuple of int
-        Those that it waits for now.
-    awaits : bool
-        Whether it has awaited the gradient.
-    members : dict of Group to Member
-        Its handles.
-    """
+    """How far one rank's program has come."""
 
     rank: int
-    script: list[Step] = field(default_factory=list)
+    script: list[Step] = field(default_factory=list)  # What it has done
+    # posted, waited: collectives that it has posted and waited for
     posted: set[int] = field(default_factory=set)
     waited: set[int] = field(default_factory=set)
-    waits_for: tuple[int, ...] = ()
-    awaits: bool = False
-    members: dict[ProcessGroup, Member] = field(default_factory=dict)
+    waits_for: tuple[int, ...] = ()  # Those that it waits for now
+    awaits: bool = False  # Whether it has awaited the gradient
+    members: dict[ProcessGroup, Member] = field(default_factory=dict)  # Its handles
 
     def wait(self, handle: object) -> None:
         """Begin to wait for what the program has yielded."""

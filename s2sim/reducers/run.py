@@ -87,26 +87,16 @@ def run_reducer(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReductionResult:
-    """The result of `reduce_once`, and one step of `reduce_steps`.
+    """The result of `reduce_once`, and one step of `reduce_steps`."""
 
-    Attributes
-    ----------
-    values : list of float32 array
-        The average over ranks as each rank ends with it, in the input's shape. Read-only; ranks that end with the
-        same object share it.
-    bytes_sent, bytes_received : list of int
-        Of each rank, under ring collectives.
-    recording : Recording
-        What every rank did.
-    notes : tuple of str
-        What the reducer says of its choices, such as the size that it has taken for an error.
-    """
-
+    # The average over ranks as each rank ends with it, in the input's shape. Read-only; ranks that end with the same
+    # object share it.
     values: list[Floats32]
+    # bytes_sent, bytes_received: of each rank, under ring collectives
     bytes_sent: list[int]
     bytes_received: list[int]
-    recording: Recording
-    notes: tuple[str, ...] = ()
+    recording: Recording  # What every rank did
+    notes: tuple[str, ...] = ()  # What the reducer says of its choices, such as the size that it has taken for an error
 
 
 def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: int = 0) -> ReductionResult:

@@ -17,34 +17,21 @@ Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scat
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work of one rank between collectives: of its GPU, and of the CPU of its host.
+    """Work of one rank between collectives: of its GPU, and of the CPU of its host."""
 
-    Attributes
-    ----------
-    phase : {"encode", "decode"}
-        Which time it counts to.
-    bytes_moved, launches : int
-        Bytes read from and written to the GPU's memory, and kernels started.
-    dense_encode_bytes, dense_decode_bytes : int
-        Bytes of a dense table that is converted to or from element coordinates, in as many passes as the GPU's
-        catalogue entry says; 0 for codecs that work on rows + values.
-    flops : int
-        Float32 operations of its kernels, multiplications and additions counted apart, outside of tensor cores; they
-        run beside the bytes, and the longer of the two counts.
-    host_steps : int
-        Values or bits that one core of the CPU codes one after the other.
-    copied_bytes : int
-        Bytes that cross the PCIe between GPU and host, either way.
-    """
-
-    phase: Phase
+    phase: Phase  # Which time it counts to
+    # bytes_moved, launches: bytes read from and written to the GPU's memory, and kernels started
     bytes_moved: int
     launches: int = 1
+    # dense_encode_bytes, dense_decode_bytes: bytes of a dense table that is converted to or from element coordinates,
+    # in as many passes as the GPU's catalogue entry says; 0 for codecs that work on rows + values
     dense_encode_bytes: int = 0
     dense_decode_bytes: int = 0
+    # Float32 operations of its kernels, multiplications and additions counted apart, outside of tensor cores; they run
+    # beside the bytes, and the longer of the two counts
     flops: int = 0
-    host_steps: int = 0
-    copied_bytes: int = 0
+    host_steps: int = 0  # Values or bits that one core of the CPU codes one after the other
+    copied_bytes: int = 0  # Bytes that cross the PCIe between GPU and host, either way
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -61,39 +48,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective, of all ranks or some of them.
-
-    Attributes
-    ----------
-    op : {"sum", "max", "or", "gather", "exchange", "peers", "copy"}
-        How contributions combine; ``peers`` where blocks go to some ranks alone, in sends and receives of each pair.
-    dtype, itemsize : str, int
-        NumPy name of an element's type, and its bytes; an all-reduce is cut into chunks of whole elements.
-    elements : tuple of int
-        Elements that each rank contributes, in rank order, all equal for an all-reduce, a reduce and a broadcast; of a
-        reduce-scatter those of the part that each ends with.
-    size_from_data : bool
-        Whether the size was known only from data, so that the host waits for the GPU before it can post.
-    label : str
-        What is sent, for people.
-    blocks : tuple of tuple of int
-        Elements that each rank has for each rank, itself included, in an all-to-all; empty in others.
-    root : int
-        Place among the ranks that a broadcast comes from or a reduce goes to.
-    ranks : tuple of int
-        Who takes part, in rank order; empty for all.
-    """
+    """One collective, of all ranks or some of them."""
 
     kind: Kind
+    # How contributions combine; ``peers`` where blocks go to some ranks alone, in sends and receives of each pair
     op: str
+    # dtype, itemsize: numPy name of an element's type, and its bytes; an all-reduce is cut into chunks of whole
+    # elements
     dtype: str
     itemsize: int
+    # Elements that each rank contributes, in rank order, all equal for an all-reduce, a reduce and a broadcast; of a
+    # reduce-scatter those of the part that each ends with
     elements: tuple[int, ...]
+    # Whether the size was known only from data, so that the host waits for the GPU before it can post
     size_from_data: bool
-    label: str
+    label: str  # What is sent, for people
+    # Elements that each rank has for each rank, itself included, in an all-to-all; empty in others
     blocks: tuple[tuple[int, ...], ...] = ()
-    root: int = 0
-    ranks: tuple[int, ...] = ()
+    root: int = 0  # Place among the ranks that a broadcast comes from or a reduce goes to
+    ranks: tuple[int, ...] = ()  # Who takes part, in rank order; empty for all
 
     @property
     def bytes_by_rank(self) -> tuple[int, ...]:
@@ -180,19 +153,13 @@ def _renumber_calls(script: Script, first: int) -> list[Step]:
 
 
 class Rounds(NamedTuple):
-    """How often a reduction waits, on the rank that does so most.
+    """How often a reduction waits, on the rank that does so most."""
 
-    Attributes
-    ----------
-    before_gradient, after_gradient : int
-        Times that something is posted after a wait, the first included: until the gradient is there, and from then on.
-    host_syncs : int
-        Times that the host waits for the GPU: to know a size before it can post, or what comes next.
-    """
-
+    # before_gradient, after_gradient: times that something is posted after a wait, the first included: until the
+    # gradient is there, and from then on
     before_gradient: int
     after_gradient: int
-    host_syncs: int
+    host_syncs: int  # Times that the host waits for the GPU: to know a size before it can post, or what comes next
 
 
 def count_rounds(recording: Recording) -> Rounds:

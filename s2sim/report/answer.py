@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
+from typing import TYPE_CHECKING
 
-from s2sim.experiment.row_parts import Judgement, Refused, Verdict
-from s2sim.experiment.rows import Result, Row
 from s2sim.report.format import (
     ENDS_WITH,
     REFUSED,
@@ -26,6 +25,10 @@ from s2sim.report.grid import Grid, TableColumn, minimum_width, number_column, t
 from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
 from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.experiment.row_parts import Judgement, Refused, Verdict
+    from s2sim.experiment.rows import Result, Row
 
 _BAR = 12
 # Characters of names in tables of communication, and of iterations, which have more columns.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import floor, isfinite
+from typing import TYPE_CHECKING
 
-from s2sim.experiment.row_parts import Refused
-from s2sim.experiment.rows import Result, Row
-from s2sim.traffic.collective_result import CollectiveResult
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_number_of, format_rate, format_ratio, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.experiment.row_parts import Refused
+    from s2sim.experiment.rows import Result, Row
+    from s2sim.traffic.collective_result import CollectiveResult
 
 UNDEFINED = "-"
 REFUSED = "refused"

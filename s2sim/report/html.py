@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from s2sim.experiment.rows import Result
 from s2sim.report.answer import about_lines, result_table, verdict_lines
-from s2sim.report.grid import Column, Grid
 from s2sim.report.iteration_tables import iteration_grids
 from s2sim.report.run_tables import comparison_grids
+
+if TYPE_CHECKING:
+    from s2sim.experiment.rows import Result
+    from s2sim.report.grid import Column, Grid
 
 
 def _cell(tag: str, text: str, column: Column) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from s2sim.experiment.row_parts import IterationRow
-from s2sim.experiment.rows import Result, Row
 from s2sim.report.format import (
     UNDEFINED,
     brief_seconds,
@@ -18,10 +17,14 @@ from s2sim.report.format import (
     workers_with_mark,
 )
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.training.curve import Interval
 from s2sim.training.result import TrainResult, interval_text, target_text
 from s2sim.units import format_bytes, format_number_of, format_seconds
-from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
+
+if TYPE_CHECKING:
+    from s2sim.experiment.row_parts import IterationRow
+    from s2sim.experiment.rows import Result, Row
+    from s2sim.training.curve import Interval
+    from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
 
 
 def iteration_of(row: Row) -> IterationRow:

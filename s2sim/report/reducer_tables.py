@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
-from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 from s2sim.report.format import UNDEFINED
 from s2sim.report.grid import Grid, number_column, tabulate, text_column
+
+if TYPE_CHECKING:
+    from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 
 LEGEND = (
     "Measured in a first step, on tables and dense layers: linear, whether nothing but sums, maxima and copies "

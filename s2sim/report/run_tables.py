@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from s2sim.experiment.row_parts import CollectiveRow, LoweringRow, Verdict
-from s2sim.experiment.rows import Result, Row
 from s2sim.report.format import (
     REFUSED,
     UNDEFINED,
@@ -27,8 +25,12 @@ from s2sim.report.format import (
 )
 from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.iteration_tables import scaling_efficiencies
-from s2sim.traffic.link_loads import LinkLoad
 from s2sim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.experiment.row_parts import CollectiveRow, LoweringRow, Verdict
+    from s2sim.experiment.rows import Result, Row
+    from s2sim.traffic.link_loads import LinkLoad
 
 T = TypeVar("T")
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s2sim.claims.paper import PapersResult
-from s2sim.experiment.json_form import ResultForm
-from s2sim.regimes.map import RegimeMap
 from s2sim.report.answer import lines_text
 from s2sim.report.format import collective_lines
-from s2sim.report.grid import Grid
 from s2sim.report.html import lines_html
 from s2sim.report.iteration_tables import (
     ITERATIONS_LEGEND,
@@ -23,14 +19,7 @@ from s2sim.report.iteration_tables import (
 )
 from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
 from s2sim.report.run_tables import fault_lines, links_grid
-from s2sim.report.study_tables import (
-    claims_grid,
-    names_line,
-    paper_head,
-    papers_lines,
-    regime_grids,
-    why_lines,
-)
+from s2sim.report.study_tables import claims_grid, names_line, paper_head, papers_lines, regime_grids, why_lines
 from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
 from s2sim.report.validation_tables import (
     LEGEND,
@@ -43,13 +32,19 @@ from s2sim.report.validation_tables import (
     validate_grids,
     worst_lines,
 )
-from s2sim.traffic.collective_result import CollectiveResult
-from s2sim.traffic.flows import FlowsResult
-from s2sim.training.result import TrainResult
-from s2sim.validation.calibrate_result import CalibrationResult
-from s2sim.validation.compare_log_result import LogComparisonResult
-from s2sim.validation.curve_result import ValidationResult
-from s2sim.validation.iteration_result import IterationsResult
+
+if TYPE_CHECKING:
+    from s2sim.claims.paper import PapersResult
+    from s2sim.experiment.json_form import ResultForm
+    from s2sim.regimes.map import RegimeMap
+    from s2sim.report.grid import Grid
+    from s2sim.traffic.collective_result import CollectiveResult
+    from s2sim.traffic.flows import FlowsResult
+    from s2sim.training.result import TrainResult
+    from s2sim.validation.calibrate_result import CalibrationResult
+    from s2sim.validation.compare_log_result import LogComparisonResult
+    from s2sim.validation.curve_result import ValidationResult
+    from s2sim.validation.iteration_result import IterationsResult
 
 
 class Screen(NamedTuple):

@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
-from s2sim.claims.paper import PapersResult, Rebuilt, Table
-from s2sim.experiment.rows import Row
 from s2sim.options import split_option_string
-from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report.format import (
     UNDEFINED,
     bound_text,
@@ -22,6 +20,11 @@ from s2sim.report.format import (
 )
 from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.claims.paper import PapersResult, Rebuilt, Table
+    from s2sim.experiment.rows import Row
+    from s2sim.regimes.map import Cell, RegimeMap
 
 
 def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isinf
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.report.format import UNDEFINED
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.validation_tables import constants_grid
-from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
-from s2sim.validation.testbed_fit import SettingFit
+
+if TYPE_CHECKING:
+    from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
+    from s2sim.validation.testbed_fit import SettingFit
 
 _WORST = 8
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.report.format import UNDEFINED, aligned, share_text
 from s2sim.report.grid import Grid, number_column, tabulate, text_column
-from s2sim.traffic.collective_result import TermRow
-from s2sim.traffic.flows import FlowsResult
 from s2sim.units import format_bytes, format_rate, format_seconds
-from s2sim.validation.compare_log_result import TermScale
+
+if TYPE_CHECKING:
+    from s2sim.traffic.collective_result import TermRow
+    from s2sim.traffic.flows import FlowsResult
+    from s2sim.validation.compare_log_result import TermScale
 
 _SHOWN_TRANSFERS = 10
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from s2sim.report.format import UNDEFINED, aligned, log_error_text, seconds_text, signed_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_number_of, format_seconds
-from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
-from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.curve_result import CurveErrors, Errors, Group, Parameter, ValidationResult
+
+if TYPE_CHECKING:
+    from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
+    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
+    from s2sim.validation.curve_result import CurveErrors, Errors, Group, Parameter, ValidationResult
 
 _COLUMNS = (
     "Values: of every rank in every step, relative L2; up to 1e-6 where sums are in the library's order. script B: "

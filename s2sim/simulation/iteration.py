@@ -182,8 +182,7 @@ class _IterationReplay:
         slowed = [effect for fault in self._faults if (effect := fault.effect_on_work(works=works)) is not None]
         # Of those that end together the one that waits least for others: it is waited for.
         slowest = max(
-            range(len(parts)),
-            key=lambda at: (self._classes[at].begun_ps[-1], -sum(each.waiting for each in parts[at])),
+            range(len(parts)), key=lambda at: (self._classes[at].begun_ps[-1], -sum(each.waiting for each in parts[at]))
         )
         return Iterations(
             parts=tuple(parts[slowest]),

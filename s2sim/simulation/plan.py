@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from s2sim.arrays import Floats
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.libraries.library import Library
 from s2sim.libraries.lowering import CollectiveRequest, LocalWork, LoweredCall, lower
 from s2sim.libraries.lowering_tables import IDEAL
-from s2sim.reducers.script import Call, Recording, Work
-from s2sim.topology.hardware import Gpu
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats
+    from s2sim.collectives.timing.collective_run import CompletedRound
+    from s2sim.libraries.library import Library
+    from s2sim.reducers.script import Call, Recording, Work
+    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.node_spec import LinkSpec
 
 
 def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:

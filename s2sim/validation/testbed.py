@@ -14,13 +14,7 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
 from s2sim.validation.calibrate_result import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.testbed_fit import (
-    collective_s,
-    exchange_s,
-    fit_setting,
-    measured_codec_time,
-    predict_codec_s,
-)
+from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
 
 
 @dataclass(frozen=True, slots=True)

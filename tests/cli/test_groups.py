@@ -23,14 +23,7 @@ def test_all_groups_at_once_against_one_alone(s2sim):
     """Eight groups with a rank in each of eight nodes: on one interface a node they take eight times as long as one."""
     shared = ("--workers", "64", "--algorithm", "ring:channels=1", "--groups", "tp=8,dp=rest")
     each = found(s2sim, *shared)
-    assert each["groups"] == {
-        "tp": 8,
-        "pp": 1,
-        "dp": 8,
-        "groups": 8,
-        "alone_s": each["time_s"],
-        "contention": 1.0,
-    }
+    assert each["groups"] == {"tp": 8, "pp": 1, "dp": 8, "groups": 8, "alone_s": each["time_s"], "contention": 1.0}
     assert each["workers"] == 8
     assert len(each["rank_finish_s"]) == 8
     one = found(s2sim, *shared, "--set", "nic.count=1")

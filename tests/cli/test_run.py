@@ -434,12 +434,7 @@ def test_a_timeline_has_every_reducer_with_its_ranks_and_links(s2sim, tmp_path):
     assert code == 0
     events = json.loads(path.read_text())["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert list(names.values()) == [
-        "dense: ranks",
-        "dense: links, GB/s",
-        "union: ranks",
-        "union: links, GB/s",
-    ]
+    assert list(names.values()) == ["dense: ranks", "dense: links, GB/s", "union: ranks", "union: links, GB/s"]
     rows = {row["reducer"]: row for row in json.loads(out)["results"]}
     for pid, name in names.items():
         if name.endswith("ranks"):

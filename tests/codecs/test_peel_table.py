@@ -120,8 +120,7 @@ def test_sizes():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"blocks": 0}, {"blocks": 65_537}, {"columns": 0}, {"columns": 65_537}, {"seed": -1}],
+    "options", [{"blocks": 0}, {"blocks": 65_537}, {"columns": 0}, {"columns": 65_537}, {"seed": -1}]
 )
 def test_impossible_shapes_are_refused(options):
     with pytest.raises(OptionError):

@@ -148,13 +148,7 @@ SIZES_FIRST = ("all_gather", (1, 1, 1, 1), 8)
         ),
         ("mpi:buffers=device", peers_of(from_data=True), [[PEERS]], [LocalWork()], LocalWork()),
         # Through host memory: rank 0 copies most out, and gets most.
-        (
-            "gloo",
-            peers_of(),
-            [[PEERS]],
-            [LocalWork(host_syncs=1, to_host_bytes=32)],
-            LocalWork(to_gpu_bytes=28),
-        ),
+        ("gloo", peers_of(), [[PEERS]], [LocalWork(host_syncs=1, to_host_bytes=32)], LocalWork(to_gpu_bytes=28)),
         # A copy of all 10 elements is all-reduced, and the largest part copied out of it.
         (
             "gloo",

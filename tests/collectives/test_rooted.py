@@ -85,11 +85,7 @@ def test_rounds_with_the_same_pairs_at_work_are_one_step(ranks, chunks):
     assert [pairs for pairs, times in found for _ in range(times)] == working
 
 
-@given(
-    ranks=st.integers(3, 33),
-    elements=st.integers(1, 10**7),
-    kind=st.sampled_from(["broadcast", "reduce"]),
-)
+@given(ranks=st.integers(3, 33), elements=st.integers(1, 10**7), kind=st.sampled_from(["broadcast", "reduce"]))
 def test_the_chosen_number_of_chunks_is_the_fastest(clusters, ranks, elements, kind):
     cluster = clusters["single-switch", ranks]
     demand = Demand(kind, (elements,) * ranks, 4)

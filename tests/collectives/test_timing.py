@@ -57,10 +57,7 @@ def test_scenarios_s3_and_s4(placement, routing, make_cluster):
         side = math.isqrt(workers)
         fabric = f'kind = "fat-tree"\nlevels = 2\nhosts_per_leaf = {side}\nuplinks_per_leaf = {side // 2}\n'
         cluster = make_cluster(
-            workers,
-            fabric + '[fabric.link]\nlatency = "250ns"',
-            routing=f'routing = "{routing}"',
-            placement=placement,
+            workers, fabric + '[fabric.link]\nlatency = "250ns"', routing=f'routing = "{routing}"', placement=placement
         )
         share = 1 if placement == "linear" else 2
         expected = 2 * (workers - 1) * (1e-6 + share * SIZE / (workers * RATE_BPS))
@@ -81,11 +78,7 @@ def test_all_gather_closed_form(workers, make_cluster, switch_fabric):
 def test_a_ring_uses_every_network_interface(nics, make_cluster, switch_fabric):
     """Nodes of 8 GPUs: the time between nodes falls with their interfaces, and stays above the bound."""
     cluster = make_cluster(
-        32,
-        switch_fabric,
-        node="gpus = 8",
-        extra='[nvlink]\nrate = "100TB/s"',
-        nic=f'count = {nics}\nrate = "50GiB/s"',
+        32, switch_fabric, node="gpus = 8", extra='[nvlink]\nrate = "100TB/s"', nic=f'count = {nics}\nrate = "50GiB/s"'
     )
     demand = Demand("all_reduce", (SIZE // 4,) * 32, 4)
     duration = Timer(cluster, "ring").time(demand).duration_ps / PS

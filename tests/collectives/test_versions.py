@@ -64,12 +64,7 @@ def test_a_protocol_that_was_asked_for_is_the_only_one(protocol):
 
 @pytest.mark.parametrize(
     ("version", "message_bytes", "expected"),
-    [
-        ((), 16 << 10, "LL"),
-        ((), (16 << 10) + 4, "Simple"),
-        ((2, 14), 8, "LL"),
-        ((2, 13, 4), 8, "Simple"),
-    ],
+    [((), 16 << 10, "LL"), ((), (16 << 10) + 4, "Simple"), ((2, 14), 8, "LL"), ((2, 13, 4), 8, "Simple")],
 )
 def test_small_messages_between_two_ranks_have_a_protocol_of_their_own(version, message_bytes, expected):
     profile = NcclProfile("nccl", version=version)

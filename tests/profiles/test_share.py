@@ -125,10 +125,7 @@ def test_transformers_are_known_by_their_layers(name, sizes):
 
 @pytest.mark.parametrize(
     ("name", "asked", "part"),
-    [
-        ("resnet-50", {"tp": 2}, "no transformer: take tp=1"),
-        ("lstm", {"pp": 64}, "fewer than stages: take fewer"),
-    ],
+    [("resnet-50", {"tp": 2}, "no transformer: take tp=1"), ("lstm", {"pp": 64}, "fewer than stages: take fewer")],
 )
 def test_shares_that_cannot_be(name, asked, part):
     with pytest.raises(OptionError) as error:

@@ -502,10 +502,7 @@ def unknown_op(rank):
         (stops_early, "rank 1's program ends without waiting for 'x'"),
         (posts_more, "rank 2 has posted 'y', which ranks 0, 1, 3-5 have not posted: it would hang"),
         (some_never_post, "hang.*: ranks 0-2, 5 wait for 'x', which ranks 3, 4 have not posted$"),
-        (
-            wait_in_a_circle,
-            "rank 0 waits for 'a', which rank 1 has not.*; ranks 1, 2 wait for 'b', which rank 0 ",
-        ),
+        (wait_in_a_circle, "rank 0 waits for 'a', which rank 1 has not.*; ranks 1, 2 wait for 'b', which rank 0 "),
         (other_label, "'odd' where rank 0 posts all_reduce 'even'"),
         (other_op, "same collectives"),
         (other_shape, "another shape"),

@@ -123,8 +123,7 @@ def test_mistakes_of_a_caller_are_told(reducer, gradients, options, message):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["topk:density=1", "s2:preset=authors-gnmt", "s2:error=0.1", "union", "s2-exact", "gather-rows"],
+    "text", ["topk:density=1", "s2:preset=authors-gnmt", "s2:error=0.1", "union", "s2-exact", "gather-rows"]
 )
 def test_a_sum_that_overflows_is_refused_whatever_the_reducer(text):
     huge = np.array([3e38, -3e38, 0], np.float32)

@@ -124,11 +124,7 @@ def test_bytes_of_ranks_that_share_nothing_and_everything():
         assert sum(gathered.elements) == ranks * 100 * row_bytes + headers
 
 
-@given(
-    count=st.integers(0, 300),
-    ranks=st.integers(1, 40),
-    seed=st.integers(0, 1000),
-)
+@given(count=st.integers(0, 300), ranks=st.integers(1, 40), seed=st.integers(0, 1000))
 def test_owners_share_a_table_out_and_put_it_together_again(count, ranks, seed):
     generator = np.random.default_rng(seed)
     whole = random_table(generator, (count, 3), shared=0, own=generator.integers(0, count + 1))
@@ -162,10 +158,7 @@ def test_owners_hold_about_as_many_rows_each(rows):
     assert held.max() < 1.2 * held.mean()
 
 
-@given(
-    held=st.lists(st.integers(0, 90), max_size=4),
-    count=st.integers(90, 2000),
-)
+@given(held=st.lists(st.integers(0, 90), max_size=4), count=st.integers(90, 2000))
 def test_messages_come_back(held, count):
     generator = np.random.default_rng(count)
     tables = [random_table(generator, (count, 2), shared=0, own=rows) for rows in held]

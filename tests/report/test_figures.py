@@ -224,10 +224,7 @@ def test_efficiency_is_the_share_of_an_iteration_that_computes(rows):
 def test_scaling_from_one_worker_who_takes_no_time(rows):
     lone = [
         replace(
-            row,
-            workers=1,
-            time_s=row.time_s._replace(total=0.0 if row.name == "dense" else 1e-5),
-            speedup_vs_dense=0.0,
+            row, workers=1, time_s=row.time_s._replace(total=0.0 if row.name == "dense" else 1e-5), speedup_vs_dense=0.0
         )
         for row in rows
     ]

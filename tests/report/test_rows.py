@@ -115,10 +115,7 @@ def test_lowering_has_the_ideal_beside_what_is_executed(result):
 def test_layers_have_a_column_per_reducer(result):
     grid = rows.layers_grids(result)[0]
     assert [item.title for item in grid.columns] == ["layer", "dense", "topk:density=0.01"]
-    assert grid.rows == (
-        ("encoder.weight", "0 (1.0000)", "0.543 (0.8765)"),
-        ("<bias>", "- (-)", "- (-)"),
-    )
+    assert grid.rows == (("encoder.weight", "0 (1.0000)", "0.543 (0.8765)"), ("<bias>", "- (-)", "- (-)"))
 
 
 def test_busiest_links():

@@ -195,8 +195,7 @@ def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
     """With rows drawn as if all ranks held the same, the union of 64 ranks would be far too small."""
     scenario = resolve_run(RunSpec("fat-tree", (65,), ("dense", "union"), "lstm-lm"))
     monkeypatch.setattr(
-        "s2sim.gradients.law.LayerLaw.draw",
-        lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0),
+        "s2sim.gradients.law.LayerLaw.draw", lambda _, counts, ranks, __: (counts == ranks) + 1e-6 * (counts > 0)
     )
     (_, check), _ = check_extrapolation(scenario, 64)
     assert check.error_bytes < -0.15

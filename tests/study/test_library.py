@@ -28,17 +28,7 @@ def of_wire(text):
     return text if text == "ideal" or text in MEASURED else f"{text}{',' if ':' in text else ':'}timing=wire"
 
 
-GAP_KEYS = {
-    "call",
-    "asked",
-    "executes",
-    "bytes_ideal",
-    "bytes_sent",
-    "time_ideal_s",
-    "time_s",
-    "gap_s",
-    "why",
-}
+GAP_KEYS = {"call", "asked", "executes", "bytes_ideal", "bytes_sent", "time_ideal_s", "time_s", "gap_s", "why"}
 
 
 @pytest.fixture(scope="module")

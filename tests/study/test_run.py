@@ -442,11 +442,7 @@ def test_a_spec_needs_workers():
 
 @pytest.mark.parametrize(
     ("override", "workers", "reason"),
-    [
-        ("nic.rate=1Gbps", 2, "one node"),
-        ("routing=spray", 4, "one node"),
-        ("fabric.link.rate=1Gbps", 3, "one node"),
-    ],
+    [("nic.rate=1Gbps", 2, "one node"), ("routing=spray", 4, "one node"), ("fabric.link.rate=1Gbps", 3, "one node")],
 )
 def test_overrides_that_change_nothing_are_told(override, workers, reason):
     with pytest.warns(S2SimWarning, match=rf"--set {override} changes nothing here.*{reason}"):

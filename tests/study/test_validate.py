@@ -181,10 +181,7 @@ def test_what_a_row_says_of_the_library_is_taken(tmp_path):
     assert times_us[3] < times_us[2]
 
 
-@pytest.mark.parametrize(
-    ("cells", "library"),
-    [({"gpu_model": "MI300X"}, "rccl"), ({"gpu_model": "A10"}, "nccl")],
-)
+@pytest.mark.parametrize(("cells", "library"), [({"gpu_model": "MI300X"}, "rccl"), ({"gpu_model": "A10"}, "nccl")])
 def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
     """A launch and two hops with the protocol LL; the network is that of NCCL."""
     constants = load_constants(library)

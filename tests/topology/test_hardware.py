@@ -167,10 +167,7 @@ def test_a_file_of_ones_own(tmp_path):
     path.write_text(OWN)
     gpu = load_gpu(str(path))
     assert (gpu.name, gpu.stream_Bps, gpu.host_sync_ps) == ("mine", 1.8e12, 15_000_000)
-    assert [(item.kind, item.source) for item in gpu.quantities[:2]] == [
-        ("datasheet", "its data sheet"),
-        ("user", ""),
-    ]
+    assert [(item.kind, item.source) for item in gpu.quantities[:2]] == [("datasheet", "its data sheet"), ("user", "")]
     path.write_text(OWN + OWN.replace("mine", "other"))
     with pytest.raises(TopologyError, match=r"mine.toml: 2 \[gpu.NAME\] tables were found: leave one"):
         load_gpu(str(path))

@@ -22,10 +22,7 @@ FAST = 'rate = "100GB/s"'
 
 FABRICS = {
     "tree": ('kind = "fat-tree"\nhosts_per_leaf = 3\nuplinks_per_leaf = 2', {}),
-    "three levels": (
-        'kind = "fat-tree"\nlevels = 3\nhosts_per_leaf = 1\nuplinks_per_leaf = 1\nleaves_per_pod = 2',
-        {},
-    ),
+    "three levels": ('kind = "fat-tree"\nlevels = 3\nhosts_per_leaf = 1\nuplinks_per_leaf = 1\nleaves_per_pod = 2', {}),
     "switch": ('kind = "single-switch"', {"gpus": 2, "node": PCIE}),
     "ring": ('kind = "ring"', {"nic": FAST}),
     "torus": ('kind = "torus"', {"nic": FAST}),
@@ -38,10 +35,7 @@ FABRICS = {
         'kind = "dragonfly"\nhosts_per_router = 2\nrouters_per_group = 3\nglobal_links_per_router = 1',
         {"gpus": 2, "node": PCIE},
     ),
-    "many links": (
-        'kind = "dragonfly"\nhosts_per_router = 1\nrouters_per_group = 3\nglobal_links_per_router = 5',
-        {},
-    ),
+    "many links": ('kind = "dragonfly"\nhosts_per_router = 1\nrouters_per_group = 3\nglobal_links_per_router = 5', {}),
     "lone routers": (
         'kind = "dragonfly"\nhosts_per_router = 1\nrouters_per_group = 1\nglobal_links_per_router = 40',
         {},

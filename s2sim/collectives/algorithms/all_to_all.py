@@ -73,22 +73,16 @@ def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -
 
 @dataclass(frozen=True, slots=True)
 class Pairwise:
-    """One partner a round, P - 1 rounds: every port carries one block at a time.
-
-    Attributes
-    ----------
-    partners : {"shift", "xor"}
-        Whom rank r sends to in round k: (r + k) mod P, or r XOR k, which needs a power of two and lets the two ranks
-        of a pair send to each other.
-    release : {"delivered", "sent"}
-        When a round starts: once the one before has arrived, or once its last byte has left.
-    """
+    """One partner a round, P - 1 rounds: every port carries one block at a time."""
 
     name: ClassVar[str] = "pairwise"
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_to_all",)
     auto: ClassVar[tuple[str, ...]] = ()
+    # Whom rank r sends to in round k: (r + k) mod P, or r XOR k, which needs a power of two and lets the two ranks of a
+    # pair send to each other
     partners: Literal["shift", "xor"] = "shift"
+    # When a round starts: once the one before has arrived, or once its last byte has left
     release: Literal["delivered", "sent"] = "delivered"
 
     def __post_init__(self) -> None:

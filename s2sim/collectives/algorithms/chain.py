@@ -39,22 +39,16 @@ class Chain(OverGroups):
 
     Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
     (P - 1)·D bytes. Unless the number of ``chunks`` is given, it is the one that the closed form makes fastest.
-
-    Attributes
-    ----------
-    channels : int or None
-        Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of
-        NVLinks that has all ranks, else one.
-    chunks : int or None
-        Pieces that each channel's part is cut into.
     """
 
     name: ClassVar[str] = "chain"
     source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
     kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    # Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of NVLinks
+    # that has all ranks, else one
     channels: int | None = None
-    chunks: int | None = None
+    chunks: int | None = None  # Pieces that each channel's part is cut into
 
     def __post_init__(self) -> None:
         check_options(self, self.name, channels=1, chunks=1)

@@ -108,20 +108,16 @@ class HalvingDoubling(OverGroups):
 
     A message may carry parts that do not lie side by side. Libraries number the parts of an all-reduce otherwise, so
     that they do; bytes are the same.
-
-    Attributes
-    ----------
-    distance : {"near-first", "far-first"} or None
-        Distances of partners in the halving: 1, 2, 4, ..., P/2, so that the largest messages stay near, or the other
-        way round. The doubling goes through them backwards. None takes what MPICH runs: near-first for an all-reduce;
-        far-first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so
-        begins with the nearest partner.
     """
 
     name: ClassVar[str] = "halving-doubling"
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "reduce_scatter", "all_gather")
     auto: ClassVar[tuple[str, ...]] = ()
+    # Distances of partners in the halving: 1, 2, 4, ..., P/2, so that the largest messages stay near, or the other way
+    # round. The doubling goes through them backwards. None takes what MPICH runs: near-first for an all-reduce; far-
+    # first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so begins
+    # with the nearest partner.
     distance: Literal["near-first", "far-first"] | None = None
 
     def __post_init__(self) -> None:

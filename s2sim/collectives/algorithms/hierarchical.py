@@ -28,27 +28,19 @@ from s2sim.topology.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalAllReduce:
-    """In nodes, across nodes, in nodes: links between nodes carry no byte twice.
-
-    Attributes
-    ----------
-    local, across : str
-        Names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the all-reduce
-        between.
-    chunks : int
-        Pieces of the buffer that go through the three parts one behind the other.
-    mode : {"scatter", "leader"}
-        Whether all ranks of a node take a part of the buffer to the other nodes, or its first one takes all of it,
-        which it gets and hands on over a binomial tree.
-    """
+    """In nodes, across nodes, in nodes: links between nodes carry no byte twice."""
 
     name: ClassVar[str] = "hierarchical"
     source: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; mode=leader: Karonis et al., IPDPS 2000"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
+    # local, across: names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the
+    # all-reduce between
     local: str | None = None
     across: str = "ring"
-    chunks: int = 1
+    chunks: int = 1  # Pieces of the buffer that go through the three parts one behind the other
+    # Whether all ranks of a node take a part of the buffer to the other nodes, or its first one takes all of it, which
+    # it gets and hands on over a binomial tree
     mode: Literal["scatter", "leader"] = "scatter"
 
     def __post_init__(self) -> None:

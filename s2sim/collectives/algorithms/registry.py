@@ -23,19 +23,13 @@ from s2sim.topology.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class ExplicitRings:
-    """Rings side by side, each with an even part of the data.
-
-    Attributes
-    ----------
-    orders : tuple of tuple of int
-        All ranks in the order of each ring.
-    """
+    """Rings side by side, each with an even part of the data."""
 
     name: ClassVar[str] = Ring.name
     source: ClassVar[str] = Ring.source
     kinds: ClassVar[tuple[str, ...]] = Ring.kinds
     auto: ClassVar[tuple[str, ...]] = ()
-    orders: tuple[tuple[int, ...], ...]
+    orders: tuple[tuple[int, ...], ...]  # All ranks in the order of each ring
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""
@@ -54,22 +48,14 @@ class ExplicitRings:
 
 @dataclass(frozen=True, slots=True)
 class ExplicitTrees:
-    """Trees side by side, each with an even part of the data, which goes up and down in pieces.
-
-    Attributes
-    ----------
-    parents : tuple of tuple of int
-        The parent of each rank in each tree, -1 of its root.
-    chunks : int
-        Pieces of a tree's part.
-    """
+    """Trees side by side, each with an even part of the data, which goes up and down in pieces."""
 
     name: ClassVar[str] = DoubleBinaryTree.name
     source: ClassVar[str] = DoubleBinaryTree.source
     kinds: ClassVar[tuple[str, ...]] = DoubleBinaryTree.kinds
     auto: ClassVar[tuple[str, ...]] = ()
-    parents: tuple[tuple[int, ...], ...]
-    chunks: int
+    parents: tuple[tuple[int, ...], ...]  # The parent of each rank in each tree, -1 of its root
+    chunks: int  # Pieces of a tree's part
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""

@@ -36,28 +36,18 @@ _MAX_CHUNKS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Ring(OverGroups):
-    """Ring in rank order: bandwidth-optimal, latency linear in ranks.
-
-    Attributes
-    ----------
-    channels : int or None
-        Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
-        through another GPU; None takes one for each network interface of a node, where there are several nodes.
-    chunks : int
-        Pieces that each rank's share is cut into.
-    in_flight : int or None
-        Pieces that go round together, one behind the other; None takes all.
-    release : {"delivered", "sent"}
-        When a rank may send its next piece: once the one before it has arrived, or once its last byte has left.
-    """
+    """Ring in rank order: bandwidth-optimal, latency linear in ranks."""
 
     name: ClassVar[str] = "ring"
     source: ClassVar[str] = "Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
     auto: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    # Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
+    # through another GPU; None takes one for each network interface of a node, where there are several nodes
     channels: int | None = None
-    chunks: int = 1
-    in_flight: int | None = None
+    chunks: int = 1  # Pieces that each rank's share is cut into
+    in_flight: int | None = None  # Pieces that go round together, one behind the other; None takes all
+    # When a rank may send its next piece: once the one before it has arrived, or once its last byte has left
     release: Literal["delivered", "sent"] = "delivered"
 
     def __post_init__(self) -> None:

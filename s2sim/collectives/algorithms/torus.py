@@ -31,23 +31,17 @@ from s2sim.topology.kinds.torus import TorusDimensions
 
 @dataclass(frozen=True, slots=True)
 class Torus:
-    """Rings along each dimension of a grid of ranks, in the order of their GPUs.
-
-    Attributes
-    ----------
-    size : str or None
-        Dimensions, such as ``4x4``, of the ranks or of the nodes, whose GPUs are then one more; the last is the
-        innermost and goes first. None takes those of a torus, else the two most nearly equal factors of the nodes.
-    split : {"off", "dimensions", "both-ways"}
-        Parts of the buffer that run side by side: one, one for each dimension to begin with, or two of these, one for
-        each direction of the rings.
-    """
+    """Rings along each dimension of a grid of ranks, in the order of their GPUs."""
 
     name: ClassVar[str] = "torus"
     source: ClassVar[str] = "Ying et al., arXiv:1811.06992, 2018; split: Sack and Gropp, PPoPP 2012"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
+    # Dimensions, such as ``4x4``, of the ranks or of the nodes, whose GPUs are then one more; the last is the innermost
+    # and goes first. None takes those of a torus, else the two most nearly equal factors of the nodes.
     size: str | None = None
+    # Parts of the buffer that run side by side: one, one for each dimension to begin with, or two of these, one for
+    # each direction of the rings
     split: Literal["off", "dimensions", "both-ways"] = "off"
 
     def __post_init__(self) -> None:

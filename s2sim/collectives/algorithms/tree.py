@@ -118,10 +118,7 @@ def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
     tree and its last in the other (Sanders, Speck and Träff, Parallel Computing 35(12), 2009, for the trees).
     """
     tree = _binary_tree(len(np.unique(node_of_place)))
-    return [
-        _chain_tree(tree, node_of_place, last=False),
-        _chain_tree(_second_tree(tree), node_of_place, last=True),
-    ]
+    return [_chain_tree(tree, node_of_place, last=False), _chain_tree(_second_tree(tree), node_of_place, last=True)]
 
 
 def _binary_tree(count: int) -> Ints:
@@ -226,23 +223,17 @@ def _tree_of_members(members: int) -> _Trees:
 
 @dataclass(frozen=True, slots=True)
 class DoubleBinaryTree(OverGroups):
-    """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes.
-
-    Attributes
-    ----------
-    channels : int or None
-        Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs;
-        None takes one for each network interface of a node, where there are several nodes; fewer of very many ranks,
-        see `tree_channels`.
-    chunks : int or None
-        Pieces that each half of a channel's part is cut into; None as many as the closed form makes fastest.
-    """
+    """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes."""
 
     name: ClassVar[str] = "double-binary-tree"
     source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    # Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs; None
+    # takes one for each network interface of a node, where there are several nodes; fewer of very many ranks, see
+    # `tree_channels`
     channels: int | None = None
+    # Pieces that each half of a channel's part is cut into; None as many as the closed form makes fastest
     chunks: int | None = None
 
     def __post_init__(self) -> None:

@@ -83,11 +83,7 @@ def _required_messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDAr
 
 
 def lower_bound(
-    demands: Sequence[Demand],
-    cuts: Cuts,
-    *,
-    assisted: bool = False,
-    members: Sequence[Sequence[int]] | None = None,
+    demands: Sequence[Demand], cuts: Cuts, *, assisted: bool = False, members: Sequence[Sequence[int]] | None = None
 ) -> LowerBound:
     """Return the bound for collectives that run one after another or at once, by the largest of all cuts.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s2sim.experiment.rows import Row
 from s2sim.report.figures.labels import figure_with_head
 from s2sim.report.figures.style import (
     GREY,
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from s2sim.experiment.rows import Row
 
 
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 from math import ceil, cos, pi, sin
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.arrays import Ints, Mask
 from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_links, level_lines, straight_lines
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
 from s2sim.units import plural
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Ints, Mask
 
 # Inches: the figure, a part, its offset from its switch, gaps to the next part and the next plane.
 _GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5

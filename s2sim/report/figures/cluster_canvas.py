@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.arrays import Ints, Mask
 from s2sim.report.figures.cluster_sizes import (
     DOT,
     MIN_SWITCHES,
@@ -24,6 +24,9 @@ from s2sim.report.figures.cluster_sizes import (
     text_width,
 )
 from s2sim.units import plural
+
+if TYPE_CHECKING:
+    from s2sim.arrays import Ints, Mask
 
 # Limit of switches in a row that does not show all.
 _MAX_OF_MANY = 8

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints, Mask
+if TYPE_CHECKING:
+    from s2sim.arrays import Floats, Ints, Mask
 
 # Class of the connection of a GPU without a port to its node, which is no link of the cluster.
 NO_LINK = -1

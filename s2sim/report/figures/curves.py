@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.arrays import Floats
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
@@ -28,14 +27,16 @@ from s2sim.report.figures.style import (
 )
 from s2sim.report.format import signed_text
 from s2sim.report.html import lines_html
-from s2sim.report.screens import Screen
-from s2sim.training.curve import Curve
-from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
-from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from s2sim.arrays import Floats
+    from s2sim.report.screens import Screen
+    from s2sim.training.curve import Curve
+    from s2sim.training.result import TrainResult
+    from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
 
 # Inches.

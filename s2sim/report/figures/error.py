@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s2sim.arrays import Floats
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
 from s2sim.report.figures.labels import Label, figure_with_head, place_labels
 from s2sim.report.figures.style import (
@@ -37,6 +36,8 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+
+    from s2sim.arrays import Floats
 
 
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.

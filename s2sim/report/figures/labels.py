@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from s2sim.arrays import Floats
-from s2sim.experiment.rows import Result
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
@@ -28,6 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
+
+    from s2sim.arrays import Floats
+    from s2sim.experiment.rows import Result
 
 
 # Inches. Fonts are wider at some resolutions, hence the air behind names.

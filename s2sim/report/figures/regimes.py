@@ -8,7 +8,6 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
@@ -26,6 +25,8 @@ from s2sim.units import format_rate, format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from s2sim.regimes.map import Cell, RegimeMap
 
 
 MAX_CELLS = 4000

@@ -17,14 +17,15 @@ from zlib import crc32
 
 import numpy as np
 
-from s2sim.arrays import Floats
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.rows import Row
 from s2sim.report.format import workers_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from s2sim.arrays import Floats
+    from s2sim.experiment.rows import Row
 
 
 WIDTH = 7.2

@@ -7,9 +7,6 @@ from math import floor, isfinite, nan
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.errors import OptionError
-from s2sim.experiment.rate_curve import RateCurves
-from s2sim.experiment.row_parts import Crossing
-from s2sim.experiment.rows import Row
 from s2sim.report.figures.labels import PALE, figure_with_names, label_with_rejection, names_height, write_names
 from s2sim.report.figures.style import (
     GREY,
@@ -33,6 +30,10 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from s2sim.experiment.rate_curve import RateCurves
+    from s2sim.experiment.row_parts import Crossing
+    from s2sim.experiment.rows import Row
 
 
 # Inches: around the axes and between them, and the least size of axes.
@@ -258,12 +259,7 @@ def _draw_scaling_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], re
     for name, dash in line_styles(dict.fromkeys(row.reducer for row in rows)).items():
         points = sorted((row for row in rows if row.reducer == name), key=lambda row: row.workers)
         look, alpha = family_style(family_of(name)), PALE if name in rejected else 1.0
-        line: dict[str, Any] = {
-            "color": look.colour,
-            "linestyle": dash,
-            "linewidth": 1.4,
-            "alpha": alpha,
-        }
+        line: dict[str, Any] = {"color": look.colour, "linestyle": dash, "linewidth": 1.4, "alpha": alpha}
         axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], label=name, **line)
         for row in points:
             axes.plot(

@@ -19,12 +19,13 @@ from s2sim.report.figures.style import (
 )
 from s2sim.report.testbed_tables import rate_text
 from s2sim.units import format_bytes, format_count, format_seconds
-from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
+
+    from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 
 _HEIGHT = 3.2

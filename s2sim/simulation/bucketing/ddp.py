@@ -35,13 +35,6 @@ class Ddp(Discipline):
     So it is from the second iteration on, for in the first one PyTorch sees that order. A bucket that reached its limit
     may be far larger than it. A row-sparse gradient is a bucket of its own, and the one that is being filled goes on
     behind it. PyTorch fills buckets by data type; here all gradients have one.
-
-    Attributes
-    ----------
-    bucket : Size
-        The limit (``bucket_cap_mb``).
-    first : Size
-        The limit of the first bucket, a small one, so that something leaves early; never more than ``bucket``.
     """
 
     name: ClassVar[str] = "ddp"
@@ -49,7 +42,8 @@ class Ddp(Discipline):
     source: ClassVar[str] = "Li et al., PyTorch Distributed, VLDB 2020"
     example: ClassVar[str] = "ddp:bucket=25MiB"
 
-    bucket: Size = _BUCKET
+    bucket: Size = _BUCKET  # The limit (``bucket_cap_mb``)
+    # The limit of the first bucket, a small one, so that something leaves early; never more than ``bucket``
     first: Size = _FIRST
 
     def __post_init__(self) -> None:
@@ -91,11 +85,6 @@ class EmbracePriorities(Discipline):
     visits layers in the reverse order of readiness, needs first. What has begun is not interrupted. A layer of the next
     forward waits for its own parameters alone. EmbRace also splits an embedding's rows into those that the next batch
     touches and the rest, which may come later; here a gradient goes as a whole.
-
-    Attributes
-    ----------
-    bucket : Size
-        What blocks of other gradients hold at least, in the order of readiness; EmbRace takes the model's own blocks.
     """
 
     name: ClassVar[str] = "two-priorities"
@@ -104,6 +93,7 @@ class EmbracePriorities(Discipline):
     example: ClassVar[str] = "two-priorities:bucket=25MiB"
     waits_for_all: ClassVar[bool] = False
 
+    # What blocks of other gradients hold at least, in the order of readiness; EmbRace takes the model's own blocks
     bucket: Size = _BUCKET
 
     def __post_init__(self) -> None:

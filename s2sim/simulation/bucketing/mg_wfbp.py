@@ -27,12 +27,6 @@ class MgWfbp(Discipline):
     As far as times are on that line, all arrives no later than with per-tensor or after-backward. The rule is greedy,
     and not always the best merge: it judges each gradient by the one bucket before it. So it goes on waiting as long as
     each next gradient is near, and where a is long, as on many workers, what it merged may leave after backward.
-
-    Attributes
-    ----------
-    latency : Time or None
-        What merging is believed to save. The authors' benchmarks have a table: on 10 GbE 42us, 523us, 908us and 4.04ms
-        for 4, 8, 16 and 32 GPUs (github.com/HKBU-HPML/ddl-benchmarks).
     """
 
     name: ClassVar[str] = "mg-wfbp"
@@ -40,6 +34,8 @@ class MgWfbp(Discipline):
     source: ClassVar[str] = "Shi, Chu and Li, INFOCOM 2019; TPDS 2021"
     example: ClassVar[str] = "mg-wfbp:latency=908us"
 
+    # What merging is believed to save. The authors' benchmarks have a table: on 10 GbE 42us, 523us, 908us and 4.04ms
+    # for 4, 8, 16 and 32 GPUs (github.com/HKBU-HPML/ddl-benchmarks).
     latency: Time | None = None
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
@@ -90,15 +86,6 @@ class TopKA2AFusion(Discipline):
     tenth of the model away, and goes on in the half of the better neighbour; the best size that was measured is taken.
     An iteration is measured as its exchanges do, dense and one at a time. The paper's own constants are not public:
     these are those of a re-implementation.
-
-    Attributes
-    ----------
-    least : Size
-        The smallest bucket that is tried.
-    tolerance : Size
-        How close the ends of what is left come before the search stops.
-    steps : int
-        How many there are at most.
     """
 
     name: ClassVar[str] = "topka2a"
@@ -106,9 +93,9 @@ class TopKA2AFusion(Discipline):
     source: ClassVar[str] = "Peng, Li, Shi and Li, ICPP 2024"
     example: ClassVar[str] = "topka2a:steps=10"
 
-    least: Size = _LEAST
-    tolerance: Size = _TOLERANCE
-    steps: int = 10
+    least: Size = _LEAST  # The smallest bucket that is tried
+    tolerance: Size = _TOLERANCE  # How close the ends of what is left come before the search stops
+    steps: int = 10  # How many there are at most
 
     def __post_init__(self) -> None:
         check_options(self, self.name, steps=1)

@@ -37,21 +37,16 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Discipline:
-    """How gradients are exchanged. A discipline is a dataclass of its options, with defaults.
+    """How gradients are exchanged. A discipline is a dataclass of its options, with defaults."""
 
-    Attributes
-    ----------
-    name, summary, source, example : str
-        Its name in option strings; what it does in one line; whose it is; an option string.
-    waits_for_all : bool
-        Whether the next forward waits for all gradients and the whole optimizer, or only for the parameters that a
-        layer needs.
-    """
-
+    # name, summary, source, example: its name in option strings; what it does in one line; whose it is; an option
+    # string
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
     example: ClassVar[str]
+    # Whether the next forward waits for all gradients and the whole optimizer, or only for the parameters that a layer
+    # needs
     waits_for_all: ClassVar[bool] = True
 
     @property

@@ -66,21 +66,14 @@ class MessageCounter:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong, with its options.
-
-    Attributes
-    ----------
-    draws, sends : bool
-        Whether a seed decides anything of it, and whether it sends messages of its own.
-    on_network : bool
-        Whether it happens to a network, unless it lasts from the start on.
-    """
+    """Something that goes wrong, with its options."""
 
     name: ClassVar[str]
     example: ClassVar[str]
+    # draws, sends: whether a seed decides anything of it, and whether it sends messages of its own
     draws: ClassVar[bool] = False
     sends: ClassVar[bool] = False
-    on_network: ClassVar[bool] = True
+    on_network: ClassVar[bool] = True  # Whether it happens to a network, unless it lasts from the start on
 
     @property
     def text(self) -> str:

@@ -38,10 +38,7 @@ def test_two_layers_in_two_buckets(layers, ends):
     assert finish_ps(buckets, layers, exchange_ps).tolist() == ends
 
 
-@pytest.mark.parametrize(
-    ("layers", "end"),
-    [(two(5, 3, 7, 100), 126), (two(50, 3, 7, 27), 143), (two(5, 3, 7, 7), 33)],
-)
+@pytest.mark.parametrize(("layers", "end"), [(two(5, 3, 7, 100), 126), (two(50, 3, 7, 27), 143), (two(5, 3, 7, 7), 33)])
 def test_two_layers_in_one_bucket(layers, end):
     buckets = make_discipline("after-backward").buckets(layers, exchange_ps)
     assert finish_ps(buckets, layers, exchange_ps).tolist() == [end]

@@ -70,10 +70,7 @@ def test_what_is_alike_counts_more():
 
 
 def test_sizes_far_away_count_less():
-    bands = bands_of(
-        curve("a", np.linspace(-0.1, 0.1, 101)),
-        curve("b", np.linspace(-1, 1, 101), size_bytes=8),
-    )
+    bands = bands_of(curve("a", np.linspace(-0.1, 0.1, 101)), curve("b", np.linspace(-1, 1, 101), size_bytes=8))
     assert bands.around(HERE, SIZE)[1] < bands.around(HERE, 8)[1]
 
 
