@@ -16,23 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s2sim.cli.options import JsonOption, QuietOption, SilentOption, argument, check_targets, examples, group, option
-from s2sim.cli.output import (
-    STDOUT,
-    show_grids,
-    show_lines,
-    watching,
-    working,
-    write_figure,
-    write_json,
-    write_result,
-    write_text,
-)
+from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
+from s2sim.cli.testbed_compare import COMPARE, TOPOLOGY, compare_command, topology_command
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
-    from s2sim.testbed.measured import MeasuredTestbeds
 
 
 _UP = (
@@ -50,15 +40,6 @@ _RUN = examples(
     "s2sim testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
     "s2sim testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
 )
-_COMPARE = examples(
-    "s2sim testbed compare",
-    "s2sim testbed compare --calibrate-on w8-1000mbps --json -",
-    "s2sim testbed compare my-testbeds --plot times.png",
-)
-_TOPOLOGY = examples(
-    "s2sim testbed topology w8-1000mbps --out testbed.toml",
-    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
-)
 _DEFAULT_NAME = "testbed"
 _NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
@@ -68,10 +49,9 @@ app = group(
     epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
 )
 
-FolderOption = Annotated[
-    str | None, option("DIR", "Folder with what s2sim testbed run measured.", "what is shipped", flag="--folder")
-]
 NameArgument = Annotated[str | None, argument("NAME", "Name of a testbed.", "the only one")]
+app.command("compare", epilog=COMPARE, short_help="Predict what was measured.")(compare_command)
+app.command("topology", epilog=TOPOLOGY, short_help="Write a testbed's topology.")(topology_command)
 
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
@@ -282,73 +262,6 @@ def _ended_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
-def compare_command(
-    folder: Annotated[
-        str | None, argument("DIR", "Folder with what s2sim testbed run measured.", "what is shipped")
-    ] = None,
-    calibrate_on: Annotated[
-        str | None,
-        option("SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        option("FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"),
-    ] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
-) -> None:
-    """Predict what was measured on testbeds, with constants that one setting alone tells.
-
-    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
-    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
-    """
-    check_targets(json=json, plot=plot)
-    measured = _read(folder)
-
-    from s2sim.report.testbed_tables import comparison_grids, comparison_lines
-    from s2sim.validation.testbed import compare_testbeds
-
-    with watching(quiet=quiet) as progress:
-        result = compare_testbeds(measured, calibrate_on, progress)
-    readable = write_result(result, json)
-    if plot is not None:
-        from s2sim.report.figures.testbed import times_figure
-
-        write_figure(times_figure(result), plot)
-    if not readable:
-        return
-    show_lines(comparison_lines(result))
-    if not quiet:
-        show_grids(comparison_grids(result))
-    show_lines([f"Note: {note}." for note in result.notes])
-
-
-@app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
-def topology_command(
-    setting: Annotated[str, argument("SETTING", "Name of a setting that was measured.")],
-    folder: FolderOption = None,
-    out: Annotated[str | None, option("FILE.toml", "Where to write it.", "the screen")] = None,
-) -> None:
-    """Write the cluster that a setting is to the simulator as a topology file."""
-    from s2sim.validation.testbed import setting_named
-    from s2sim.validation.testbed_fit import setting_toml
-
-    check_targets(out=out)
-    measured = _read(folder)
-    text = setting_toml(setting_named(measured, setting))
-    if out is None:
-        show_lines(text.rstrip().splitlines())
-    else:
-        write_text(text, out)
-
-
-def _read(folder: str | None) -> MeasuredTestbeds:
-    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
-
-    return read_measured(resolve_testbeds_folder(folder))
 
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:

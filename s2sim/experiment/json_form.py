@@ -10,7 +10,6 @@ from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -27,9 +26,6 @@ from typing import (
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
 from s2sim.registry import Registry
-
-if TYPE_CHECKING:
-    from s2sim.simulation.faults.fault import Effect
 
 Schema = dict[str, Any]
 
@@ -146,30 +142,6 @@ class ResultForm(JsonForm):
     def _repr_html_(self) -> str:
         """Return the first screen for notebooks."""
         return str(_VIEWS.get(f"{self.answers} as html")(self))
-
-
-def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
-    """Return the effects of faults from the two keys of a result."""
-    from s2sim.simulation.faults.fault import Effect
-
-    return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
-
-
-class FaultedForm(ResultForm):
-    """An answer that says what ``effects`` faults had."""
-
-    __slots__ = ()
-    effects: tuple[Effect, ...]
-
-    @property
-    def faults(self) -> list[str]:
-        """Option strings of the faults, as in JSON."""
-        return [effect.fault for effect in self.effects]
-
-    @property
-    def fault_effects(self) -> list[str]:
-        """What each of them did, in words, as in JSON."""
-        return [effect.description for effect in self.effects]
 
 
 _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null"}

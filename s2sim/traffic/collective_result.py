@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from s2sim.experiment.json_form import FaultedForm, left_out, load_effects
+from s2sim.experiment.json_form import left_out
+from s2sim.experiment.scenario.faults import FaultedForm, load_effects
 from s2sim.simulation.faults.fault import Effect
 from s2sim.traffic.link_loads import LinkLoad
 from s2sim.traffic.networks import CollectiveCheck

@@ -14,10 +14,16 @@ import numpy as np
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
-from s2sim.experiment.json_form import FaultedForm, json_value, left_out, load_effects
+from s2sim.experiment.json_form import json_value, left_out
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import Scenario
-from s2sim.experiment.scenario.faults import effects_in_order, resolve_traffic, traffic_sha256
+from s2sim.experiment.scenario.faults import (
+    FaultedForm,
+    effects_in_order,
+    load_effects,
+    resolve_traffic,
+    traffic_sha256,
+)
 from s2sim.files import read_text
 from s2sim.network.network import uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.experiment.scenario import cluster as memory
-from s2sim.experiment.scenario.cluster import check_ranks, memory_bytes
+from s2sim.experiment.scenario import memory
+from s2sim.experiment.scenario.memory import check_ranks, memory_bytes
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.synthetic import load_trace
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -17,16 +14,12 @@ from s2sim.collectives.algorithms.registry import Algorithm, read_algorithm
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import OptionError, S2SimWarning
+from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
-from s2sim.gradients.gradient import RowSparse
-from s2sim.gradients.law import ExtrapolatedRanks
-from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
 from s2sim.libraries.calibration import machine_text
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
-from s2sim.reducers.script import Recording, Work
 from s2sim.simulation.faults.fault import Fault, apply_permanent_faults
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.topology.cluster import Cluster, build_cluster
@@ -34,7 +27,10 @@ from s2sim.topology.fields import MACHINE_FIELDS
 from s2sim.topology.hardware import Gpu, load_gpu
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import ClusterShape
-from s2sim.units import PS_PER_S, format_bytes, format_seconds, parse_time_ps
+from s2sim.units import PS_PER_S, format_seconds, parse_time_ps
+
+if TYPE_CHECKING:
+    from s2sim.reducers.script import Recording
 
 
 def extrapolated_constants_notes(
@@ -192,6 +188,8 @@ def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str
 
     Those of matrix products and the host's CPU are included if one of ``recordings`` has such work.
     """
+    from s2sim.reducers.script import Work  # collectives and flows alone need no reducers
+
     works = [
         step
         for recording in recordings
@@ -309,47 +307,3 @@ def warn_of_machines(overrides: Sequence[str]) -> None:
 def _machine_overrides(overrides: Sequence[str]) -> list[tuple[str, str]]:
     fields = [(override, override.partition("=")[0].strip()) for override in overrides]
     return [(override, field) for override, field in fields if field in MACHINE_FIELDS]
-
-
-# Every rank runs every reducer's program, a millisecond or so each.
-_MAX_RANKS = 2**17
-_CGROUP_FILES = Path("/sys/fs/cgroup/memory.max")
-
-
-def check_ranks(workers: int, trace: AnyTrace) -> None:
-    """Refuse more ranks than can be run, or than memory can store the gradients of."""
-    if workers > _MAX_RANKS:
-        raise OptionError(
-            f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
-            "ask for fewer, or time one collective of them with s2sim collective"
-        )
-    needed, there = workers * _held_bytes(trace), memory_bytes()
-    if there is not None and needed > there:
-        raise OptionError(
-            f"--workers {workers}: the gradients of {trace.name} take about {format_bytes(needed)}, and there are "
-            f"{format_bytes(there)} of memory: ask for fewer workers or smaller gradients"
-        )
-
-
-def _held_bytes(trace: AnyTrace) -> int:
-    if isinstance(trace, SyntheticTrace):
-        return trace.options.held_bytes
-    layers = trace.gradient(0, 0).layers
-    # Drawn ranks have the dense layers of a recorded one.
-    dense = (
-        0
-        if isinstance(trace, ExtrapolatedRanks)
-        else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
-    )
-    return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
-
-
-def memory_bytes() -> int | None:
-    """Return the memory limit of this process, or None if it is not known."""
-    sizes: list[int] = []
-    with suppress(AttributeError, OSError, ValueError):
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError):
-        # The word "max" stands for none.
-        sizes.append(int(_CGROUP_FILES.read_text(encoding="ascii")))
-    return min(sizes, default=None)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.experiment.scenario.cluster import Scenario
-from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.models import Model
 from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
@@ -22,6 +19,11 @@ from s2sim.options import Size, Time, option_text
 from s2sim.provenance import content_hash
 from s2sim.topology.cluster import PLACEMENTS
 from s2sim.topology.fields import MACHINE_FIELDS
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.library_profile import LibraryProfile
+    from s2sim.experiment.scenario.cluster import Scenario
+    from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 
 # For reading, and what is known of numbers beside their values.
 _TEXTS = ("name", "description", "source", "file", "quantities")

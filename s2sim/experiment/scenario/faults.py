@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -11,6 +11,7 @@ from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.routes import find_routes
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import NetworkSpec
+from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.scenario.cluster import Scenario, resolve_cluster, warn_of_machines
 from s2sim.experiment.scenario.content_hash import cluster_content
 from s2sim.provenance import content_hash
@@ -61,3 +62,25 @@ def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: A
     """Return the hash of the computation of sending ``sent`` over a cluster."""
     packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
     return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])
+
+
+def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """Return the effects of faults from the two keys of a result."""
+    return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
+
+
+class FaultedForm(ResultForm):
+    """An answer that says what ``effects`` faults had."""
+
+    __slots__ = ()
+    effects: tuple[Effect, ...]
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.description for effect in self.effects]

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Self, cast
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.experiment.scenario.cluster import Machines, Scenario, check_ranks, resolve_cluster, resolve_machines
+from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
+from s2sim.experiment.scenario.memory import check_ranks
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.models import Model, load_model

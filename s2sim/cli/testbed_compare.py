@@ -1,0 +1,89 @@
+"""``s2sim testbed compare`` and ``s2sim testbed topology``: what was measured on testbeds, predicted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
+from s2sim.cli.output import show_grids, show_lines, watching, write_figure, write_result, write_text
+
+if TYPE_CHECKING:
+    from s2sim.testbed.measured import MeasuredTestbeds
+
+COMPARE = examples(
+    "s2sim testbed compare",
+    "s2sim testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim testbed compare my-testbeds --plot times.png",
+)
+TOPOLOGY = examples(
+    "s2sim testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
+)
+FolderOption = Annotated[
+    str | None, option("DIR", "Folder with what s2sim testbed run measured.", "what is shipped", flag="--folder")
+]
+
+
+def compare_command(
+    folder: Annotated[
+        str | None, argument("DIR", "Folder with what s2sim testbed run measured.", "what is shipped")
+    ] = None,
+    calibrate_on: Annotated[
+        str | None,
+        option("SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        option("FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"),
+    ] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict what was measured on testbeds, with constants that one setting alone tells.
+
+    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
+    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
+    """
+    check_targets(json=json, plot=plot)
+    measured = _read(folder)
+
+    from s2sim.report.testbed_tables import comparison_grids, comparison_lines
+    from s2sim.validation.testbed import compare_testbeds
+
+    with watching(quiet=quiet) as progress:
+        result = compare_testbeds(measured, calibrate_on, progress)
+    readable = write_result(result, json)
+    if plot is not None:
+        from s2sim.report.figures.testbed import times_figure
+
+        write_figure(times_figure(result), plot)
+    if not readable:
+        return
+    show_lines(comparison_lines(result))
+    if not quiet:
+        show_grids(comparison_grids(result))
+    show_lines([f"Note: {note}." for note in result.notes])
+
+
+def topology_command(
+    setting: Annotated[str, argument("SETTING", "Name of a setting that was measured.")],
+    folder: FolderOption = None,
+    out: Annotated[str | None, option("FILE.toml", "Where to write it.", "the screen")] = None,
+) -> None:
+    """Write the cluster that a setting is to the simulator as a topology file."""
+    from s2sim.validation.testbed import setting_named
+    from s2sim.validation.testbed_fit import setting_toml
+
+    check_targets(out=out)
+    measured = _read(folder)
+    text = setting_toml(setting_named(measured, setting))
+    if out is None:
+        show_lines(text.rstrip().splitlines())
+    else:
+        write_text(text, out)
+
+
+def _read(folder: str | None) -> MeasuredTestbeds:
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+
+    return read_measured(resolve_testbeds_folder(folder))
