@@ -17,13 +17,13 @@ from s2sim.report.format import (
     workers_with_mark,
 )
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.training.result import TrainResult, interval_text, target_text
 from s2sim.units import format_bytes, format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import IterationRow
     from s2sim.experiment.rows import Result, Row
     from s2sim.training.curve import Interval
+    from s2sim.training.result import TrainResult
     from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
 
 
@@ -202,6 +202,8 @@ def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
 
 def train_lines(result: TrainResult) -> list[str]:
     """Return the target, and the parts of the time of a step."""
+    from s2sim.training.result import target_text  # it knows of training, which most tables do not need
+
     goal = f"{'none' if result.target is None else target_text(result.target)}, {result.target_why}"
     seeds = format_number_of(result.spec.seeds, "seed")
     after = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
@@ -211,6 +213,8 @@ def train_lines(result: TrainResult) -> list[str]:
 
 def train_grid(result: TrainResult) -> Grid:
     """Return a line per reducer: final loss and accuracy, time and bytes of a step and to the target."""
+    from s2sim.training.result import interval_text, target_text
+
     goal = "target" if result.target is None else target_text(result.target)
 
     def ratio(value: Interval | None) -> str:

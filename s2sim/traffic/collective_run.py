@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from s2sim.experiment.scenario.faults import (
     traffic_sha256,
 )
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
-from s2sim.experiment.timeline import Timeline, check_messages
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.network.fluid import OnLoads
@@ -44,6 +43,9 @@ from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import interval_at
 from s2sim.units import PS_PER_S
+
+if TYPE_CHECKING:
+    from s2sim.experiment.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,6 +261,8 @@ def run_collective(
 
 def collective_timeline(planned: PlannedCollective) -> Timeline:
     """Return the activity of ranks and links, message by message, in the fluid network."""
+    from s2sim.experiment.timeline import Timeline, check_messages
+
     schedule = planned.timed.schedule
     check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
     timeline = Timeline(planned.cluster)

@@ -6,25 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from s2sim.arrays import Floats, Ints
+from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.execute import ring_traffic, schedule_traffic
+from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.profiles.read import read_profile
+from s2sim.pytorch.task import Evaluation
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.script import Recording
 from s2sim.simulation.plan import make_plan
 from s2sim.simulation.run import replay
+from s2sim.topology.hardware import Gpu
+from s2sim.training.spec import TrainSpec
 from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
-
-if TYPE_CHECKING:
-    from s2sim.arrays import Floats, Ints
-    from s2sim.collectives.timing.timer import Timer
-    from s2sim.experiment.scenario.cluster import Machines, Scenario
-    from s2sim.pytorch.task import Evaluation
-    from s2sim.reducers.rank import Reducer
-    from s2sim.reducers.script import Recording
-    from s2sim.topology.hardware import Gpu
-    from s2sim.training.spec import TrainSpec
 
 
 @dataclass(frozen=True, slots=True)

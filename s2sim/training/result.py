@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, isinf, log10
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
 from s2sim.provenance import run_record
+from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.training.curve import Curve, Interval, Target, TargetCrossing, find_crossing, ratio_interval, t_interval
+from s2sim.training.resolve import ResolvedTraining, TaskFacts
+from s2sim.training.spec import TrainSpec
 from s2sim.units import format_count, format_number_of
-
-if TYPE_CHECKING:
-    from s2sim.pytorch.training_mode import TrainingSetup
-    from s2sim.training.resolve import ResolvedTraining, TaskFacts
-    from s2sim.training.spec import TrainSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ EXAMPLES = dict(examples(get_command(app)))
 RECORD = "s2sim trace record"
 RECORD_PROFILE = "s2sim profile record"
 TRAIN = "s2sim train"
-# A minute and more each; tests/study/papers and tests/bridge rebuild papers one by one.
+# A minute and more each; tests/study/papers and tests/pytorch rebuild papers one by one.
 PAPERS = ("s2sim paper s2-reducer", "s2sim paper dgc", "s2sim paper does-it-pay", "s2sim paper all")
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
@@ -46,7 +46,7 @@ HEAVY = {
 }
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
 TESTBED = "s2sim testbed"
-# They need an extra; tests/bridge runs them.
+# They need an extra; tests/pytorch runs them.
 BRIDGE = "s2sim bridge"
 COMMANDS = [
     name

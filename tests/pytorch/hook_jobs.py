@@ -1,4 +1,4 @@
-"""What the processes of tests/bridge/test_hook.py run: small trainings with and without the hook."""
+"""What the processes of tests/pytorch/test_hook.py run: small trainings with and without the hook."""
 
 from __future__ import annotations
 

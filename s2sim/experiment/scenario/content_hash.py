@@ -11,9 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.models import Model
-from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
 from s2sim.libraries.library import TIMING_OPTIONS, Library
 from s2sim.options import Size, Time, option_text
 from s2sim.provenance import content_hash
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.library_profile import LibraryProfile
     from s2sim.experiment.scenario.cluster import Scenario
     from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+    from s2sim.gradients.synthetic import AnyTrace
 
 # For reading, and what is known of numbers beside their values.
 _TEXTS = ("name", "description", "source", "file", "quantities")
@@ -99,6 +98,9 @@ def profile_content(profile: LibraryProfile) -> Any:
 
 def trace_content(trace: AnyTrace) -> Any:
     """Return the content of gradients: the hashes of recorded files, or the options of sampling."""
+    from s2sim.gradients.law import ExtrapolatedRanks  # what a collective alone does not load
+    from s2sim.gradients.synthetic import SyntheticTrace
+
     if isinstance(trace, ExtrapolatedRanks):
         return [trace.seed, dict(trace.manifest.files)]
     if isinstance(trace, SyntheticTrace):
