@@ -116,7 +116,6 @@ def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputePr
 
 
 def _model_of(file: ProfileFile) -> Model | None:
-    """Return the layer table that a file names; None where its tensors say all themselves."""
     if file.model in model_names() or is_toml_path(file.model):
         return load_model(file.model)
     without = [tensor.name for tensor in file.tensors if tensor.shape is None]
@@ -129,7 +128,6 @@ def _model_of(file: ProfileFile) -> Model | None:
 
 
 def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
-    """Return the layers of a file's tensors, in their order."""
     if model is None:
         return [ModelLayer(each.name, each.shape or (), bool(each.sparse)) for each in file.tensors]
     layers = {layer.name: layer for layer in model.layers}

@@ -125,13 +125,11 @@ class TraceTimeline:
         return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
 
     def _in_backward(self, host_us: Floats) -> Any:
-        """Return which times lie within a function of backward, as where forward is computed again."""
         places = np.searchsorted(self._node_start, host_us, side="right") - 1
         furthest = np.maximum.accumulate(self._node_end)
         return (places >= 0) & (furthest[places] > host_us)
 
     def _starts(self, forward: Ints) -> dict[int, float]:
-        """Return when each operation of forward began, by its sequence number."""
         starts: dict[int, float] = {}
         for place in forward:
             starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
@@ -204,7 +202,6 @@ class TraceTimeline:
 
 
 def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
-    """Return the places of increasing times that lie within a span."""
     first, last = np.searchsorted(sorted_us, [span.start, span.end])
     return np.arange(first, last)
 

@@ -256,7 +256,6 @@ def _tensor_line(tensor: TensorTiming) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as TOML has it: as JSON, but that DEL is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -71,7 +71,6 @@ def _ring_positions(ranks: int, rounds: int) -> tuple[Ints, Ints]:
 
 
 def _clip_to_buffer(source: Ints, target: Ints, begin: Ints, length: int, total: int) -> Messages:
-    """Return messages of stretches of a buffer as far as these lie in it; none of the others."""
     size = np.minimum(length, total - begin)
     kept = size > 0
     return Messages(source[kept], target[kept], size[kept])

@@ -279,7 +279,6 @@ class HookState:
         self.step += last
 
     def _run(self, handed: PendingGradients, step: int, *, last: bool) -> None:
-        """Exchange what was handed in, on the thread."""
         if self._error is None:
             try:
                 self._exchange.take(handed, step, last=last)
@@ -293,7 +292,6 @@ class HookState:
             raise self._error
 
     def _settle(self) -> None:
-        """Wait until all that was handed in is reduced; raise if it cannot be."""
         if self._last is not None:
             self._last.result()
 
@@ -346,7 +344,6 @@ def _event(tensor: torch.Tensor) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what went wrong, without the places in its own source that Gloo names."""
     if isinstance(error, S2SimError):
         return str(error)
     text = next(iter(str(error).splitlines()), "")

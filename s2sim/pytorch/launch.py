@@ -129,8 +129,6 @@ def run_job(
 
 
 class _Process:
-    """One process, and what it tells, a line of JSON each."""
-
     def __init__(
         self, rank: int, place: ProcessPlace, task: Mapping[str, Any], folder: Path, heard: queue.Queue[tuple[int, Any]]
     ) -> None:
@@ -158,13 +156,11 @@ class _Process:
             pass  # It has ended already, and its exit status tells why.
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
         self.popen.kill()
         self.popen.wait()
         self.listener.join()
 
     def failure(self) -> str | None:
-        """Return how it ended where that was a failure."""
         status = self.popen.poll()
         if status is None or status == 0:
             return None
@@ -206,7 +202,6 @@ def _results(
 
 
 def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
-    """Raise if a process has failed, or all have been silent for too long."""
     failures = [failure for failure in (process.failure() for process in running) if failure]
     if failures:
         # One that was ended from outside is why the others fail.
@@ -280,7 +275,6 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it ends, however that comes about."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -170,7 +170,6 @@ class Members:
         return AsyncWork(tuple(works), arrived)
 
     def _flight(self, post: Callable[[], Any], out: Any, dtype: np.dtype[Any]) -> AsyncWork[NDArray[Any]]:
-        """Post something that leaves its result in a tensor, where there is anything to send."""
         return AsyncWork((post(),) if len(out) else (), lambda: self.array(out, dtype))
 
     def record_size_header(self, kind: str, sizes_bytes: Sequence[int], *, root: int = 0, within: bool = False) -> None:

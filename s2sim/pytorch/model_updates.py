@@ -64,7 +64,6 @@ def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> 
 
 
 def _tensor(array: Any) -> torch.Tensor:
-    """Return a float32 tensor, of a copy where others may read the array."""
     import torch
 
     writeable = array.dtype == np.float32 and array.flags.writeable and array.flags.c_contiguous

@@ -86,12 +86,9 @@ def drive(program: Generator[Any, None, T]) -> T:
 
 @dataclass(slots=True)
 class _WaitClock:
-    """Seconds that a rank has waited for others."""
-
     waited_s: float = 0.0
 
     def timed(self, wait: Callable[[], T]) -> T:
-        """Return what ``wait`` does; what it takes is waiting."""
         begun_s = time.perf_counter()
         try:
             return wait()
@@ -101,8 +98,6 @@ class _WaitClock:
 
 @dataclass(slots=True, eq=False)
 class _PostedCollective:
-    """One collective of a program."""
-
     label: str
     flight: AsyncWork[Any]
     clock: _WaitClock
@@ -116,8 +111,6 @@ class _PostedCollective:
 
 
 class _Handle:
-    """What a program holds of collectives in flight."""
-
     def __init__(self, parts: tuple[_PostedCollective, ...]) -> None:
         self.parts = parts
 
@@ -130,7 +123,6 @@ class _Handle:
 
     @property
     def value(self) -> Any:
-        """The result of the one, or the tuple of all."""
         for part in self.parts:
             if not part.arrived:
                 raise S2SimError(
@@ -236,7 +228,6 @@ class ProcessRank:
         return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(payload, flight.finish())))
 
     def _begun(self, label: str, begin: Callable[[], AsyncWork[Any]]) -> _Handle:
-        """Post what may have to wait for sizes first."""
         return self._posted(label, self._clock.timed(begin))
 
     def _posted(self, label: str, flight: AsyncWork[Any]) -> _Handle:
@@ -244,7 +235,6 @@ class ProcessRank:
 
 
 def _flat(payload: Contribution, label: str) -> NDArray[Any]:
-    """Return all of a payload's values one after the other."""
     dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves_of(payload)))
     if len(dtypes) > 1:
         raise S2SimError(
@@ -342,7 +332,6 @@ def _counted_since(before: KernelCounters) -> dict[str, int]:
 
 
 def _settled_counters() -> KernelCounters:
-    """Return what is counted while nobody sends."""
     import torch.distributed as dist
 
     dist.barrier()

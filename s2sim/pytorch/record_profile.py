@@ -154,7 +154,6 @@ def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
 
 
 def _device_name(device: str) -> str:
-    """Return the GPU's name in the hardware catalogue, or as its driver has it."""
     if device == "cpu":
         return "CPU"
     import torch

@@ -32,8 +32,6 @@ MODELS = Registry(
 
 @dataclass(frozen=True, slots=True)
 class _RecordedGradients:
-    """Gradients in memory as a source to write from: step, then rank."""
-
     gradients: tuple[tuple[Gradient, ...], ...]
 
     @property

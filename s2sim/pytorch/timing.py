@@ -208,7 +208,6 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
 
 
 def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], number: int) -> None:
-    """Train one step; the host runs ahead of the GPU by one, as in a training."""
     import torch
 
     subject.optimizer.zero_grad(set_to_none=True)

@@ -93,7 +93,6 @@ def steps_locally(reducer: Reducer) -> bool:
 
 
 def _has_server(reducer: Reducer) -> bool:
-    """Return whether rank 0 holds the model that counts, as the server of federated averaging does."""
     return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
 
 

@@ -76,7 +76,6 @@ def open_envelope(message: Bytes) -> Any:
 
 
 def _describe_payload(payload: Contribution) -> Any:
-    """Return structure, types and shapes as JSON."""
     if isinstance(payload, tuple):
         return ["tuple", *map(_describe_payload, payload)]
     if isinstance(payload, Gradient):
@@ -140,7 +139,6 @@ def reduce_arrays(
 
 
 def _posted(members: Members, kind: str, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
-    """Post what the library has as it is."""
     if kind == "reduce":
         return members.reduce(data, op, root)
     return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)

@@ -52,8 +52,6 @@ class CompletedCalls:
 
 @dataclass(frozen=True, slots=True)
 class _GroupProgram:
-    """Calls of one group of ranks that go through their steps together."""
-
     calls: tuple[int, ...]
     ranks: tuple[int, ...]
     posted_ps: int
@@ -225,7 +223,6 @@ def _report_round(watcher: Watcher, members: Ints, schedule: Schedule, what: str
 
 
 def _first_group_messages(ran: CompletedRound, ranks: int) -> CompletedRound:
-    """Return what the first of several groups of ``ranks`` sent in a round."""
     pattern = ran.round.pattern
     own = np.flatnonzero(pattern.src < ranks)
     sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own

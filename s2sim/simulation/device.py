@@ -111,7 +111,6 @@ class GpuDevice:
         self._reschedule()
 
     def _slowdown(self, job: _Job) -> float:
-        """Return how many times as long as alone a job that runs takes."""
         if job.what == "host":
             return 1.0
         beside = [queue[0] for queue in self._queues if queue and queue[0] is not job and queue[0].what != "host"]
@@ -132,7 +131,6 @@ class GpuDevice:
         return queue[0].until_ps(gives_way=len(queue) > 1)
 
     def _advance(self) -> None:
-        """Take off what has been done since the last change."""
         passed_ps = int(self.env.now) - self._since_ps
         if passed_ps:
             for job, slowdown in [(job, self._slowdown(job)) for job in self._running()]:
@@ -140,7 +138,6 @@ class GpuDevice:
         self._since_ps = int(self.env.now)
 
     def _reschedule(self) -> None:
-        """Begin what is next, and wake up when the first of what runs ends."""
         self._version += 1
         running = self._running()
         if not running:

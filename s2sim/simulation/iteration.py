@@ -47,8 +47,6 @@ def replay_iterations(
 
 
 class _IterationReplay:
-    """The simulation of one call of `replay_iterations`."""
-
     def __init__(
         self,
         exchange: Sequence[BucketExchange],
@@ -121,7 +119,6 @@ class _IterationReplay:
 
     @property
     def _unlike(self) -> bool:
-        """Whether ranks take unlike times."""
         slower = self._conditions.slower * self._factors
         return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
 
@@ -162,7 +159,6 @@ class _IterationReplay:
         return end
 
     def run(self) -> Iterations:
-        """Simulate it."""
         env = self._env
         over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
         # Some faults go on for ever.
@@ -195,7 +191,6 @@ class _IterationReplay:
         )
 
     def _parts(self, ranks: IterationRanks, spent: RankActivity) -> list[IterationParts]:
-        """Return where the time went in each period, as means over its steps."""
         bounds = ranks.begun_ps[:: self._period]
         if not self._conditions.waits_for_all and len(bounds) > _LEAST:
             # At the end of the last iteration all that is in flight is waited for, as in no other.
@@ -291,7 +286,6 @@ class _IterationReplay:
         ranks.programs -= 1
 
     def _spent(self, ranks: IterationRanks, by_call: Mapping[int, CompletedCalls]) -> RankActivity:
-        """Return all that happened on some ranks."""
         own = {id(by_call[call]): call for call in ranks.posted_ps}
         communicators = self._communicators_of(ranks)
         ended_ps = {call: communicators.ended_ps[call] for call in ranks.posted_ps}
@@ -310,6 +304,5 @@ class _IterationReplay:
         )
 
     def _communicators_of(self, ranks: IterationRanks) -> Communicators | RankCommunicator:
-        """Return where ranks post."""
         both = self._communicators
         return both.of_rank[ranks.first] if isinstance(both, SkewedCommunicator) else both

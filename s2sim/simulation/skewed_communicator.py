@@ -119,7 +119,6 @@ class SkewedCommunicator:
         self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
 
     def _local_ps(self, local: Iterable[LocalWork]) -> int:
-        """Return how long work between launches takes."""
         return local_work_ps(sum(local, LocalWork()), self._gpu, self._timer.cluster.shape.pcie)
 
     def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
@@ -141,7 +140,6 @@ class SkewedCommunicator:
         self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, int(self.env.now)))
 
     def _passage(self, timed: TimedSchedule) -> CriticalPath | None:
-        """Return how a launch passes, if that is known beforehand."""
         schedule = timed.schedule
         if id(schedule) not in self._passages:
             self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
@@ -264,8 +262,6 @@ class RankCommunicator:
 
 
 class _BarrierLaunch:
-    """A launch that begins with its last rank, and ends on all at once."""
-
     def __init__(
         self,
         env: simpy.Environment,
@@ -282,7 +278,6 @@ class _BarrierLaunch:
         self._on_rank_done = on_rank_done
 
     def post(self, ranks: Sequence[int]) -> None:
-        """Let some ranks take part from now on."""
         self._missing -= len(ranks)
         if self._missing == 0:
             over = self._env.timeout(self._duration_ps)

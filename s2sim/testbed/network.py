@@ -116,7 +116,6 @@ def _end_processes(name: str, spaces: list[str]) -> int:
 
 
 def _processes(spaces: list[str]) -> tuple[int, ...]:
-    """Return the processes whose network namespace is one of these."""
     within = set()
     for space in spaces:
         with suppress(FileNotFoundError):

@@ -202,5 +202,4 @@ def _summarise(rows: Floats) -> TimingSummary:
 
 
 def _seconds(value: float | np.floating[Any]) -> float:
-    """Return a time to the nanosecond, which is what clocks tell."""
     return max(round(float(value), 9), 0.0)

@@ -117,7 +117,6 @@ def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
 
 
 def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
-    """Check one schedule; False where the algorithm refuses it."""
     cluster = example_cluster(topology, TOPOLOGIES[topology], demand.ranks)
     where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
     try:

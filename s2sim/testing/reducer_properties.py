@@ -70,7 +70,6 @@ def edge_gradients(ranks: int) -> dict[str, list[Gradient]]:
 
 
 def _in_two_layers(values: Floats32) -> Gradient:
-    """Return a gradient of 48 values."""
     values.setflags(write=False)
     table = RowSparse(np.arange(0, 24, 2), values[24:].reshape(12, 2), (24, 2))
     return Gradient(("weight", "table"), (values[:24].reshape(6, 4), table))
@@ -163,7 +162,6 @@ def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: 
 
 
 def _spoil(state: object) -> None:
-    """Alter every array in a state."""
     if isinstance(state, np.ndarray):
         state.fill(-1 if state.dtype.kind in "if" else 1)
     elif isinstance(state, dict | list):

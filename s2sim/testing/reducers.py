@@ -120,8 +120,6 @@ class MeasuredReducer(Reducer):
 
 
 class _CountingRank:
-    """A rank that adds up the bytes of what is posted on it; it is the one given in all else."""
-
     def __init__(self, rank: Rank, watched: MeasuredReducer) -> None:
         self._rank, self._watched = rank, watched
 

@@ -46,7 +46,6 @@ def _check_sources(shape: ClusterShape) -> None:
 
 
 def _check_routes(cluster: Cluster, where: str) -> None:
-    """Check the ways of all ordered pairs of ranks."""
     ranks = np.arange(cluster.workers)
     source, target = np.nonzero(ranks[:, None] != ranks)
     routes = cluster.routes(source, target)
@@ -94,7 +93,6 @@ def _levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> tuple[I
 
 
 def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
-    """Return for each pair whether any of its crossings is marked."""
     return np.bincount(pair[crossing], minlength=pairs) > 0
 
 

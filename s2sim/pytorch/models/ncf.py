@@ -145,7 +145,6 @@ class Ncf(ModelSettings):
     def _batch(
         self, interactions: Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator
     ) -> tuple[Ints, Ints, Floats32]:
-        """Return users, items and labels of the chosen pairs and of unobserved ones for the same users."""
         users, items = interactions.users[chosen], interactions.items[chosen]
         other_users = np.repeat(users, self.negatives)
         other_items = generator.integers(interactions.item_count, size=len(other_users))

@@ -205,7 +205,6 @@ def _split_at_waits(script: Script, first_call: int) -> list[Script]:
 
 
 def _interleave_programs(programs: Sequence[Sequence[Script]]) -> Script:
-    """Return one script of a rank's programs."""
     longest = max(map(len, programs), default=0)
     return tuple(
         step for turn in range(longest) for program in programs if turn < len(program) for step in program[turn]

@@ -88,7 +88,6 @@ class FaultyNetwork:
         )
 
     def _pass_by(self, schedule: Schedule, passage: CriticalPath, join: Callable[[Ints, Ints, Ints], None]) -> None:
-        """Let the network know what is carried without being sent."""
         numbers: dict[bytes, Ints] = {}
         for step in schedule.steps:
             pattern = step.round.pattern
