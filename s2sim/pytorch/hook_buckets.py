@@ -113,17 +113,8 @@ class HookBucket:
 class BucketExchanger:
     """One rank's buckets; all ranks hand in the same parameters in the same order.
 
-    Parameters
-    ----------
-    reducer : Reducer
-        Of which every bucket gets an instance.
-    group : ProcessGroup
-        On which nobody else posts.
-
-    Attributes
-    ----------
-    waited_s, reducing_s : float
-        Seconds in which all reductions have waited for other ranks, and in all.
+    Every bucket gets an instance of ``reducer``; ``group`` must be used by nobody else. ``waited_s`` and ``reducing_s``
+    are total seconds of waiting for other ranks, and of all reductions.
     """
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
@@ -250,16 +241,10 @@ class BucketLayout:
 def make_bucket_layout(
     model: torch.nn.Module, *, sparse: Sequence[str] | None, bucket_bytes: int | None, whole: bool
 ) -> BucketLayout:
-    """Return the layout of a model, DistributedDataParallel or what is in it.
+    """Return the layout of a model, DistributedDataParallel or the module in it.
 
-    Parameters
-    ----------
-    sparse : sequence of str, optional
-        Names of parameters in whose gradient most rows are zero; the weights of embeddings unless given.
-    bucket_bytes : int, optional
-        Bytes from which on a bucket is full; those of DistributedDataParallel unless given.
-    whole : bool
-        One bucket of all.
+    ``sparse`` names parameters with mostly zero gradient rows (default: embedding weights); ``bucket_bytes`` is the
+    size that closes a bucket (default: that of DistributedDataParallel); ``whole`` makes one bucket of all.
     """
     import torch
 

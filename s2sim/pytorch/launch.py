@@ -100,20 +100,11 @@ def run_job(
     timeout_s: float,
     hear: Callable[[int, Any], None] | None = None,
 ) -> list[Any]:
-    """Run a function in one process a place, all in one Gloo process group, and return what each returned.
+    """Run ``module:function`` in one process a place, all in one Gloo process group, and return all results.
 
-    Parameters
-    ----------
-    job : str
-        ``module:function``, called as ``function(rank, ranks, arguments, tell)``; what it returns, and what it gives to
-        ``tell``, must be JSON.
-    hear : callable or None
-        Called with (rank, what it told) while processes run.
-
-    Raises
-    ------
-    S2SimError
-        If a process fails, is killed or tells nothing for ``timeout_s`` seconds; the others are killed then.
+    It is called as ``function(rank, ranks, arguments, tell)``; results and values passed to ``tell`` must be JSON.
+    ``hear`` receives (rank, value) of each ``tell``. If a process fails or all are silent for ``timeout_s`` seconds,
+    all are killed and `S2SimError` is raised.
     """
     with tempfile.TemporaryDirectory(prefix="s2sim-") as folder:
         running: list[_Process] = []

@@ -179,10 +179,8 @@ def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
 class PerRankModels:
     """Ranks whose models differ, as in local SGD, gossip and federated averaging.
 
-    What a rank hands to the reducer is how far its optimizer would move its weights, and what it ends with is how far
-    they move (as in SBC, algorithm 1, where updates of weights travel whatever the optimizer). Between exchanges of
-    local steps a rank goes on from where its own steps have led; an exchange takes it to the common model.
-    Implements `s2sim.pytorch.trainer.Models`.
+    A rank contributes the change of its weights by its optimizer and applies the reduced change (as in SBC, algorithm
+    1). Between exchanges of local steps a rank continues from its own steps; an exchange sets the common model.
     """
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:

@@ -260,13 +260,10 @@ _SETTLE_S = 0.05
 
 
 def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Reduce by every reducer, for as many steps as it says, and tell of each; return what was counted in all.
+    """Run every reducer for its steps, report each, and return the total counts.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``trace``, ``seed``, ``nodes`` (the node of each rank), ``folder`` for means, and ``reducers``, each with its
-        ``text`` and ``steps``, pairs of the step's number and that of the trace's step.
+    ``arguments``: ``trace``, ``seed``, ``nodes`` (the node of each rank), ``folder`` for means, and ``reducers``, each
+    with ``text`` and ``steps``, pairs of step number and step of the trace.
     """
     trace = load_trace(arguments["trace"], workers=ranks, seed=arguments["seed"])
     begun = _settled_counters()

@@ -76,16 +76,8 @@ class TrainingStep:
 class Trainer:
     """A model that W ranks train in one process, their gradients reduced by the programs of a reducer.
 
-    Parameters
-    ----------
-    task : Task
-        At its initial weights, see `keep_rows`.
-    settings : Model
-        Of the task.
-    fitting : Fitting
-        The reducer, and how it trains.
-    workers, seed : int
-        Of the task; the seed is also that of the reducer.
+    ``task`` is at its initial weights (`keep_rows`) and was made with ``settings``, ``workers`` and ``seed``; the seed
+    is also the reducer's.
     """
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, *, workers: int, seed: int) -> None:

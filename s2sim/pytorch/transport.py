@@ -42,13 +42,7 @@ def shapes_of(payload: Contribution) -> Ints:
 
 
 def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
-    """Return the payload of such bytes, read-only: its structure and types are those of ``like``.
-
-    Parameters
-    ----------
-    shapes : int64 array or None
-        What `shapes_of` says of it, where these differ.
-    """
+    """Return a read-only payload of structure and types of ``like``; ``shapes`` (int64) where they differ."""
     leaves, at, axis = [], 0, 0
     for leaf in leaves_of(like):
         axes = len(leaf.shape)

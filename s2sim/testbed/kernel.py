@@ -1,10 +1,8 @@
-"""The kernel's facilities: `ip` and `tc` called, settings of namespaces, and why one may not.
+"""The kernel's facilities: calls of `ip` and `tc`, settings of network namespaces, and missing permissions.
 
-What `ip` and `tc` are told to make a testbed, a line each, for their batch mode, and the settings of its namespaces.
-
-A worker's namespace has one end of a veth pair, ``eth0``, whose token bucket shapes what the worker sends; the other
-end, in the namespace of the switches, shapes what it receives. A node's uplink is a pair of the same kind between its
-switch (``up0``) and the one that joins all (``down0``).
+A worker's namespace has one end of a veth pair, ``eth0``, with a token bucket for what the worker sends; the other end,
+in the namespace of the switches, shapes what it receives. A node's uplink is such a pair between its switch (``up0``)
+and the core switch (``down0``).
 """
 
 from __future__ import annotations
@@ -213,13 +211,7 @@ def _capabilities() -> int:
 
 
 def run_tool(tool: str, *arguments: str, namespace: str | None = None) -> str:
-    """Return what ``ip`` or ``tc`` prints, called in a namespace.
-
-    Raises
-    ------
-    S2SimError
-        With what the tool says, if it fails.
-    """
+    """Return what ``ip`` or ``tc`` prints when run in a namespace; `S2SimError` with its message if it fails."""
     return _run_tool([tool, *_within(namespace), *arguments], "")
 
 

@@ -24,13 +24,7 @@ _SPACE = re.compile(rf"{PREFIX}-({_NAME.pattern})-({SWITCH}|w\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NetworkLayout:
-    """Workers on a switch, or dealt to nodes, each with a switch of its own and an uplink to one that joins them.
-
-    Raises
-    ------
-    OptionError
-        If these fit no testbed.
-    """
+    """Workers on a switch, or dealt to nodes, each with a switch of its own and an uplink to one that joins them."""
 
     name: str  # Lower-case letters, digits and hyphens
     workers: int  # Network namespaces, each with an interface

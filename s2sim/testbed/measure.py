@@ -33,14 +33,10 @@ _MATRIX_SIDE = 96
 
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
-    """Do all tasks; rank 0 tells of each by its number, and what was measured.
+    """Run all tasks; rank 0 reports each by its number with its measurement.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``tasks`` and ``effort``, the fields of `MeasurementTask` and `Repetitions`; ``seed``; and ``spin``, whether
-        workers compute or
-        sleep before they exchange.
+    ``arguments`` has the fields of `MeasurementTask` and `Repetitions` as ``tasks`` and ``effort``, ``seed``, and
+    ``spin`` (whether workers compute or sleep before they exchange).
     """
     _raise_priority()
     effort = Repetitions(**arguments["effort"])
@@ -165,13 +161,7 @@ def _machine() -> str:
 
 
 def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:
-    """Return the tasks of which a folder has no row for this setting, by kind, those without any left out.
-
-    Raises
-    ------
-    S2SimError
-        If the folder has a setting of this name that was another one.
-    """
+    """Return by kind the tasks without a row in the folder; `S2SimError` if its setting of this name differs."""
     have = read_existing(folder)
     for old in have.settings:
         if old.name == setting.name and _stable(old) != _stable(setting):
@@ -238,18 +228,10 @@ def measure_series(
     start: Callable[[int, str], None],
     advance: Callable[[], None],
 ) -> int:
-    """Measure what a folder has no row of, and return how many rows that were.
+    """Measure all rows missing in a folder on each testbed and return their number; every row is saved at once.
 
-    Parameters
-    ----------
-    folder : Path
-        Rows are added to it one by one, so that those of before stay whatever happens.
-    layouts : sequence of Layout
-        Testbeds; each is made and removed, unless they are ``existing``.
-    command : str
-        What was called, for the table of settings.
-    start, advance : callable
-        Called with the number of rows and what they are of before each testbed, and after each row.
+    Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
+    ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
     """
     from s2sim.testbed.layout import places
     from s2sim.testbed.network import temporary_testbed

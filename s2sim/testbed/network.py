@@ -33,26 +33,12 @@ def list_testbed_names() -> tuple[str, ...]:
 
 
 def find_all_testbeds() -> tuple[NetworkLayout, ...]:
-    """Return all testbeds that are whole, by name.
-
-    Raises
-    ------
-    S2SimError
-        If this process may not look.
-    """
+    """Return all complete testbeds by name; `S2SimError` without permission."""
     return tuple(layout for layout in map(find_testbed, list_testbed_names()) if layout is not None)
 
 
 def find_testbed(name: str) -> NetworkLayout | None:
-    """Return the layout of a testbed, None of one that is half made or half removed.
-
-    Raises
-    ------
-    OptionError
-        If there is none of that name.
-    S2SimError
-        If this process may not look.
-    """
+    """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
     check_privileges()
     spaces = _namespaces_of(name)
     try:
@@ -69,14 +55,9 @@ def processes_in(name: str) -> tuple[int, ...]:
 
 
 def remove_testbed(name: str) -> int:
-    """Remove a testbed, whole or not, and return how many processes that ran in it were ended.
+    """Remove a testbed, complete or not, and return how many of its processes were ended.
 
-    Raises
-    ------
-    OptionError
-        If there is none of that name.
-    S2SimError
-        If this process may not, or runs in the testbed, or another one there does not end.
+    `OptionError` if there is none of that name, `S2SimError` without permission or if a process in it does not end.
     """
     check_privileges()
     spaces = _namespaces_of(name)
@@ -133,14 +114,9 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
 
 
 def build_testbed(layout: NetworkLayout) -> None:
-    """Make a testbed.
+    """Create a testbed; if that fails, its parts are removed.
 
-    Raises
-    ------
-    OptionError
-        If there is one of its name.
-    S2SimError
-        If this process may not, or the kernel cannot; what was made until then is removed.
+    `OptionError` if one of its name exists, `S2SimError` without permission or kernel support.
     """
     check_privileges()
     if layout.name in list_testbed_names():

@@ -128,17 +128,11 @@ class TimingSummary:
 def time_across_ranks(
     rank: int, prepare: Callable[[], Callable[[], RepetitionResult]], effort: Repetitions
 ) -> TimingSummary:
-    """Return how long something takes between all ranks of the process group, each of which calls this.
+    """Return the duration of an operation of all ranks of the process group, each of which calls this.
 
-    ``prepare`` makes ready for a repetition, which is not timed, and returns what is. Processes of one machine share
-    one monotonic clock, so that rank 0 names an instant a little ahead, until which all sleep (spinning, they would
-    take processors from those that have not yet heard); the time of a repetition is from that instant until the last
-    rank is done. A repetition that a rank began late, because it heard of the instant after it, does not count.
-
-    Raises
-    ------
-    S2SimError
-        If ranks never hear of an instant in time.
+    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start slightly ahead on the
+    machine's shared monotonic clock, until which all sleep; a repetition lasts until the last rank is done and does not
+    count if a rank started late. `S2SimError` if ranks always start late.
     """
     # By default the kernel may wake a sleeper 50 us late, to save energy.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
