@@ -207,11 +207,7 @@ def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
 
 
 def name_by_model(profile: ComputeProfile, model: Model) -> ComputeProfile:
-    """Return a profile with the names of a model's layers.
-
-    Of layers with one shape the one that forward uses first gets its gradient last. `S2SimError` where the profile's
-    shapes are not those of the model.
-    """
+    """Return a profile with a model's layer names; layers of one shape are matched by their order in forward."""
     wanted = Counter(layer.shape for layer in model.layers)
     found = Counter(tensor.shape for tensor in profile.tensors)
     for shape in [*wanted, *found]:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
-    """Return the reducer of an option string, with error feedback where it needs some and ``feedback`` is true.
-
-    `OptionError` for one that cannot be a hook.
-    """
+    """Return a reducer that can be a hook, with error feedback if it needs some and ``feedback`` is true."""
     made = make_reducer(text)
     traits = made.traits
     if traits.estimates == "shards":

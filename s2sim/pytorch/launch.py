@@ -206,10 +206,7 @@ _WAITS = "ip link set lo up && echo up && exec cat"
 
 @contextmanager
 def private_loopback() -> Iterator[ProcessPlace | None]:
-    """Yield a place in a new network namespace; None where this user may not make one.
-
-    It is gone with the last process in it, of which the first ends when this one does.
-    """
+    """Yield a place in a new network namespace, which ends with its processes; None without permission."""
     tools = [shutil.which(tool) for tool in ("unshare", "nsenter", "ip")]
     if not all(tools):
         yield None

@@ -186,11 +186,7 @@ def _options(kind: str, op: str) -> Any:
 
 
 def _join_group(name: str, size: int, own: int, library: str) -> Any:
-    """Return a new process group by a name, which nobody else need know of, once all of its members have come.
-
-    `torch.distributed.new_group` wants all processes to call it; without that, it finds only those that have made as
-    many groups before.
-    """
+    """Return a new process group by name; unlike `torch.distributed.new_group`, only its members take part."""
     import torch
 
     # Much of it is known to no type checker.

@@ -112,10 +112,7 @@ def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], s
 
 
 def function_subject(text: str, device: str, batch: int) -> TrainingSubject:
-    """Return what a user's function makes: called with ``batch`` and ``device``, it returns a module and a loss.
-
-    It may return an optimizer too; without one it is plain SGD. Whatever goes wrong in it is one `S2SimError`.
-    """
+    """Return module, loss and optimizer (default: plain SGD) of a user's function; errors become `S2SimError`."""
     import torch
 
     function = _load(text)

@@ -99,10 +99,7 @@ class StepMarks:
 
 
 def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return the trained parameters that each module has itself, in the order of its modules.
-
-    Parameters are called as `named_parameters` calls them: one that two modules share has the name of the first.
-    """
+    """Return each module's own trained parameters by their `named_parameters` names, a shared one under its first."""
     names = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     owners = {}
     for name, part in module.named_modules():
@@ -300,10 +297,7 @@ def check_precision(precision: Precision, device: str) -> None:
 
 @contextmanager
 def with_precision(subject: TrainingSubject, precision: Precision, device: str) -> Iterator[TrainingSubject]:
-    """Yield a subject whose matrix products have a precision: TF32 allowed or not, half precision by autocast.
-
-    PyTorch's own settings are as before when the block ends.
-    """
+    """Yield a subject with a precision of matrix products (TF32 switch, autocast); settings are restored after."""
     import torch
 
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn

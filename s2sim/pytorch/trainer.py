@@ -21,10 +21,7 @@ from s2sim.reducers.script import Recording
 
 
 def operations(task: Task) -> int:
-    """Return the floating-point operations of matrix products in forward and backward of one rank's mini-batch.
-
-    Multiplications and additions count apart, as PyTorch counts them.
-    """
+    """Return FLOPs (additions and multiplications) of matrix products in one rank's forward and backward."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -30,10 +30,7 @@ class TrainingSetup:
 
 
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
-    """Return how the reducer of an option string trains a model, at another learning rate if one is given.
-
-    `OptionError` if it does not, with the reason.
-    """
+    """Return how a reducer trains a model, at the learning rate if given; `OptionError` if it cannot."""
     asked = make_reducer(option_string)
     _, options = split_option_string(option_string)
     without = options.get("ef") == "false"

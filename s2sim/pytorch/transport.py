@@ -1,8 +1,4 @@
-"""What is passed on as it is between real processes: gathers, exchanges, broadcasts.
-
-Where only data tells sizes, the library exchanges these first, as its table says. Processes must know more than that,
-which their programs do: the shapes of each array, and who sends to whom. What goes for that is noted in `Members.told`.
-"""
+"""Gathers, exchanges and broadcasts between processes. Sizes known from data alone, and shapes, are exchanged first."""
 
 from __future__ import annotations
 
@@ -104,11 +100,7 @@ def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
 def reduce_arrays(
     members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
 ) -> AsyncWork[NDArray[Any] | None]:
-    """Post an all-reduce, a reduce or a reduce-scatter of arrays, 1-D and of one type.
-
-    A reduce-scatter has a part for each member, the others a single one. The result is the combination of all, of what
-    is for this member, or None.
-    """
+    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None where nothing arrives."""
     dtype = parts[0].dtype
     name = dtype.names[0] if dtype.names else dtype.name
     sizes = tuple(len(part) for part in parts)

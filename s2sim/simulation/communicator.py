@@ -111,10 +111,7 @@ class Communicators:
         self._network: FluidNetwork | None = None
 
     def post(self, call: int, ranks: int) -> None:
-        """Count ``ranks`` more ranks that have posted ``call``; the last of them makes it ready.
-
-        Where ``released`` has an event for the call, whoever posts it has to wait for that.
-        """
+        """Count ``ranks`` more ranks that have posted ``call``; it is ready with the last of them."""
         self.missing[call] -= ranks
         if self.missing[call] == 0:
             self._ready.append(call)

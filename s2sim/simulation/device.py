@@ -87,10 +87,7 @@ class GpuDevice:
     _version: int = 0
 
     def run(self, what: Activity, *kernels_ps: int) -> simpy.Event:
-        """Append kernels that take so long alone; the event is the end of the last.
-
-        What is appended to the same stream later goes before those of them that have not begun.
-        """
+        """Append kernels of given durations; later jobs go ahead of those not begun. Return the event of the end."""
         job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
         self._advance()
         beside = self.streams == 2 and what in ("codec", "host")
@@ -180,11 +177,7 @@ class GpuShare:
 
 
 def collective_gpu_share(timed: TimedSchedule, cluster: Cluster, profile: LibraryProfile, gpu: Gpu) -> GpuShare | None:
-    """Return what a collective's kernels hold on each GPU; None where nothing is known of them.
-
-    A channel is one thread block, which takes a multiprocessor for itself; a byte on the bus, as nccl-tests counts it,
-    is read twice and written once.
-    """
+    """Return the share of each GPU that a collective's kernels take (a multiprocessor a channel), if known."""
     demand = timed.schedule.demand
     blocks = profile.blocks(demand, cluster)
     if not blocks or not gpu.multiprocessors or not timed.duration_ps:

@@ -38,11 +38,7 @@ def replay_iterations(
     *,
     faults: Sequence[Fault] = (),
 ) -> Iterations:
-    """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
-
-    ``exchange`` has the buckets in the order in which they leave, ``compute`` the times of a rank at nominal speed.
-    Permanent ``faults`` are already applied to the timer's cluster.
-    """
+    """Replay iterations; permanent ``faults`` are already applied to the timer's cluster."""
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
 

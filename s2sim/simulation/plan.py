@@ -44,10 +44,7 @@ def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
 
 
 def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
-    """Return the time of what a library does between launches, in integer picoseconds.
-
-    Without the rate of PCIe copies to and from the host take no time, but for the host's wait for them.
-    """
+    """Return picoseconds of a library's work between launches; without a PCIe rate copies cost the host's wait only."""
     copied_s = 0.0 if pcie is None else (local.to_host_bytes + local.to_gpu_bytes) / pcie.rate_Bps
     return (
         round((local.gpu_bytes / gpu.stream_Bps + copied_s) * PS_PER_S)

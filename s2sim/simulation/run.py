@@ -54,10 +54,7 @@ def run_script(
     runner: Runner,
     first_call: int = 0,
 ) -> Passing:
-    """Go through a script; a size known only from data first waits for the GPU.
-
-    Its calls are numbered from ``first_call`` on among those of the communicators.
-    """
+    """Run a script with calls numbered from ``first_call``; a size known only from data first waits for the GPU."""
     for step in script:
         if isinstance(step, Work):
             yield from runner.work(step)

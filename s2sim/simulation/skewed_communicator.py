@@ -56,11 +56,7 @@ _MAX_MESSAGES = 1 << 25
 
 
 def can_skew(plan: Plan, timer: Timer) -> bool:
-    """Return whether ranks can go through the launches of a plan each at its own pace.
-
-    Launches of several groups of ranks, or several at once on one, share links in ways that only their messages tell,
-    which are too many to send for every iteration: they begin with their last rank.
-    """
+    """Return whether each rank can go at its own pace: one group, one call in flight, not too many messages."""
     if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
         return False
     messages, messages_of = 0, dict[int, int]()

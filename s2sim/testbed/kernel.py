@@ -83,10 +83,7 @@ def switch_lines(layout: NetworkLayout) -> list[str]:
 
 
 def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
-    """Return what sets up a worker's interface, in its namespace.
-
-    All neighbours are told: asking for them would be traffic, and the kernel keeps only so many that it has asked for.
-    """
+    """Return the commands that set up a worker's interface, with static neighbours so that no ARP traffic flows."""
     shaping = choose_shaping(layout.workers, layout.slowest_Bps)
     sent = f"rto_min {_RTO_MIN} initcwnd {shaping.window_segments}"
     received = f"initrwnd {shaping.window_segments} window {shaping.window_bytes}"
@@ -250,10 +247,7 @@ def _end_with_parent() -> None:
 
 
 def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
-    """Write settings of namespaces: for each namespace values by their path below /proc/sys/net.
-
-    Those that this kernel does not know are left out.
-    """
+    """Write settings by namespace and path below /proc/sys/net, without those that this kernel does not know."""
     failures: list[OSError] = []
     # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
     thread = threading.Thread(target=_write_all, args=(settings, failures))

@@ -52,10 +52,7 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
 
 
 def _raise_priority() -> None:
-    """Let whatever else runs on the machine wait while this process has something to do.
-
-    Ordinary processes keep a processor for some milliseconds that a small message would not take.
-    """
+    """Raise this process's priority: others would keep a processor for milliseconds longer than a small message."""
     for thread in Path("/proc/self/task").iterdir():
         # Only root may, who is needed for a network but not for processes on one machine.
         with suppress(PermissionError):
@@ -189,11 +186,7 @@ def measure_testbed(
     plan: MeasurementPlan,
     done: Callable[[], None] = lambda: None,
 ) -> None:
-    """Measure tasks on a testbed with one start of its processes a kind; ``done`` is called after each.
-
-    Waiting for gradients is computing where every worker has a processor, and sleeping where it has not, because a
-    processor computes for one of them at a time.
-    """
+    """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
     from s2sim.pytorch.launch import run_job
 
     if all(known.name != setting.name for known in read_existing(folder).settings):

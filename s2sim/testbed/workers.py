@@ -27,10 +27,7 @@ _SENT = struct.Struct("=QQ"), 200
 
 
 def sent_bytes() -> int:
-    """Return the bytes that this process has given to its TCP connections since these exist, each counted once.
-
-    What waits in the kernel to be sent counts, what was sent again does not, and headers of TCP and below neither.
-    """
+    """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
     return sum(_sent_on(int(path.name)) for path in Path("/proc/self/fd").iterdir())
 
 

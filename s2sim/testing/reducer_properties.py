@@ -140,10 +140,7 @@ def check_traffic(recording: Recording, ranks: int) -> None:
 
 
 def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: int = 4) -> None:
-    """Check that a reducer goes on from a saved state as if it had not been interrupted before a step.
-
-    What was saved is altered once it has been restored, so that both have to be copies.
-    """
+    """Check that a reducer continues from a saved state, altered after restoring, as if uninterrupted."""
     one, other = make_instances(reducer, ranks), make_instances(reducer, ranks)
     for step in range(steps):
         gradients = example_gradients(ranks, seed=step)
@@ -247,10 +244,7 @@ def _require_near(
     share: float,
     text: str,
 ) -> None:
-    """Require that no layer is off by more than a share of the largest of ``sizes``, of whatever layer.
-
-    What cancels in one may have been coded together with all others.
-    """
+    """Require errors of all layers below a share of the largest of ``sizes``, as layers may be coded together."""
     scale = max((float(np.abs(values).max(initial=0.0)) for values in sizes.values()), default=0.0)
     for name, values in found.items():
         gap = float(np.abs(values - wanted[name]).max(initial=0.0))

@@ -115,10 +115,7 @@ def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> M
 
 
 def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:
-    """Return the pairs of which not all leaves the source, arrives at the target, and passes what lies between.
-
-    A way starts and ends at the GPU, or at its node where no port lies between.
-    """
+    """Return pairs whose flow from source to target (GPUs, or nodes without a port between) is not conserved."""
     fabric = cluster.fabric
     tail, head = fabric.tail[routes.links], fabric.head[routes.links]
     vertices = int(max(fabric.tail.max(), fabric.head.max())) + 1

@@ -125,10 +125,7 @@ class Ncf(ModelSettings):
     def _hits(
         self, logits: Callable[[Ints, Ints], torch.Tensor], interactions: Interactions, shown: Ints, others: Ints
     ) -> Evaluation:
-        """Return the loss on pairs that were held out, and how often one is among the first ten of a hundred items.
-
-        As in He et al., section 4.1; the loss has as many others for each as that of training.
-        """
+        """Return held-out loss and the share among the first ten of a hundred items (He et al., section 4.1)."""
         import torch
 
         items = np.concatenate([interactions.items[shown][:, None], others], axis=1)

@@ -55,10 +55,7 @@ class Discipline:
         return option_text(self)
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
-        """Return the buckets in the order in which they leave; every tensor is in exactly one.
-
-        ``exchange_ps`` returns the duration in picoseconds of a dense all-reduce of a number of bytes, uncontended.
-        """
+        """Partition tensors into buckets, in order of exchange; ``exchange_ps`` times a dense all-reduce by bytes."""
         raise NotImplementedError
 
 
@@ -147,11 +144,7 @@ class BucketExchange:
 
 
 def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
-    """Return what happens with all buckets as one recording, in which all gradients are there at once.
-
-    Every rank goes through the programs of its buckets in turns, each as far as it goes without waiting, in the order
-    in which the buckets leave; work before the gradient comes first. One bucket is its recording.
-    """
+    """Return one recording of all buckets, in which each rank interleaves their programs at waits in bucket order."""
     if len(exchange) == 1:
         return exchange[0].recording
     calls = [call for each in exchange for call in each.recording.calls]
