@@ -248,16 +248,12 @@ def import_profile(
     gpu: str | None = None,
     follow: Callable[[int, int], None] | None = None,
 ) -> ImportedProfile:
-    """Return the compute profile that a trace of PyTorch's profiler tells.
+    """Return the compute profile of a trace of PyTorch's profiler: medians of iterations but the first.
 
-    Of iterations as ``profiler.step()`` marks them the first is dropped, and medians are taken of the others. With
-    kernels of a GPU in the trace a gradient is ready when all kernels launched until then are done, else when the
-    operation that adds it to its parameter is.
-
-    ``path`` is a Chrome trace of ``export_chrome_trace``, plain or compressed with gzip. ``model`` names a layer table,
-    which gives the gradients their names, or is free text (default: the file's name); ``batch`` is the number of
-    samples of one GPU, ``sample`` describes one, ``gpu`` defaults to the GPU of the trace. ``follow`` is called with
-    (bytes read, total bytes). `S2SimError` if the file is broken or lacks what a profile needs.
+    ``path`` is a Chrome trace, plain or gzip. A gradient is ready when all kernels launched before are done, or,
+    without a GPU, when it has been added. ``model`` names a layer table with the gradients' names or is free text
+    (default: the file's name); ``batch`` is samples of one GPU, ``sample`` describes one, ``gpu`` defaults to the
+    trace's. ``follow`` is called with (bytes read, total bytes). `S2SimError` for unusable files.
     """
     if batch is not None and batch < 1:
         raise S2SimError(f"a mini-batch of {batch} is none: say at least 1")

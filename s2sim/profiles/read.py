@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _SUFFIX = ".toml"
-# Problems that one line still tells.
 _MAX_PROBLEMS = 3
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _END_OF_LINE = "<eos>"
 _UNKNOWN = "<unk>"
-# Words take ten times as much memory.
 _MAX_BYTES = 2**28
 # SHA-256 of a text to the part of WikiText-2 it is.
 _WIKITEXT_2 = {

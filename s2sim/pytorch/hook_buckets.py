@@ -73,7 +73,6 @@ def from_tensors(value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        # Of one that had no dimension, the number.
         return value.cpu().numpy().copy()[()]
     if isinstance(value, dict):
         return {key: from_tensors(item) for key, item in value.items()}
@@ -83,7 +82,6 @@ def from_tensors(value: Any) -> Any:
 def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     import torch
 
-    # A layer has a dimension, if only of one element.
     return np.atleast_1d(tensor.to("cpu", torch.float32, copy=True).contiguous().numpy())
 
 
@@ -111,11 +109,7 @@ class HookBucket:
 
 
 class BucketExchanger:
-    """One rank's buckets; all ranks hand in the same parameters in the same order.
-
-    Every bucket gets an instance of ``reducer``; ``group`` must be used by nobody else. ``waited_s`` and ``reducing_s``
-    are total seconds of waiting for other ranks, and of all reductions.
-    """
+    """One rank's buckets; all ranks hand in the same parameters in the same order."""
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
         self._layout = layout
@@ -166,7 +160,6 @@ class BucketExchanger:
             found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
-        # It is for checks of single reductions, and a training has many.
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
 
@@ -204,11 +197,7 @@ _SMALL_PARAMETER = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BucketLayout:
-    """The parameters of a model that take part, and their buckets.
-
-    DistributedDataParallel makes its buckets anew after the first iteration, and again in a training that is resumed.
-    These here follow from the model alone, so that what a reducer keeps of a bucket stays of use.
-    """
+    """The parameters of a model that take part, and their buckets."""
 
     parameters: dict[str, torch.nn.Parameter]  # By name, in the model's order
     sparse: frozenset[str]  # Those in whose gradient most rows are zero

@@ -189,7 +189,6 @@ def _join_group(name: str, size: int, own: int, library: str) -> Any:
     """Return a new process group by name; unlike `torch.distributed.new_group`, only its members take part."""
     import torch
 
-    # Much of it is known to no type checker.
     dist: Any = importlib.import_module("torch.distributed")
     store = dist.distributed_c10d._get_default_store()
     store = dist.PrefixStore(f"s2sim/{name}/", store)

@@ -179,8 +179,7 @@ def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
 class PerRankModels:
     """Ranks whose models differ, as in local SGD, gossip and federated averaging.
 
-    A rank contributes the change of its weights by its optimizer and applies the reduced change (as in SBC, algorithm
-    1). Between exchanges of local steps a rank continues from its own steps; an exchange sets the common model.
+    A rank contributes the change of its weights by its optimizer and applies the reduced one (as in SBC, algorithm 1).
     """
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:

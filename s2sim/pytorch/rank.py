@@ -38,9 +38,8 @@ class LocalReduction:
     """What a reduction leaves in this process."""
 
     reduced: Reduced  # The mean, and what this rank sent
-    # waited_s, total_s: Seconds in which it waited for others, and in all.
-    waited_s: float
-    total_s: float
+    waited_s: float  # Seconds of waiting for other ranks
+    total_s: float  # Seconds in all
 
 
 def reduce_here(
@@ -133,11 +132,7 @@ class _Handle:
 
 
 class ProcessRank:
-    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`.
-
-    Collectives are executed as the library's table says. Sums are in the library's order. What all ranks compute alike
-    each computes.
-    """
+    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`."""
 
     def __init__(self, members: Members, step: int, seed: int, clock: _WaitClock) -> None:
         self.members = members

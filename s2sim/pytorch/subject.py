@@ -185,7 +185,6 @@ def _file(path: Path) -> ModuleType:
 
 
 def _package(name: str) -> ModuleType:
-    # As with `python -m`: modules in the working directory are found.
     _find_in(Path.cwd())
     return importlib.import_module(name)
 

@@ -89,7 +89,6 @@ class StepMarks:
 
     # list of (str, mark): names of modules that have parameters of their own.
     layers: list[tuple[str, Any]] = field(default_factory=list)
-    # Parameter to the mark of its gradient; without those that got none.
     ready: dict[str, Any] = field(default_factory=dict)
     # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
     # step.

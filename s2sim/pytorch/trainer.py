@@ -71,11 +71,7 @@ class TrainingStep:
 
 
 class Trainer:
-    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer.
-
-    ``task`` is at its initial weights (`keep_rows`) and was made with ``settings``, ``workers`` and ``seed``; the seed
-    is also the reducer's.
-    """
+    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer."""
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, *, workers: int, seed: int) -> None:
         self.steps = 0

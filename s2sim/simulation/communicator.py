@@ -40,10 +40,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCalls:
-    """Calls of the recording that were executed together.
-
-    They last from when the last rank had posted until all of it was done, waiting for other launches included.
-    """
+    """Calls of the recording that were executed together."""
 
     calls: tuple[int, ...]
     start_ps: int

@@ -24,7 +24,6 @@ from s2sim.simulation.run import Passing, run_script
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
 from s2sim.topology.hardware import Gpu
 
-# Bounds of two iterations.
 _LEAST = 3
 
 
@@ -73,7 +72,6 @@ class _IterationReplay:
     def _make_communicators(self, library: Library) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
         """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
         cluster, exchanges = self._timer.cluster, self._iterations // self._period
-        # Buckets that are alike share a recording.
         known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
         of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
@@ -123,7 +121,6 @@ class _IterationReplay:
         found: dict[object, IterationRanks] = {}
         of_rank = []
         settings = self._conditions
-        # IterationRanks with equal scripts have equal numbers in each recording; buckets that are alike share one.
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
         numbers = [representative_ranks(recording.scripts) for recording in recordings]
         for rank in range(self._timer.workers):
@@ -157,7 +154,7 @@ class _IterationReplay:
     def run(self) -> Iterations:
         env = self._env
         over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
-        # Some faults go on for ever.
+        # Some faults never end.
         while not over.processed and env.peek() < inf:
             env.step()
         if not over.processed:

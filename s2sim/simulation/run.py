@@ -196,7 +196,7 @@ def replay(
         slowest=float(factors.max(initial=1.0)),
     )
     over = env.all_of([env.process(_run_class(env, each, recording, communicators)) for each in classes])
-    # Some faults go on for ever.
+    # Some faults never end.
     while not over.processed and env.peek() < inf:
         env.step()
     if any(rank_class.finish_ps < 0 for rank_class in classes):

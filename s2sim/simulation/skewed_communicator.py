@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
-    """Return how a schedule of all ranks passes; None where its rounds are not what its ranks wait for.
+    """Return each rank's passage through a schedule of all ranks; None where its rounds are not its critical path.
 
-    Every message takes what it takes with all ranks in step, so that those on one link keep to their shares of it.
-    With a common start the last rank ends when the schedule does; it ends no sooner than if all had begun with the
-    first, and no later than if all had begun with the last, because ends are largest sums of waits. Where own times of
-    messages do not add up to that end, as where a pipeline fills, each takes what its whole round does. Without that,
-    and where no two messages meet on a link, ends are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    Messages take as long as with all ranks in step; the last rank then ends with the schedule. Where individual times
+    do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared links, ends
+    are those of `s2sim.collectives.timing.critical_path.critical_path`.
     """
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:

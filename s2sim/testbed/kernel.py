@@ -49,7 +49,7 @@ def layout_from(name: str, text: str) -> NetworkLayout | None:
     """Return the layout that `layout_text` wrote, None for anything else.
 
     >>> layout_from("mine", "workers=2,nodes=2,rate_Bps=inf,uplink_Bps=inf")
-    Layout(name='mine', workers=2, nodes=2, rate_Bps=inf, uplink_Bps=inf)
+    NetworkLayout(name='mine', workers=2, nodes=2, rate_Bps=inf, uplink_Bps=inf)
     >>> layout_from("mine", "") is None
     True
     """

@@ -28,16 +28,11 @@ from s2sim.testbed.workers import (
 )
 
 JOB = f"{__name__}:measure"
-# Of square matrices whose product takes some tens of microseconds.
 _MATRIX_SIDE = 96
 
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
-    """Run all tasks; rank 0 reports each by its number with its measurement.
-
-    ``arguments`` has the fields of `MeasurementTask` and `Repetitions` as ``tasks`` and ``effort``, ``seed``, and
-    ``spin`` (whether workers compute or sleep before they exchange).
-    """
+    """Run all tasks (fields of `MeasurementTask`) reported by rank 0 with ``effort`` (`Repetitions`), seed and spin."""
     _raise_priority()
     effort = Repetitions(**arguments["effort"])
     for number, fields in enumerate(arguments["tasks"]):

@@ -55,10 +55,7 @@ def processes_in(name: str) -> tuple[int, ...]:
 
 
 def remove_testbed(name: str) -> int:
-    """Remove a testbed, complete or not, and return how many of its processes were ended.
-
-    `OptionError` if there is none of that name, `S2SimError` without permission or if a process in it does not end.
-    """
+    """Remove a testbed and return the number of processes ended; `OptionError` if unknown, `S2SimError` on failure."""
     check_privileges()
     spaces = _namespaces_of(name)
     ended = _end_processes(name, spaces)
@@ -114,10 +111,7 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
 
 
 def build_testbed(layout: NetworkLayout) -> None:
-    """Create a testbed; if that fails, its parts are removed.
-
-    `OptionError` if one of its name exists, `S2SimError` without permission or kernel support.
-    """
+    """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted."""
     check_privileges()
     if layout.name in list_testbed_names():
         raise OptionError(

@@ -127,9 +127,8 @@ def time_across_ranks(
 ) -> TimingSummary:
     """Return the duration of an operation of all ranks of the process group, each of which calls this.
 
-    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start slightly ahead on the
-    machine's shared monotonic clock, until which all sleep; a repetition lasts until the last rank is done and does not
-    count if a rank started late. `S2SimError` if ranks always start late.
+    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's
+    shared monotonic clock; a repetition ends with the last rank and does not count if one started late.
     """
     # By default the kernel may wake a sleeper 50 us late, to save energy.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -137,7 +136,6 @@ def time_across_ranks(
     spent_s, warm_ups, lead_ns = 0.0, 0, _FIRST_LEAD_NS
     while True:
         late, row = _time_once(rank, prepare(), lead_ns)
-        # All ranks know the same, and decide the same.
         if late:
             lead_ns *= 2
             if lead_ns > _MAX_LEAD_NS:

@@ -38,7 +38,6 @@ from s2sim.testing.reducer_properties import (
 
 # Further apart than rounding may take them, where values have so few digits.
 _NOT_EXACT = "subnormal values"
-# Sums of several such values need not be float32 any more.
 _MAY_OVERFLOW = "huge values"
 
 

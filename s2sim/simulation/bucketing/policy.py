@@ -62,11 +62,9 @@ class Discipline:
 def fill_buckets(
     sizes_bytes: Sequence[int], apart: Mask, *, first_bytes: int, limit_bytes: int
 ) -> list[tuple[int, ...]]:
-    """Return the places of the gradients in each bucket, in the order in which buckets close.
+    """Return each bucket's gradients in order of closing, as ``compute_bucket_assignment_by_size`` of PyTorch's c10d.
 
-    A bucket closes with the gradient by which it reaches its limit, which it may exceed by far; the last one when there
-    is no more. A gradient that stands ``apart`` is a bucket of its own, and the one that is being filled goes on behind
-    it. That is ``compute_bucket_assignment_by_size`` of PyTorch's c10d, where all gradients are of one type.
+    A bucket closes with the gradient that reaches its limit; a gradient that stands ``apart`` is a bucket of its own.
     """
     closed: list[tuple[int, ...]] = []
     filling: list[int] = []

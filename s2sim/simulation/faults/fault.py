@@ -130,6 +130,5 @@ def permanent_effects(
         for meetings in found:
             meetings.add(healthy, damaged, times)
     effects = [meetings.effect() for meetings in found]
-    # Traffic of its own may meet any link.
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
