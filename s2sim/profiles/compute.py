@@ -89,10 +89,7 @@ def _seconds(layer: ModelLayer, gpu: Gpu, batch: int, rate_per_s: float, precisi
 
 
 def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputeProfile:
-    """Return the profile of a file with tensors; `S2SimError` where these are not the layers of its model.
-
-    ``gpu`` runs the optimizer; None where the file says how long that takes.
-    """
+    """Return the profile of a file whose tensors match its model; ``gpu`` runs an optimizer that is not timed."""
     assert file.memory_bound is not None
     model = _model_of(file)
     layers = _layers_of(file, model)
@@ -116,7 +113,6 @@ def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputePr
 
 
 def _model_of(file: ProfileFile) -> Model | None:
-    """Return the layer table that a file names; None where its tensors say all themselves."""
     if file.model in model_names() or is_toml_path(file.model):
         return load_model(file.model)
     without = [tensor.name for tensor in file.tensors if tensor.shape is None]
@@ -129,7 +125,6 @@ def _model_of(file: ProfileFile) -> Model | None:
 
 
 def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
-    """Return the layers of a file's tensors, in their order."""
     if model is None:
         return [ModelLayer(each.name, each.shape or (), bool(each.sparse)) for each in file.tensors]
     layers = {layer.name: layer for layer in model.layers}
@@ -172,11 +167,7 @@ def with_batch(profile: ComputeProfile, batch: int) -> ComputeProfile:
 
 
 def on_gpu(profile: ComputeProfile, measured: tuple[Gpu, Precision], asked: tuple[Gpu, Precision]) -> ComputeProfile:
-    """Return a profile on another GPU or in another precision.
-
-    What is bound by memory goes with its bandwidth and the bytes of a value, the rest with the peak and the share of it
-    that products reach.
-    """
+    """Scale a profile to a GPU and precision: memory-bound work by bandwidth and bytes, the rest by reached peak."""
     (here, held), (gpu, precision) = measured, asked
     if gpu.name == here.name and precision == held:
         return profile

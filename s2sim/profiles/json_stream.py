@@ -56,7 +56,6 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
 
 @contextmanager
 def _text_of(raw: IO[bytes]) -> Iterator[TextIO]:
-    """Yield a binary file's text, taking gzip away where its first bytes say so."""
     import io
 
     compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
@@ -92,14 +91,12 @@ class _Window:
                 return self._held[self._at : self._at + 1]
 
     def take(self, character: str) -> None:
-        """Pass a character that has to be the next one."""
         found = self.next_character()
         if found != character:
             raise self._wrong() if found else self._cut()
         self._at += 1
 
     def value(self) -> Any:
-        """Return the next value, whatever it is."""
         if not self.next_character():
             raise self._cut()
         while True:

@@ -125,13 +125,11 @@ class TraceTimeline:
         return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
 
     def _in_backward(self, host_us: Floats) -> Any:
-        """Return which times lie within a function of backward, as where forward is computed again."""
         places = np.searchsorted(self._node_start, host_us, side="right") - 1
         furthest = np.maximum.accumulate(self._node_end)
         return (places >= 0) & (furthest[places] > host_us)
 
     def _starts(self, forward: Ints) -> dict[int, float]:
-        """Return when each operation of forward began, by its sequence number."""
         starts: dict[int, float] = {}
         for place in forward:
             starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
@@ -204,17 +202,12 @@ class TraceTimeline:
 
 
 def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
-    """Return the places of increasing times that lie within a span."""
     first, last = np.searchsorted(sorted_us, [span.start, span.end])
     return np.arange(first, last)
 
 
 def name_by_model(profile: ComputeProfile, model: Model) -> ComputeProfile:
-    """Return a profile with the names of a model's layers.
-
-    Of layers with one shape the one that forward uses first gets its gradient last. `S2SimError` where the profile's
-    shapes are not those of the model.
-    """
+    """Return a profile with a model's layer names; layers of one shape are matched by their order in forward."""
     wanted = Counter(layer.shape for layer in model.layers)
     found = Counter(tensor.shape for tensor in profile.tensors)
     for shape in [*wanted, *found]:
@@ -255,16 +248,12 @@ def import_profile(
     gpu: str | None = None,
     follow: Callable[[int, int], None] | None = None,
 ) -> ImportedProfile:
-    """Return the compute profile that a trace of PyTorch's profiler tells.
+    """Return the compute profile of a trace of PyTorch's profiler: medians of iterations but the first.
 
-    Of iterations as ``profiler.step()`` marks them the first is dropped, and medians are taken of the others. With
-    kernels of a GPU in the trace a gradient is ready when all kernels launched until then are done, else when the
-    operation that adds it to its parameter is.
-
-    ``path`` is a Chrome trace of ``export_chrome_trace``, plain or compressed with gzip. ``model`` names a layer table,
-    which gives the gradients their names, or is free text (default: the file's name); ``batch`` is the number of
-    samples of one GPU, ``sample`` describes one, ``gpu`` defaults to the GPU of the trace. ``follow`` is called with
-    (bytes read, total bytes). `S2SimError` if the file is broken or lacks what a profile needs.
+    ``path`` is a Chrome trace, plain or gzip. A gradient is ready when all kernels launched before are done, or,
+    without a GPU, when it has been added. ``model`` names a layer table with the gradients' names or is free text
+    (default: the file's name); ``batch`` is samples of one GPU, ``sample`` describes one, ``gpu`` defaults to the
+    trace's. ``follow`` is called with (bytes read, total bytes). `S2SimError` for unusable files.
     """
     if batch is not None and batch < 1:
         raise S2SimError(f"a mini-batch of {batch} is none: say at least 1")

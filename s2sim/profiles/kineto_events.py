@@ -136,7 +136,6 @@ class Events:
             self.other_us += span.end - span.start
 
     def _one(self, name: str) -> str:
-        """Return one object for all equal names."""
         return self._names.setdefault(name, name)
 
 
@@ -149,7 +148,6 @@ def collect_events(events: Iterable[Any]) -> Events:
 
 
 def _time(value: Any) -> float | None:
-    """Return a finite number, None for anything else."""
     return float(value) if isinstance(value, int | float) and abs(value) < _LATEST_US else None
 
 

@@ -91,11 +91,7 @@ class SourcedNumber:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One parameter of a measured profile; its shape is that of the layer table where none is given.
-
-    ``backward`` is from when the gradient before it was ready, or backward began, until its own is. ``kind`` and
-    ``source`` are those of the file unless given.
-    """
+    """One parameter of a measured profile; its shape is that of the layer table where none is given."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 _SUFFIX = ".toml"
-# Problems that one line still tells.
 _MAX_PROBLEMS = 3
 
 
@@ -118,10 +117,7 @@ class ProfileSource:
         return measured_profile(self.opened.name, file, None if file.optimizer.rule is None else self.gpu)
 
     def on(self, gpu: Gpu | None = None, batch: int | None = None) -> ComputeProfile:
-        """Return the profile on a GPU and for a mini-batch, those of the file where None is given.
-
-        A computed profile is computed for what is asked; a measured one is scaled to it, and then an estimate.
-        """
+        """Return the profile for a GPU and mini-batch (default: the file's), computed or, if measured, scaled."""
         try:
             return _check_duration(self._on(gpu, batch))
         except S2SimError as error:
@@ -214,10 +210,7 @@ def profile_text(
     memory_bound_source: str,
     precision: Precision = "fp32",
 ) -> str:
-    """Return the TOML of a profile with measured times; loaded from a file of its name it is the same profile.
-
-    ``batch_source`` and ``memory_bound_source`` state the sources of the mini-batch and the memory-bound share.
-    """
+    """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
     stated = {
         "batch": (profile.batch, "user", batch_source),
@@ -256,7 +249,6 @@ def _tensor_line(tensor: TensorTiming) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as TOML has it: as JSON, but that DEL is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

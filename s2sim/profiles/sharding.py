@@ -41,10 +41,7 @@ class ShardedCompute:
 
 
 def transformer_shape(profile: ComputeProfile) -> TransformerShape | None:
-    """Return what layers of a transformer pass on; None for other models.
-
-    A layer normalises vectors of a length that is a side of each of its matrices, which are four or more.
-    """
+    """Return the shape of a transformer (its hidden size is a side of each layer's matrices); else None."""
     told = _TOKENS.search(profile.sample)
     for layer in _layers(profile.tensors):
         for tensor in layer:

@@ -1,8 +1,4 @@
-"""Optional: what needs PyTorch: recording traces and profiles, reducers between real processes, and in training.
-
-``hook`` and ``HookState`` make any reducer a communication hook of DistributedDataParallel. They are imported when
-first used.
-"""
+"""Optional, needs PyTorch: recording, reducers between processes, and the DistributedDataParallel hook."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _END_OF_LINE = "<eos>"
 _UNKNOWN = "<unk>"
-# Words take ten times as much memory.
 _MAX_BYTES = 2**28
 # SHA-256 of a text to the part of WikiText-2 it is.
 _WIKITEXT_2 = {
@@ -71,10 +70,7 @@ def check_texts(paths: Sequence[Path]) -> None:
 
 
 def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corpus:
-    """Read UTF-8 texts one after the other, words split at white space, one end mark a line.
-
-    Of the words the most frequent are kept, ``vocabulary`` with the mark that replaces all others; None keeps all.
-    """
+    """Read UTF-8 texts as words and line ends; all but the ``vocabulary`` most frequent become one mark."""
     contents = []
     words: list[str] = []
     for path in paths:
@@ -100,11 +96,7 @@ def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corp
 
 
 def shard_windows(tokens: Ints, *, workers: int, sequences: int, length: int) -> Ints:
-    """Split a text into one contiguous shard a rank and each shard into windows for truncated training.
-
-    They are int64 of shape (workers, windows, sequences, length + 1): inputs are all but the last word of a window,
-    targets all but the first.
-    """
+    """Split a text by rank into windows, int64 (workers, windows, sequences, length + 1), one word of overlap."""
     per_sequence = len(tokens) // (workers * sequences)
     windows = (per_sequence - 1) // length
     if windows < 1:
@@ -119,10 +111,7 @@ def shard_windows(tokens: Ints, *, workers: int, sequences: int, length: int) ->
 
 
 def hold_out(tokens: Ints, share: float, *, length: int, most: int) -> tuple[Ints, Ints]:
-    """Return a text without its last ``share``, and windows of that, int64 of shape (windows, length + 1).
-
-    They are as those of `shard_windows`, at most ``most``, evenly spread. `S2SimError` if there is not one.
-    """
+    """Split off the last ``share`` of a text as at most ``most`` evenly spread windows, int64 (windows, length + 1)."""
     held = int(len(tokens) * share)
     starts = np.arange((held - 1) // length) * length
     if not len(starts):

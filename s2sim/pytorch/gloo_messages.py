@@ -1,9 +1,8 @@
-"""Which messages Gloo sends for a collective, and what it sends around them.
+"""Messages of Gloo's collectives and their protocol overhead.
 
-Its algorithms are those of gloo/allreduce.cc, reduce.cc, allgather.cc, alltoall.cc, alltoallv.cc, broadcast.cc and
-barrier.cc (github.com/pytorch/gloo). A message goes when both ends are ready, of which they tell each other: the sender
-a header (ready to send), the receiver a header (ready to receive), then the sender a header and the data
-(gloo/transport/tcp/pair.cc). A connection begins with a number by which its ends know it (.../tcp/device.cc).
+Algorithms: gloo/allreduce.cc, reduce.cc, allgather.cc, alltoall.cc, alltoallv.cc, broadcast.cc and barrier.cc
+(github.com/pytorch/gloo). Each message costs two headers of the sender and one of the receiver
+(gloo/transport/tcp/pair.cc); a connection starts with a number (.../tcp/device.cc).
 """
 
 from __future__ import annotations
@@ -38,13 +37,7 @@ class Messages(NamedTuple):
 
 
 def gloo_messages(demand: Demand, *, pairs_alone: bool = False) -> Messages:
-    """Return the messages of a collective.
-
-    Parameters
-    ----------
-    pairs_alone : bool
-        Whether an all-to-all is sends and receives of those pairs that have something to send.
-    """
+    """Return the messages of a collective; with ``pairs_alone`` an all-to-all leaves out empty blocks."""
     if demand.ranks == 1:
         return _no_messages()
     if demand.kind == "all_to_all":
@@ -71,7 +64,6 @@ def _ring_positions(ranks: int, rounds: int) -> tuple[Ints, Ints]:
 
 
 def _clip_to_buffer(source: Ints, target: Ints, begin: Ints, length: int, total: int) -> Messages:
-    """Return messages of stretches of a buffer as far as these lie in it; none of the others."""
     size = np.minimum(length, total - begin)
     kept = size > 0
     return Messages(source[kept], target[kept], size[kept])

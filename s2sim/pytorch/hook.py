@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
-    """Return the reducer of an option string, with error feedback where it needs some and ``feedback`` is true.
-
-    `OptionError` for one that cannot be a hook.
-    """
+    """Return a reducer that can be a hook, with error feedback if it needs some and ``feedback`` is true."""
     made = make_reducer(text)
     traits = made.traits
     if traits.estimates == "shards":
@@ -279,7 +276,6 @@ class HookState:
         self.step += last
 
     def _run(self, handed: PendingGradients, step: int, *, last: bool) -> None:
-        """Exchange what was handed in, on the thread."""
         if self._error is None:
             try:
                 self._exchange.take(handed, step, last=last)
@@ -293,7 +289,6 @@ class HookState:
             raise self._error
 
     def _settle(self) -> None:
-        """Wait until all that was handed in is reduced; raise if it cannot be."""
         if self._last is not None:
             self._last.result()
 
@@ -346,7 +341,6 @@ def _event(tensor: torch.Tensor) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what went wrong, without the places in its own source that Gloo names."""
     if isinstance(error, S2SimError):
         return str(error)
     text = next(iter(str(error).splitlines()), "")

@@ -73,7 +73,6 @@ def from_tensors(value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        # Of one that had no dimension, the number.
         return value.cpu().numpy().copy()[()]
     if isinstance(value, dict):
         return {key: from_tensors(item) for key, item in value.items()}
@@ -83,7 +82,6 @@ def from_tensors(value: Any) -> Any:
 def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     import torch
 
-    # A layer has a dimension, if only of one element.
     return np.atleast_1d(tensor.to("cpu", torch.float32, copy=True).contiguous().numpy())
 
 
@@ -111,20 +109,7 @@ class HookBucket:
 
 
 class BucketExchanger:
-    """One rank's buckets; all ranks hand in the same parameters in the same order.
-
-    Parameters
-    ----------
-    reducer : Reducer
-        Of which every bucket gets an instance.
-    group : ProcessGroup
-        On which nobody else posts.
-
-    Attributes
-    ----------
-    waited_s, reducing_s : float
-        Seconds in which all reductions have waited for other ranks, and in all.
-    """
+    """One rank's buckets; all ranks hand in the same parameters in the same order."""
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
         self._layout = layout
@@ -175,7 +160,6 @@ class BucketExchanger:
             found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
-        # It is for checks of single reductions, and a training has many.
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
 
@@ -213,11 +197,7 @@ _SMALL_PARAMETER = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BucketLayout:
-    """The parameters of a model that take part, and their buckets.
-
-    DistributedDataParallel makes its buckets anew after the first iteration, and again in a training that is resumed.
-    These here follow from the model alone, so that what a reducer keeps of a bucket stays of use.
-    """
+    """The parameters of a model that take part, and their buckets."""
 
     parameters: dict[str, torch.nn.Parameter]  # By name, in the model's order
     sparse: frozenset[str]  # Those in whose gradient most rows are zero
@@ -250,16 +230,10 @@ class BucketLayout:
 def make_bucket_layout(
     model: torch.nn.Module, *, sparse: Sequence[str] | None, bucket_bytes: int | None, whole: bool
 ) -> BucketLayout:
-    """Return the layout of a model, DistributedDataParallel or what is in it.
+    """Return the layout of a model, DistributedDataParallel or the module in it.
 
-    Parameters
-    ----------
-    sparse : sequence of str, optional
-        Names of parameters in whose gradient most rows are zero; the weights of embeddings unless given.
-    bucket_bytes : int, optional
-        Bytes from which on a bucket is full; those of DistributedDataParallel unless given.
-    whole : bool
-        One bucket of all.
+    ``sparse`` names parameters with mostly zero gradient rows (default: embedding weights); ``bucket_bytes`` is the
+    size that closes a bucket (default: that of DistributedDataParallel); ``whole`` makes one bucket of all.
     """
     import torch
 

@@ -100,20 +100,11 @@ def run_job(
     timeout_s: float,
     hear: Callable[[int, Any], None] | None = None,
 ) -> list[Any]:
-    """Run a function in one process a place, all in one Gloo process group, and return what each returned.
+    """Run ``module:function`` in one process a place, all in one Gloo process group, and return all results.
 
-    Parameters
-    ----------
-    job : str
-        ``module:function``, called as ``function(rank, ranks, arguments, tell)``; what it returns, and what it gives to
-        ``tell``, must be JSON.
-    hear : callable or None
-        Called with (rank, what it told) while processes run.
-
-    Raises
-    ------
-    S2SimError
-        If a process fails, is killed or tells nothing for ``timeout_s`` seconds; the others are killed then.
+    It is called as ``function(rank, ranks, arguments, tell)``; results and values passed to ``tell`` must be JSON.
+    ``hear`` receives (rank, value) of each ``tell``. If a process fails or all are silent for ``timeout_s`` seconds,
+    all are killed and `S2SimError` is raised.
     """
     with tempfile.TemporaryDirectory(prefix="s2sim-") as folder:
         running: list[_Process] = []
@@ -129,8 +120,6 @@ def run_job(
 
 
 class _Process:
-    """One process, and what it tells, a line of JSON each."""
-
     def __init__(
         self, rank: int, place: ProcessPlace, task: Mapping[str, Any], folder: Path, heard: queue.Queue[tuple[int, Any]]
     ) -> None:
@@ -158,13 +147,11 @@ class _Process:
             pass  # It has ended already, and its exit status tells why.
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
         self.popen.kill()
         self.popen.wait()
         self.listener.join()
 
     def failure(self) -> str | None:
-        """Return how it ended where that was a failure."""
         status = self.popen.poll()
         if status is None or status == 0:
             return None
@@ -206,7 +193,6 @@ def _results(
 
 
 def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
-    """Raise if a process has failed, or all have been silent for too long."""
     failures = [failure for failure in (process.failure() for process in running) if failure]
     if failures:
         # One that was ended from outside is why the others fail.
@@ -220,10 +206,7 @@ _WAITS = "ip link set lo up && echo up && exec cat"
 
 @contextmanager
 def private_loopback() -> Iterator[ProcessPlace | None]:
-    """Yield a place in a new network namespace; None where this user may not make one.
-
-    It is gone with the last process in it, of which the first ends when this one does.
-    """
+    """Yield a place in a new network namespace, which ends with its processes; None without permission."""
     tools = [shutil.which(tool) for tool in ("unshare", "nsenter", "ip")]
     if not all(tools):
         yield None
@@ -280,7 +263,6 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it ends, however that comes about."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -170,7 +170,6 @@ class Members:
         return AsyncWork(tuple(works), arrived)
 
     def _flight(self, post: Callable[[], Any], out: Any, dtype: np.dtype[Any]) -> AsyncWork[NDArray[Any]]:
-        """Post something that leaves its result in a tensor, where there is anything to send."""
         return AsyncWork((post(),) if len(out) else (), lambda: self.array(out, dtype))
 
     def record_size_header(self, kind: str, sizes_bytes: Sequence[int], *, root: int = 0, within: bool = False) -> None:
@@ -187,14 +186,9 @@ def _options(kind: str, op: str) -> Any:
 
 
 def _join_group(name: str, size: int, own: int, library: str) -> Any:
-    """Return a new process group by a name, which nobody else need know of, once all of its members have come.
-
-    `torch.distributed.new_group` wants all processes to call it; without that, it finds only those that have made as
-    many groups before.
-    """
+    """Return a new process group by name; unlike `torch.distributed.new_group`, only its members take part."""
     import torch
 
-    # Much of it is known to no type checker.
     dist: Any = importlib.import_module("torch.distributed")
     store = dist.distributed_c10d._get_default_store()
     store = dist.PrefixStore(f"s2sim/{name}/", store)

@@ -64,7 +64,6 @@ def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> 
 
 
 def _tensor(array: Any) -> torch.Tensor:
-    """Return a float32 tensor, of a copy where others may read the array."""
     import torch
 
     writeable = array.dtype == np.float32 and array.flags.writeable and array.flags.c_contiguous
@@ -180,10 +179,7 @@ def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
 class PerRankModels:
     """Ranks whose models differ, as in local SGD, gossip and federated averaging.
 
-    What a rank hands to the reducer is how far its optimizer would move its weights, and what it ends with is how far
-    they move (as in SBC, algorithm 1, where updates of weights travel whatever the optimizer). Between exchanges of
-    local steps a rank goes on from where its own steps have led; an exchange takes it to the common model.
-    Implements `s2sim.pytorch.trainer.Models`.
+    A rank contributes the change of its weights by its optimizer and applies the reduced one (as in SBC, algorithm 1).
     """
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:

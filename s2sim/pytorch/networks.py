@@ -223,7 +223,6 @@ def _resnet(blocks: tuple[int, int, int, int], expansion: int, batch: int, devic
 
 
 def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> torch.nn.Module:
-    """Return two 3 x 3 convolutions, or one between two of 1 x 1 that narrow and widen."""
     from torch import nn
 
     convolution = partial(nn.Conv2d, bias=False, device=device)

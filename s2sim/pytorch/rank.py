@@ -38,9 +38,8 @@ class LocalReduction:
     """What a reduction leaves in this process."""
 
     reduced: Reduced  # The mean, and what this rank sent
-    # waited_s, total_s: Seconds in which it waited for others, and in all.
-    waited_s: float
-    total_s: float
+    waited_s: float  # Seconds of waiting for other ranks
+    total_s: float  # Seconds in all
 
 
 def reduce_here(
@@ -86,12 +85,9 @@ def drive(program: Generator[Any, None, T]) -> T:
 
 @dataclass(slots=True)
 class _WaitClock:
-    """Seconds that a rank has waited for others."""
-
     waited_s: float = 0.0
 
     def timed(self, wait: Callable[[], T]) -> T:
-        """Return what ``wait`` does; what it takes is waiting."""
         begun_s = time.perf_counter()
         try:
             return wait()
@@ -101,8 +97,6 @@ class _WaitClock:
 
 @dataclass(slots=True, eq=False)
 class _PostedCollective:
-    """One collective of a program."""
-
     label: str
     flight: AsyncWork[Any]
     clock: _WaitClock
@@ -116,8 +110,6 @@ class _PostedCollective:
 
 
 class _Handle:
-    """What a program holds of collectives in flight."""
-
     def __init__(self, parts: tuple[_PostedCollective, ...]) -> None:
         self.parts = parts
 
@@ -130,7 +122,6 @@ class _Handle:
 
     @property
     def value(self) -> Any:
-        """The result of the one, or the tuple of all."""
         for part in self.parts:
             if not part.arrived:
                 raise S2SimError(
@@ -141,11 +132,7 @@ class _Handle:
 
 
 class ProcessRank:
-    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`.
-
-    Collectives are executed as the library's table says. Sums are in the library's order. What all ranks compute alike
-    each computes.
-    """
+    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`."""
 
     def __init__(self, members: Members, step: int, seed: int, clock: _WaitClock) -> None:
         self.members = members
@@ -236,7 +223,6 @@ class ProcessRank:
         return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(payload, flight.finish())))
 
     def _begun(self, label: str, begin: Callable[[], AsyncWork[Any]]) -> _Handle:
-        """Post what may have to wait for sizes first."""
         return self._posted(label, self._clock.timed(begin))
 
     def _posted(self, label: str, flight: AsyncWork[Any]) -> _Handle:
@@ -244,7 +230,6 @@ class ProcessRank:
 
 
 def _flat(payload: Contribution, label: str) -> NDArray[Any]:
-    """Return all of a payload's values one after the other."""
     dtypes = list(dict.fromkeys(leaf.dtype for leaf in leaves_of(payload)))
     if len(dtypes) > 1:
         raise S2SimError(
@@ -270,13 +255,10 @@ _SETTLE_S = 0.05
 
 
 def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Reduce by every reducer, for as many steps as it says, and tell of each; return what was counted in all.
+    """Run every reducer for its steps, report each, and return the total counts.
 
-    Parameters
-    ----------
-    arguments : mapping
-        ``trace``, ``seed``, ``nodes`` (the node of each rank), ``folder`` for means, and ``reducers``, each with its
-        ``text`` and ``steps``, pairs of the step's number and that of the trace's step.
+    ``arguments``: ``trace``, ``seed``, ``nodes`` (the node of each rank), ``folder`` for means, and ``reducers``, each
+    with ``text`` and ``steps``, pairs of step number and step of the trace.
     """
     trace = load_trace(arguments["trace"], workers=ranks, seed=arguments["seed"])
     begun = _settled_counters()
@@ -342,7 +324,6 @@ def _counted_since(before: KernelCounters) -> dict[str, int]:
 
 
 def _settled_counters() -> KernelCounters:
-    """Return what is counted while nobody sends."""
     import torch.distributed as dist
 
     dist.barrier()

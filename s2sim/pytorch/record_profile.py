@@ -40,36 +40,15 @@ def record_profile(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecordedProfile:
-    """Train a model for some steps and return what its layers take, when its gradients are ready, and its optimizer.
+    """Train a model for some steps and return its compute profile: times of layers, gradients and optimizer.
 
-    Parameters
-    ----------
-    name : str
-        Of the profile.
-    model, module : str or None
-        One of the two: a model of the recorder such as ``lstm:width=32`` or a known network such as ``resnet-50``
-        (`NETWORKS`), or a user's function as ``package.module:function`` or ``path.py:function``. It is called with
-        ``batch`` and ``device`` and returns a module, a function from the number of a step to its loss, and an
-        optimizer if it is not plain SGD.
-    batch : int or None
-        Samples of a mini-batch; the model's own unless given.
-    device : {"cpu", "cuda"}
-        Where it trains; on a GPU marks are events in its stream.
-    precision : {"fp32", "tf32", "fp16", "bf16"}
-        Of matrix products; TF32 on a GPU alone, half precision by autocast.
-    steps : int
-        Steps that are measured in each of two ways, after warm-up steps: see `measure`.
-    text : sequence of path
-        UTF-8 text for the language models.
-    seed : int
-        Root seed of weights and samples of the recorder's models.
-    progress : callable or None
-        Called with (steps done, steps in all).
-
-    Raises
-    ------
-    S2SimError
-        Something is missing, or the user's function fails.
+    Either ``model`` is an option string of a recorder's model such as ``lstm:width=32`` or a known network such as
+    ``resnet-50`` (`NETWORKS`), or ``module`` is a user's function as ``package.module:function`` or
+    ``path.py:function``: called with ``batch`` and ``device``, it returns a module, a function from step number to
+    loss, and optionally an optimizer (default: plain SGD). ``batch`` is in samples (default: the model's); ``device``
+    is cpu or cuda; ``precision`` is fp32, tf32 (GPU only), fp16 or bf16 (by autocast). ``steps`` are measured in each
+    of two ways (`measure`). ``text`` is UTF-8 for language models; ``progress`` is called with (steps done, steps in
+    all).
     """
     for what, number, least in (("--batch", batch, 1), ("--steps", steps, 1), ("--seed", seed, 0)):
         if number is not None and number < least:
@@ -154,7 +133,6 @@ def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
 
 
 def _device_name(device: str) -> str:
-    """Return the GPU's name in the hardware catalogue, or as its driver has it."""
     if device == "cpu":
         return "CPU"
     import torch

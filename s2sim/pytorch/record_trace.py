@@ -32,8 +32,6 @@ MODELS = Registry(
 
 @dataclass(frozen=True, slots=True)
 class _RecordedGradients:
-    """Gradients in memory as a source to write from: step, then rank."""
-
     gradients: tuple[tuple[Gradient, ...], ...]
 
     @property
@@ -122,18 +120,9 @@ def record(
     """Train ``model`` on ``workers`` shards and write every rank's mini-batch gradient of ``steps`` steps.
 
     All ranks' gradients of a step are taken at the same weights; between steps the model's optimizer applies their
-    mean, warm-up steps first.
-
-    Parameters
-    ----------
-    model : str
-        ``lstm``, ``ncf``, ``cnn`` or ``transformer``, or an option string such as ``lstm:width=32``.
-    text : path or several
-        UTF-8 text for the language models, read one after the other.
-    seed : int
-        Root seed of the initial weights, shards and negative samples.
-    progress : callable or None
-        Called with (mini-batches done, mini-batches in all).
+    mean, warm-up steps first. ``model`` is an option string such as ``lstm:width=32``; ``text`` is UTF-8 for language
+    models; ``seed`` is the root of weights, shards and samples; ``progress`` is called with (mini-batches done,
+    mini-batches in all).
     """
     settings = model_settings(model)
     for what, number in (("workers", workers), ("steps", steps)):

@@ -112,10 +112,7 @@ def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], s
 
 
 def function_subject(text: str, device: str, batch: int) -> TrainingSubject:
-    """Return what a user's function makes: called with ``batch`` and ``device``, it returns a module and a loss.
-
-    It may return an optimizer too; without one it is plain SGD. Whatever goes wrong in it is one `S2SimError`.
-    """
+    """Return module, loss and optimizer (default: plain SGD) of a user's function; errors become `S2SimError`."""
     import torch
 
     function = _load(text)
@@ -188,7 +185,6 @@ def _file(path: Path) -> ModuleType:
 
 
 def _package(name: str) -> ModuleType:
-    # As with `python -m`: modules in the working directory are found.
     _find_in(Path.cwd())
     return importlib.import_module(name)
 

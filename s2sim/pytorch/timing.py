@@ -89,7 +89,6 @@ class StepMarks:
 
     # list of (str, mark): names of modules that have parameters of their own.
     layers: list[tuple[str, Any]] = field(default_factory=list)
-    # Parameter to the mark of its gradient; without those that got none.
     ready: dict[str, Any] = field(default_factory=dict)
     # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
     # step.
@@ -99,10 +98,7 @@ class StepMarks:
 
 
 def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return the trained parameters that each module has itself, in the order of its modules.
-
-    Parameters are called as `named_parameters` calls them: one that two modules share has the name of the first.
-    """
+    """Return each module's own trained parameters by their `named_parameters` names, a shared one under its first."""
     names = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     owners = {}
     for name, part in module.named_modules():
@@ -208,7 +204,6 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
 
 
 def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], number: int) -> None:
-    """Train one step; the host runs ahead of the GPU by one, as in a training."""
     import torch
 
     subject.optimizer.zero_grad(set_to_none=True)
@@ -301,10 +296,7 @@ def check_precision(precision: Precision, device: str) -> None:
 
 @contextmanager
 def with_precision(subject: TrainingSubject, precision: Precision, device: str) -> Iterator[TrainingSubject]:
-    """Yield a subject whose matrix products have a precision: TF32 allowed or not, half precision by autocast.
-
-    PyTorch's own settings are as before when the block ends.
-    """
+    """Yield a subject with a precision of matrix products (TF32 switch, autocast); settings are restored after."""
     import torch
 
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn

@@ -21,10 +21,7 @@ from s2sim.reducers.script import Recording
 
 
 def operations(task: Task) -> int:
-    """Return the floating-point operations of matrix products in forward and backward of one rank's mini-batch.
-
-    Multiplications and additions count apart, as PyTorch counts them.
-    """
+    """Return FLOPs (additions and multiplications) of matrix products in one rank's forward and backward."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -74,19 +71,7 @@ class TrainingStep:
 
 
 class Trainer:
-    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer.
-
-    Parameters
-    ----------
-    task : Task
-        At its initial weights, see `keep_rows`.
-    settings : Model
-        Of the task.
-    fitting : Fitting
-        The reducer, and how it trains.
-    workers, seed : int
-        Of the task; the seed is also that of the reducer.
-    """
+    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer."""
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, *, workers: int, seed: int) -> None:
         self.steps = 0

@@ -30,10 +30,7 @@ class TrainingSetup:
 
 
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
-    """Return how the reducer of an option string trains a model, at another learning rate if one is given.
-
-    `OptionError` if it does not, with the reason.
-    """
+    """Return how a reducer trains a model, at the learning rate if given; `OptionError` if it cannot."""
     asked = make_reducer(option_string)
     _, options = split_option_string(option_string)
     without = options.get("ef") == "false"
@@ -93,7 +90,6 @@ def steps_locally(reducer: Reducer) -> bool:
 
 
 def _has_server(reducer: Reducer) -> bool:
-    """Return whether rank 0 holds the model that counts, as the server of federated averaging does."""
     return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
 
 

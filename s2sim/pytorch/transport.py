@@ -1,8 +1,4 @@
-"""What is passed on as it is between real processes: gathers, exchanges, broadcasts.
-
-Where only data tells sizes, the library exchanges these first, as its table says. Processes must know more than that,
-which their programs do: the shapes of each array, and who sends to whom. What goes for that is noted in `Members.told`.
-"""
+"""Gathers, exchanges and broadcasts between processes. Sizes known from data alone, and shapes, are exchanged first."""
 
 from __future__ import annotations
 
@@ -42,13 +38,7 @@ def shapes_of(payload: Contribution) -> Ints:
 
 
 def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
-    """Return the payload of such bytes, read-only: its structure and types are those of ``like``.
-
-    Parameters
-    ----------
-    shapes : int64 array or None
-        What `shapes_of` says of it, where these differ.
-    """
+    """Return a read-only payload of structure and types of ``like``; ``shapes`` (int64) where they differ."""
     leaves, at, axis = [], 0, 0
     for leaf in leaves_of(like):
         axes = len(leaf.shape)
@@ -76,7 +66,6 @@ def open_envelope(message: Bytes) -> Any:
 
 
 def _describe_payload(payload: Contribution) -> Any:
-    """Return structure, types and shapes as JSON."""
     if isinstance(payload, tuple):
         return ["tuple", *map(_describe_payload, payload)]
     if isinstance(payload, Gradient):
@@ -111,11 +100,7 @@ def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
 def reduce_arrays(
     members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
 ) -> AsyncWork[NDArray[Any] | None]:
-    """Post an all-reduce, a reduce or a reduce-scatter of arrays, 1-D and of one type.
-
-    A reduce-scatter has a part for each member, the others a single one. The result is the combination of all, of what
-    is for this member, or None.
-    """
+    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None where nothing arrives."""
     dtype = parts[0].dtype
     name = dtype.names[0] if dtype.names else dtype.name
     sizes = tuple(len(part) for part in parts)
@@ -140,7 +125,6 @@ def reduce_arrays(
 
 
 def _posted(members: Members, kind: str, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
-    """Post what the library has as it is."""
     if kind == "reduce":
         return members.reduce(data, op, root)
     return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)

@@ -90,11 +90,10 @@ class RankActivity:
 
 
 def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1) -> list[IterationParts]:
-    """Return the parts of what lies between neighbouring bounds, increasing instants, as means over so many steps.
+    """Return mean parts of the spans between increasing instants, over so many steps.
 
-    Compute comes first, then work of the codec; what is left is communication where a collective is in flight or the
-    host waits for the GPU on its behalf, and waiting where this rank has posted what others have not. Where there is
-    nothing of these, a rank prepares what it will send.
+    Compute counts first, then codec work, then communication (in flight, or a host wait for the GPU), then waiting for
+    ranks that have not posted; the rest is preparation.
     """
     busy: dict[str, list[tuple[int, int]]] = {what: [] for what in _KINDS}
     for each in spent.busy:

@@ -40,10 +40,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class CompletedCalls:
-    """Calls of the recording that were executed together.
-
-    They last from when the last rank had posted until all of it was done, waiting for other launches included.
-    """
+    """Calls of the recording that were executed together."""
 
     calls: tuple[int, ...]
     start_ps: int
@@ -52,8 +49,6 @@ class CompletedCalls:
 
 @dataclass(frozen=True, slots=True)
 class _GroupProgram:
-    """Calls of one group of ranks that go through their steps together."""
-
     calls: tuple[int, ...]
     ranks: tuple[int, ...]
     posted_ps: int
@@ -113,10 +108,7 @@ class Communicators:
         self._network: FluidNetwork | None = None
 
     def post(self, call: int, ranks: int) -> None:
-        """Count ``ranks`` more ranks that have posted ``call``; the last of them makes it ready.
-
-        Where ``released`` has an event for the call, whoever posts it has to wait for that.
-        """
+        """Count ``ranks`` more ranks that have posted ``call``; it is ready with the last of them."""
         self.missing[call] -= ranks
         if self.missing[call] == 0:
             self._ready.append(call)
@@ -225,7 +217,6 @@ def _report_round(watcher: Watcher, members: Ints, schedule: Schedule, what: str
 
 
 def _first_group_messages(ran: CompletedRound, ranks: int) -> CompletedRound:
-    """Return what the first of several groups of ``ranks`` sent in a round."""
     pattern = ran.round.pattern
     own = np.flatnonzero(pattern.src < ranks)
     sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own

@@ -87,10 +87,7 @@ class GpuDevice:
     _version: int = 0
 
     def run(self, what: Activity, *kernels_ps: int) -> simpy.Event:
-        """Append kernels that take so long alone; the event is the end of the last.
-
-        What is appended to the same stream later goes before those of them that have not begun.
-        """
+        """Append kernels of given durations; later jobs go ahead of those not begun. Return the event of the end."""
         job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
         self._advance()
         beside = self.streams == 2 and what in ("codec", "host")
@@ -111,7 +108,6 @@ class GpuDevice:
         self._reschedule()
 
     def _slowdown(self, job: _Job) -> float:
-        """Return how many times as long as alone a job that runs takes."""
         if job.what == "host":
             return 1.0
         beside = [queue[0] for queue in self._queues if queue and queue[0] is not job and queue[0].what != "host"]
@@ -132,7 +128,6 @@ class GpuDevice:
         return queue[0].until_ps(gives_way=len(queue) > 1)
 
     def _advance(self) -> None:
-        """Take off what has been done since the last change."""
         passed_ps = int(self.env.now) - self._since_ps
         if passed_ps:
             for job, slowdown in [(job, self._slowdown(job)) for job in self._running()]:
@@ -140,7 +135,6 @@ class GpuDevice:
         self._since_ps = int(self.env.now)
 
     def _reschedule(self) -> None:
-        """Begin what is next, and wake up when the first of what runs ends."""
         self._version += 1
         running = self._running()
         if not running:
@@ -183,11 +177,7 @@ class GpuShare:
 
 
 def collective_gpu_share(timed: TimedSchedule, cluster: Cluster, profile: LibraryProfile, gpu: Gpu) -> GpuShare | None:
-    """Return what a collective's kernels hold on each GPU; None where nothing is known of them.
-
-    A channel is one thread block, which takes a multiprocessor for itself; a byte on the bus, as nccl-tests counts it,
-    is read twice and written once.
-    """
+    """Return the share of each GPU that a collective's kernels take (a multiprocessor a channel), if known."""
     demand = timed.schedule.demand
     blocks = profile.blocks(demand, cluster)
     if not blocks or not gpu.multiprocessors or not timed.duration_ps:

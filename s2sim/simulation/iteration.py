@@ -24,7 +24,6 @@ from s2sim.simulation.run import Passing, run_script
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
 from s2sim.topology.hardware import Gpu
 
-# Bounds of two iterations.
 _LEAST = 3
 
 
@@ -38,17 +37,11 @@ def replay_iterations(
     *,
     faults: Sequence[Fault] = (),
 ) -> Iterations:
-    """Replay iterations on the timer's cluster, which has as many workers as the recordings have ranks.
-
-    ``exchange`` has the buckets in the order in which they leave, ``compute`` the times of a rank at nominal speed.
-    Permanent ``faults`` are already applied to the timer's cluster.
-    """
+    """Replay iterations; permanent ``faults`` are already applied to the timer's cluster."""
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
 
 class _IterationReplay:
-    """The simulation of one call of `replay_iterations`."""
-
     def __init__(
         self,
         exchange: Sequence[BucketExchange],
@@ -79,7 +72,6 @@ class _IterationReplay:
     def _make_communicators(self, library: Library) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
         """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
         cluster, exchanges = self._timer.cluster, self._iterations // self._period
-        # Buckets that are alike share a recording.
         known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
         of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
@@ -121,7 +113,6 @@ class _IterationReplay:
 
     @property
     def _unlike(self) -> bool:
-        """Whether ranks take unlike times."""
         slower = self._conditions.slower * self._factors
         return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
 
@@ -130,7 +121,6 @@ class _IterationReplay:
         found: dict[object, IterationRanks] = {}
         of_rank = []
         settings = self._conditions
-        # IterationRanks with equal scripts have equal numbers in each recording; buckets that are alike share one.
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
         numbers = [representative_ranks(recording.scripts) for recording in recordings]
         for rank in range(self._timer.workers):
@@ -162,10 +152,9 @@ class _IterationReplay:
         return end
 
     def run(self) -> Iterations:
-        """Simulate it."""
         env = self._env
         over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
-        # Some faults go on for ever.
+        # Some faults never end.
         while not over.processed and env.peek() < inf:
             env.step()
         if not over.processed:
@@ -195,7 +184,6 @@ class _IterationReplay:
         )
 
     def _parts(self, ranks: IterationRanks, spent: RankActivity) -> list[IterationParts]:
-        """Return where the time went in each period, as means over its steps."""
         bounds = ranks.begun_ps[:: self._period]
         if not self._conditions.waits_for_all and len(bounds) > _LEAST:
             # At the end of the last iteration all that is in flight is waited for, as in no other.
@@ -291,7 +279,6 @@ class _IterationReplay:
         ranks.programs -= 1
 
     def _spent(self, ranks: IterationRanks, by_call: Mapping[int, CompletedCalls]) -> RankActivity:
-        """Return all that happened on some ranks."""
         own = {id(by_call[call]): call for call in ranks.posted_ps}
         communicators = self._communicators_of(ranks)
         ended_ps = {call: communicators.ended_ps[call] for call in ranks.posted_ps}
@@ -310,6 +297,5 @@ class _IterationReplay:
         )
 
     def _communicators_of(self, ranks: IterationRanks) -> Communicators | RankCommunicator:
-        """Return where ranks post."""
         both = self._communicators
         return both.of_rank[ranks.first] if isinstance(both, SkewedCommunicator) else both

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
     """Return the time of one piece of work in integer picoseconds.
 
-    Bytes that codecs stream and scatter cross the memory at the share of its bandwidth that kernels reach, and
-    operations pass at the share of their peak; a kernel does both at once and takes the longer time (S. Williams et
-    al., "Roofline", CACM 2009). A table that is converted between dense and coordinate form costs as many passes at
-    full bandwidth as were measured. Copies to and from the host, and what its CPU does, come one after the other;
-    without the rate of PCIe copies take no time.
+    Kernels take the longer of memory traffic at the reached bandwidth and operations at the reached peak (roofline:
+    Williams et al., CACM 2009); conversions between dense and coordinate form take measured passes at full bandwidth.
+    PCIe copies (free without a rate) and host work come one after the other.
     """
     computed = max(work.bytes_moved / gpu.stream_Bps, gpu.flops_s(work.flops))
     converted = (
@@ -44,10 +42,7 @@ def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
 
 
 def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
-    """Return the time of what a library does between launches, in integer picoseconds.
-
-    Without the rate of PCIe copies to and from the host take no time, but for the host's wait for them.
-    """
+    """Return picoseconds of a library's work between launches; without a PCIe rate copies cost the host's wait only."""
     copied_s = 0.0 if pcie is None else (local.to_host_bytes + local.to_gpu_bytes) / pcie.rate_Bps
     return (
         round((local.gpu_bytes / gpu.stream_Bps + copied_s) * PS_PER_S)

@@ -54,10 +54,7 @@ def run_script(
     runner: Runner,
     first_call: int = 0,
 ) -> Passing:
-    """Go through a script; a size known only from data first waits for the GPU.
-
-    Its calls are numbered from ``first_call`` on among those of the communicators.
-    """
+    """Run a script with calls numbered from ``first_call``; a size known only from data first waits for the GPU."""
     for step in script:
         if isinstance(step, Work):
             yield from runner.work(step)
@@ -109,8 +106,6 @@ class Replay:
 
 @dataclass(slots=True)
 class _RankClass:
-    """Ranks with equal scripts that are equally slow, replayed as one process."""
-
     env: simpy.Environment
     gpu: Gpu
     pcie: LinkSpec | None
@@ -124,28 +119,23 @@ class _RankClass:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing will come from these ranks before a collective ends."""
         return self.waiting or self.finish_ps >= 0
 
     def work(self, work: Work) -> Passing:
-        """Take GPU time."""
         duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
         self.spent.append((work.phase, now, now + duration))
         yield self.env.timeout(duration)
 
     def synchronise(self) -> Passing:
-        """Let the host wait for the GPU."""
         yield self.env.timeout(self.gpu.host_sync_ps)
 
     def await_gradient(self) -> Passing:
-        """Wait for instant 0."""
         yield self.env.timeout(max(-int(self.env.now), 0))
 
     def posted(self, call: int) -> None:
         """Nothing is made of when they post."""
 
     def work_ps(self, phase: Phase) -> int:
-        """Return the GPU work of a phase, hidden or not."""
         return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.spent if own_phase == phase)
 
 
@@ -206,7 +196,7 @@ def replay(
         slowest=float(factors.max(initial=1.0)),
     )
     over = env.all_of([env.process(_run_class(env, each, recording, communicators)) for each in classes])
-    # Some faults go on for ever.
+    # Some faults never end.
     while not over.processed and env.peek() < inf:
         env.step()
     if any(rank_class.finish_ps < 0 for rank_class in classes):

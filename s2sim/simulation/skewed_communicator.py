@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
-    """Return how a schedule of all ranks passes; None where its rounds are not what its ranks wait for.
+    """Return each rank's passage through a schedule of all ranks; None where its rounds are not its critical path.
 
-    Every message takes what it takes with all ranks in step, so that those on one link keep to their shares of it.
-    With a common start the last rank ends when the schedule does; it ends no sooner than if all had begun with the
-    first, and no later than if all had begun with the last, because ends are largest sums of waits. Where own times of
-    messages do not add up to that end, as where a pipeline fills, each takes what its whole round does. Without that,
-    and where no two messages meet on a link, ends are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    Messages take as long as with all ranks in step; the last rank then ends with the schedule. Where individual times
+    do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared links, ends
+    are those of `s2sim.collectives.timing.critical_path.critical_path`.
     """
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:
@@ -56,11 +54,7 @@ _MAX_MESSAGES = 1 << 25
 
 
 def can_skew(plan: Plan, timer: Timer) -> bool:
-    """Return whether ranks can go through the launches of a plan each at its own pace.
-
-    Launches of several groups of ranks, or several at once on one, share links in ways that only their messages tell,
-    which are too many to send for every iteration: they begin with their last rank.
-    """
+    """Return whether each rank can go at its own pace: one group, one call in flight, not too many messages."""
     if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
         return False
     messages, messages_of = 0, dict[int, int]()
@@ -119,7 +113,6 @@ class SkewedCommunicator:
         self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
 
     def _local_ps(self, local: Iterable[LocalWork]) -> int:
-        """Return how long work between launches takes."""
         return local_work_ps(sum(local, LocalWork()), self._gpu, self._timer.cluster.shape.pcie)
 
     def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
@@ -141,7 +134,6 @@ class SkewedCommunicator:
         self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, int(self.env.now)))
 
     def _passage(self, timed: TimedSchedule) -> CriticalPath | None:
-        """Return how a launch passes, if that is known beforehand."""
         schedule = timed.schedule
         if id(schedule) not in self._passages:
             self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
@@ -264,8 +256,6 @@ class RankCommunicator:
 
 
 class _BarrierLaunch:
-    """A launch that begins with its last rank, and ends on all at once."""
-
     def __init__(
         self,
         env: simpy.Environment,
@@ -282,7 +272,6 @@ class _BarrierLaunch:
         self._on_rank_done = on_rank_done
 
     def post(self, ranks: Sequence[int]) -> None:
-        """Let some ranks take part from now on."""
         self._missing -= len(ranks)
         if self._missing == 0:
             over = self._env.timeout(self._duration_ps)

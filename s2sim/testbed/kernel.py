@@ -1,10 +1,8 @@
-"""The kernel's facilities: `ip` and `tc` called, settings of namespaces, and why one may not.
+"""The kernel's facilities: calls of `ip` and `tc`, settings of network namespaces, and missing permissions.
 
-What `ip` and `tc` are told to make a testbed, a line each, for their batch mode, and the settings of its namespaces.
-
-A worker's namespace has one end of a veth pair, ``eth0``, whose token bucket shapes what the worker sends; the other
-end, in the namespace of the switches, shapes what it receives. A node's uplink is a pair of the same kind between its
-switch (``up0``) and the one that joins all (``down0``).
+A worker's namespace has one end of a veth pair, ``eth0``, with a token bucket for what the worker sends; the other end,
+in the namespace of the switches, shapes what it receives. A node's uplink is such a pair between its switch (``up0``)
+and the core switch (``down0``).
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ def layout_from(name: str, text: str) -> NetworkLayout | None:
     """Return the layout that `layout_text` wrote, None for anything else.
 
     >>> layout_from("mine", "workers=2,nodes=2,rate_Bps=inf,uplink_Bps=inf")
-    Layout(name='mine', workers=2, nodes=2, rate_Bps=inf, uplink_Bps=inf)
+    NetworkLayout(name='mine', workers=2, nodes=2, rate_Bps=inf, uplink_Bps=inf)
     >>> layout_from("mine", "") is None
     True
     """
@@ -85,10 +83,7 @@ def switch_lines(layout: NetworkLayout) -> list[str]:
 
 
 def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
-    """Return what sets up a worker's interface, in its namespace.
-
-    All neighbours are told: asking for them would be traffic, and the kernel keeps only so many that it has asked for.
-    """
+    """Return the commands that set up a worker's interface, with static neighbours so that no ARP traffic flows."""
     shaping = choose_shaping(layout.workers, layout.slowest_Bps)
     sent = f"rto_min {_RTO_MIN} initcwnd {shaping.window_segments}"
     received = f"initrwnd {shaping.window_segments} window {shaping.window_bytes}"
@@ -213,13 +208,7 @@ def _capabilities() -> int:
 
 
 def run_tool(tool: str, *arguments: str, namespace: str | None = None) -> str:
-    """Return what ``ip`` or ``tc`` prints, called in a namespace.
-
-    Raises
-    ------
-    S2SimError
-        With what the tool says, if it fails.
-    """
+    """Return what ``ip`` or ``tc`` prints when run in a namespace; `S2SimError` with its message if it fails."""
     return _run_tool([tool, *_within(namespace), *arguments], "")
 
 
@@ -258,10 +247,7 @@ def _end_with_parent() -> None:
 
 
 def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
-    """Write settings of namespaces: for each namespace values by their path below /proc/sys/net.
-
-    Those that this kernel does not know are left out.
-    """
+    """Write settings by namespace and path below /proc/sys/net, without those that this kernel does not know."""
     failures: list[OSError] = []
     # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
     thread = threading.Thread(target=_write_all, args=(settings, failures))

@@ -12,7 +12,6 @@ from s2sim.pytorch.launch import ProcessPlace
 # Of every namespace that a testbed has, so that all are found without a file that says so.
 PREFIX = "s2sim"
 SWITCH = "switch"
-# Interface of a worker in its namespace.
 INTERFACE = "eth0"
 NETWORK = "10.77.0.0/24"
 # Its host numbers.
@@ -24,13 +23,7 @@ _SPACE = re.compile(rf"{PREFIX}-({_NAME.pattern})-({SWITCH}|w\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NetworkLayout:
-    """Workers on a switch, or dealt to nodes, each with a switch of its own and an uplink to one that joins them.
-
-    Raises
-    ------
-    OptionError
-        If these fit no testbed.
-    """
+    """Workers on a switch, or dealt to nodes, each with a switch of its own and an uplink to one that joins them."""
 
     name: str  # Lower-case letters, digits and hyphens
     workers: int  # Network namespaces, each with an interface
@@ -184,7 +177,7 @@ def choose_shaping(workers: int, rate_Bps: float) -> TrafficShaping:
     """Return how a testbed keeps its rates, of which this is the least, in bytes per second.
 
     >>> choose_shaping(8, 125e6)
-    Shaping(segments=20, window_bytes=524280, room_bytes=4194304, queue_bytes=67107840)
+    TrafficShaping(segments=20, window_bytes=524280, room_bytes=4194304, queue_bytes=67107840)
     """
     segments = min(max(rate_Bps * _AT_ONCE_S / FRAME_BYTES, 1), _MAX_SEGMENTS)
     windows = min(max(rate_Bps * _RETURN_S / _WINDOW_BYTES, 1), 2**_MAX_SCALE)

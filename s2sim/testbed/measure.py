@@ -28,20 +28,11 @@ from s2sim.testbed.workers import (
 )
 
 JOB = f"{__name__}:measure"
-# Of square matrices whose product takes some tens of microseconds.
 _MATRIX_SIDE = 96
 
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
-    """Do all tasks; rank 0 tells of each by its number, and what was measured.
-
-    Parameters
-    ----------
-    arguments : mapping
-        ``tasks`` and ``effort``, the fields of `MeasurementTask` and `Repetitions`; ``seed``; and ``spin``, whether
-        workers compute or
-        sleep before they exchange.
-    """
+    """Run all tasks (fields of `MeasurementTask`) reported by rank 0 with ``effort`` (`Repetitions`), seed and spin."""
     _raise_priority()
     effort = Repetitions(**arguments["effort"])
     for number, fields in enumerate(arguments["tasks"]):
@@ -56,10 +47,7 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
 
 
 def _raise_priority() -> None:
-    """Let whatever else runs on the machine wait while this process has something to do.
-
-    Ordinary processes keep a processor for some milliseconds that a small message would not take.
-    """
+    """Raise this process's priority: others would keep a processor for milliseconds longer than a small message."""
     for thread in Path("/proc/self/task").iterdir():
         # Only root may, who is needed for a network but not for processes on one machine.
         with suppress(PermissionError):
@@ -165,13 +153,7 @@ def _machine() -> str:
 
 
 def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:
-    """Return the tasks of which a folder has no row for this setting, by kind, those without any left out.
-
-    Raises
-    ------
-    S2SimError
-        If the folder has a setting of this name that was another one.
-    """
+    """Return by kind the tasks without a row in the folder; `S2SimError` if its setting of this name differs."""
     have = read_existing(folder)
     for old in have.settings:
         if old.name == setting.name and _stable(old) != _stable(setting):
@@ -199,11 +181,7 @@ def measure_testbed(
     plan: MeasurementPlan,
     done: Callable[[], None] = lambda: None,
 ) -> None:
-    """Measure tasks on a testbed with one start of its processes a kind; ``done`` is called after each.
-
-    Waiting for gradients is computing where every worker has a processor, and sleeping where it has not, because a
-    processor computes for one of them at a time.
-    """
+    """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
     from s2sim.pytorch.launch import run_job
 
     if all(known.name != setting.name for known in read_existing(folder).settings):
@@ -238,18 +216,10 @@ def measure_series(
     start: Callable[[int, str], None],
     advance: Callable[[], None],
 ) -> int:
-    """Measure what a folder has no row of, and return how many rows that were.
+    """Measure all rows missing in a folder on each testbed and return their number; every row is saved at once.
 
-    Parameters
-    ----------
-    folder : Path
-        Rows are added to it one by one, so that those of before stay whatever happens.
-    layouts : sequence of Layout
-        Testbeds; each is made and removed, unless they are ``existing``.
-    command : str
-        What was called, for the table of settings.
-    start, advance : callable
-        Called with the number of rows and what they are of before each testbed, and after each row.
+    Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
+    ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
     """
     from s2sim.testbed.layout import places
     from s2sim.testbed.network import temporary_testbed

@@ -106,13 +106,7 @@ def resolve_testbeds_folder(text: str | None) -> Path:
 
 
 def read_measured(folder: Path) -> MeasuredTestbeds:
-    """Return what a folder holds.
-
-    Raises
-    ------
-    S2SimError
-        If there is no ``settings.csv``, a row cannot be read, names no setting, or stands there twice.
-    """
+    """Read a folder of measurements; `S2SimError` on missing, unreadable or duplicate rows or settings."""
     settings = _rows(folder / f"{_SETTINGS}.csv", MeasuredSetting)
     names = [setting.name for setting in settings]
     if twice := next((name for name in names if names.count(name) > 1), None):

@@ -33,26 +33,12 @@ def list_testbed_names() -> tuple[str, ...]:
 
 
 def find_all_testbeds() -> tuple[NetworkLayout, ...]:
-    """Return all testbeds that are whole, by name.
-
-    Raises
-    ------
-    S2SimError
-        If this process may not look.
-    """
+    """Return all complete testbeds by name; `S2SimError` without permission."""
     return tuple(layout for layout in map(find_testbed, list_testbed_names()) if layout is not None)
 
 
 def find_testbed(name: str) -> NetworkLayout | None:
-    """Return the layout of a testbed, None of one that is half made or half removed.
-
-    Raises
-    ------
-    OptionError
-        If there is none of that name.
-    S2SimError
-        If this process may not look.
-    """
+    """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
     check_privileges()
     spaces = _namespaces_of(name)
     try:
@@ -69,15 +55,7 @@ def processes_in(name: str) -> tuple[int, ...]:
 
 
 def remove_testbed(name: str) -> int:
-    """Remove a testbed, whole or not, and return how many processes that ran in it were ended.
-
-    Raises
-    ------
-    OptionError
-        If there is none of that name.
-    S2SimError
-        If this process may not, or runs in the testbed, or another one there does not end.
-    """
+    """Remove a testbed and return the number of processes ended; `OptionError` if unknown, `S2SimError` on failure."""
     check_privileges()
     spaces = _namespaces_of(name)
     ended = _end_processes(name, spaces)
@@ -116,7 +94,6 @@ def _end_processes(name: str, spaces: list[str]) -> int:
 
 
 def _processes(spaces: list[str]) -> tuple[int, ...]:
-    """Return the processes whose network namespace is one of these."""
     within = set()
     for space in spaces:
         with suppress(FileNotFoundError):
@@ -134,15 +111,7 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
 
 
 def build_testbed(layout: NetworkLayout) -> None:
-    """Make a testbed.
-
-    Raises
-    ------
-    OptionError
-        If there is one of its name.
-    S2SimError
-        If this process may not, or the kernel cannot; what was made until then is removed.
-    """
+    """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted."""
     check_privileges()
     if layout.name in list_testbed_names():
         raise OptionError(

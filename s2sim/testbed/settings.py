@@ -24,18 +24,10 @@ from s2sim.units import PS_PER_S, parse_option, parse_rate_Bps, parse_size_bytes
 def choose_layouts(
     up: str | None, *, workers: Sequence[int], rate: str | None, nodes: str | None, uplink: str | None
 ) -> list[NetworkLayout]:
-    """Return the testbed that is up by a name, or one for each number of workers, rate and rate of uplinks.
+    """Return the existing testbed named ``up``, or one for each number of workers, rate and uplink rate.
 
-    Parameters
-    ----------
-    up : str or None
-        Of one that is up; nothing else is given then.
-    workers : sequence of int
-        Each with an interface of its own; none where nodes are given.
-    rate, uplink : str or None
-        Rates with their unit, parted by commas; without, nothing is shaped, and an uplink has the rate of interfaces.
-    nodes : str or None
-        Such as ``2x4``: two nodes of four workers.
+    ``rate`` and ``uplink`` are comma-separated rates with units (None: not shaped, and as the interfaces); ``nodes`` is
+    such as ``2x4``, two nodes of four workers, and replaces ``workers``.
     """
     from s2sim.testbed.layout import NetworkLayout
 
@@ -105,13 +97,7 @@ _STEP = 4
 
 @dataclass(frozen=True, slots=True)
 class RequestedMeasurements:
-    """What is to be measured on every testbed.
-
-    Raises
-    ------
-    S2SimError
-        If there is no such thing, or none that one step tells the time of.
-    """
+    """What is to be measured on every testbed."""
 
     kinds: tuple[Kind, ...]  # ``collectives``, ``reducers`` and ``iterations``, or some of them
     collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT  # By name

@@ -27,10 +27,7 @@ _SENT = struct.Struct("=QQ"), 200
 
 
 def sent_bytes() -> int:
-    """Return the bytes that this process has given to its TCP connections since these exist, each counted once.
-
-    What waits in the kernel to be sent counts, what was sent again does not, and headers of TCP and below neither.
-    """
+    """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
     return sum(_sent_on(int(path.name)) for path in Path("/proc/self/fd").iterdir())
 
 
@@ -128,17 +125,10 @@ class TimingSummary:
 def time_across_ranks(
     rank: int, prepare: Callable[[], Callable[[], RepetitionResult]], effort: Repetitions
 ) -> TimingSummary:
-    """Return how long something takes between all ranks of the process group, each of which calls this.
+    """Return the duration of an operation of all ranks of the process group, each of which calls this.
 
-    ``prepare`` makes ready for a repetition, which is not timed, and returns what is. Processes of one machine share
-    one monotonic clock, so that rank 0 names an instant a little ahead, until which all sleep (spinning, they would
-    take processors from those that have not yet heard); the time of a repetition is from that instant until the last
-    rank is done. A repetition that a rank began late, because it heard of the instant after it, does not count.
-
-    Raises
-    ------
-    S2SimError
-        If ranks never hear of an instant in time.
+    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's
+    shared monotonic clock; a repetition ends with the last rank and does not count if one started late.
     """
     # By default the kernel may wake a sleeper 50 us late, to save energy.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -146,7 +136,6 @@ def time_across_ranks(
     spent_s, warm_ups, lead_ns = 0.0, 0, _FIRST_LEAD_NS
     while True:
         late, row = _time_once(rank, prepare(), lead_ns)
-        # All ranks know the same, and decide the same.
         if late:
             lead_ns *= 2
             if lead_ns > _MAX_LEAD_NS:
@@ -202,5 +191,4 @@ def _summarise(rows: Floats) -> TimingSummary:
 
 
 def _seconds(value: float | np.floating[Any]) -> float:
-    """Return a time to the nanosecond, which is what clocks tell."""
     return max(round(float(value), 9), 0.0)

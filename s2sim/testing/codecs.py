@@ -65,7 +65,6 @@ def _check_description(codec: Codec) -> None:
 
 
 def _refused(message: str, action: Callable[..., object], *arguments: object) -> None:
-    """Check that ``action`` raises `CodecError` and nothing else."""
     try:
         action(*arguments)
     except CodecError:
@@ -76,7 +75,6 @@ def _refused(message: str, action: Callable[..., object], *arguments: object) ->
 
 
 def _check_vector(codec: Codec, array: Floats32) -> Payload:
-    """Check what encoding and decoding one vector gives, and return its payload."""
     n = len(array)
     kept = array.copy()
     payload = codec.encode(array)

@@ -1,10 +1,6 @@
-"""Conformance kit for collective algorithms: what every one must do, whichever way its data takes.
+"""Conformance kits for collective algorithms and disciplines of exchange.
 
-A plug-in's test is one line, once its entry point is installed: ``check_algorithm(MyAlgorithm())``.
-
-Conformance kit for disciplines of exchange: what every one must do, whatever company it gives gradients.
-
-A plug-in's test is one line, once its entry point is installed: ``check_discipline(MyDiscipline())``.
+A plug-in's test is one line: ``check_algorithm(MyAlgorithm())`` or ``check_discipline(MyDiscipline())``.
 """
 
 from __future__ import annotations
@@ -117,7 +113,6 @@ def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
 
 
 def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
-    """Check one schedule; False where the algorithm refuses it."""
     cluster = example_cluster(topology, TOPOLOGIES[topology], demand.ranks)
     where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
     try:

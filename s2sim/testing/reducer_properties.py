@@ -70,7 +70,6 @@ def edge_gradients(ranks: int) -> dict[str, list[Gradient]]:
 
 
 def _in_two_layers(values: Floats32) -> Gradient:
-    """Return a gradient of 48 values."""
     values.setflags(write=False)
     table = RowSparse(np.arange(0, 24, 2), values[24:].reshape(12, 2), (24, 2))
     return Gradient(("weight", "table"), (values[:24].reshape(6, 4), table))
@@ -141,10 +140,7 @@ def check_traffic(recording: Recording, ranks: int) -> None:
 
 
 def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: int = 4) -> None:
-    """Check that a reducer goes on from a saved state as if it had not been interrupted before a step.
-
-    What was saved is altered once it has been restored, so that both have to be copies.
-    """
+    """Check that a reducer continues from a saved state, altered after restoring, as if uninterrupted."""
     one, other = make_instances(reducer, ranks), make_instances(reducer, ranks)
     for step in range(steps):
         gradients = example_gradients(ranks, seed=step)
@@ -163,7 +159,6 @@ def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: 
 
 
 def _spoil(state: object) -> None:
-    """Alter every array in a state."""
     if isinstance(state, np.ndarray):
         state.fill(-1 if state.dtype.kind in "if" else 1)
     elif isinstance(state, dict | list):
@@ -249,10 +244,7 @@ def _require_near(
     share: float,
     text: str,
 ) -> None:
-    """Require that no layer is off by more than a share of the largest of ``sizes``, of whatever layer.
-
-    What cancels in one may have been coded together with all others.
-    """
+    """Require errors of all layers below a share of the largest of ``sizes``, as layers may be coded together."""
     scale = max((float(np.abs(values).max(initial=0.0)) for values in sizes.values()), default=0.0)
     for name, values in found.items():
         gap = float(np.abs(values - wanted[name]).max(initial=0.0))

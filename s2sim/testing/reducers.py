@@ -38,7 +38,6 @@ from s2sim.testing.reducer_properties import (
 
 # Further apart than rounding may take them, where values have so few digits.
 _NOT_EXACT = "subnormal values"
-# Sums of several such values need not be float32 any more.
 _MAY_OVERFLOW = "huge values"
 
 
@@ -120,8 +119,6 @@ class MeasuredReducer(Reducer):
 
 
 class _CountingRank:
-    """A rank that adds up the bytes of what is posted on it; it is the one given in all else."""
-
     def __init__(self, rank: Rank, watched: MeasuredReducer) -> None:
         self._rank, self._watched = rank, watched
 

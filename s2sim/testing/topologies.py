@@ -46,7 +46,6 @@ def _check_sources(shape: ClusterShape) -> None:
 
 
 def _check_routes(cluster: Cluster, where: str) -> None:
-    """Check the ways of all ordered pairs of ranks."""
     ranks = np.arange(cluster.workers)
     source, target = np.nonzero(ranks[:, None] != ranks)
     routes = cluster.routes(source, target)
@@ -94,7 +93,6 @@ def _levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> tuple[I
 
 
 def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
-    """Return for each pair whether any of its crossings is marked."""
     return np.bincount(pair[crossing], minlength=pairs) > 0
 
 
@@ -117,10 +115,7 @@ def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> M
 
 
 def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:
-    """Return the pairs of which not all leaves the source, arrives at the target, and passes what lies between.
-
-    A way starts and ends at the GPU, or at its node where no port lies between.
-    """
+    """Return pairs whose flow from source to target (GPUs, or nodes without a port between) is not conserved."""
     fabric = cluster.fabric
     tail, head = fabric.tail[routes.links], fabric.head[routes.links]
     vertices = int(max(fabric.tail.max(), fabric.head.max())) + 1

@@ -125,10 +125,7 @@ class Ncf(ModelSettings):
     def _hits(
         self, logits: Callable[[Ints, Ints], torch.Tensor], interactions: Interactions, shown: Ints, others: Ints
     ) -> Evaluation:
-        """Return the loss on pairs that were held out, and how often one is among the first ten of a hundred items.
-
-        As in He et al., section 4.1; the loss has as many others for each as that of training.
-        """
+        """Return held-out loss and the share among the first ten of a hundred items (He et al., section 4.1)."""
         import torch
 
         items = np.concatenate([interactions.items[shown][:, None], others], axis=1)
@@ -145,12 +142,10 @@ class Ncf(ModelSettings):
     def _batch(
         self, interactions: Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator
     ) -> tuple[Ints, Ints, Floats32]:
-        """Return users, items and labels of the chosen pairs and of unobserved ones for the same users."""
         users, items = interactions.users[chosen], interactions.items[chosen]
         other_users = np.repeat(users, self.negatives)
         other_items = generator.integers(interactions.item_count, size=len(other_users))
         keys = other_users * interactions.item_count + other_items
-        # A drawn pair that was observed is no negative: it is left out.
         at = np.minimum(np.searchsorted(observed, keys), len(observed) - 1)
         unobserved = observed[at] != keys
         labels = np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)])

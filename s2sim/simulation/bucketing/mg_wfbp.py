@@ -74,7 +74,6 @@ def fit_line(exchange_ps: Exchange) -> tuple[float, float]:
 
 _LEAST = Size("1MB")
 _TOLERANCE = Size("5MB")
-# Left and right neighbours lie a tenth of the model away.
 _NEIGHBOUR = 0.1
 
 

@@ -55,21 +55,16 @@ class Discipline:
         return option_text(self)
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
-        """Return the buckets in the order in which they leave; every tensor is in exactly one.
-
-        ``exchange_ps`` returns the duration in picoseconds of a dense all-reduce of a number of bytes, uncontended.
-        """
+        """Partition tensors into buckets, in order of exchange; ``exchange_ps`` times a dense all-reduce by bytes."""
         raise NotImplementedError
 
 
 def fill_buckets(
     sizes_bytes: Sequence[int], apart: Mask, *, first_bytes: int, limit_bytes: int
 ) -> list[tuple[int, ...]]:
-    """Return the places of the gradients in each bucket, in the order in which buckets close.
+    """Return each bucket's gradients in order of closing, as ``compute_bucket_assignment_by_size`` of PyTorch's c10d.
 
-    A bucket closes with the gradient by which it reaches its limit, which it may exceed by far; the last one when there
-    is no more. A gradient that stands ``apart`` is a bucket of its own, and the one that is being filled goes on behind
-    it. That is ``compute_bucket_assignment_by_size`` of PyTorch's c10d, where all gradients are of one type.
+    A bucket closes with the gradient that reaches its limit; a gradient that stands ``apart`` is a bucket of its own.
     """
     closed: list[tuple[int, ...]] = []
     filling: list[int] = []
@@ -147,11 +142,7 @@ class BucketExchange:
 
 
 def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
-    """Return what happens with all buckets as one recording, in which all gradients are there at once.
-
-    Every rank goes through the programs of its buckets in turns, each as far as it goes without waiting, in the order
-    in which the buckets leave; work before the gradient comes first. One bucket is its recording.
-    """
+    """Return one recording of all buckets, in which each rank interleaves their programs at waits in bucket order."""
     if len(exchange) == 1:
         return exchange[0].recording
     calls = [call for each in exchange for call in each.recording.calls]
@@ -205,7 +196,6 @@ def _split_at_waits(script: Script, first_call: int) -> list[Script]:
 
 
 def _interleave_programs(programs: Sequence[Sequence[Script]]) -> Script:
-    """Return one script of a rank's programs."""
     longest = max(map(len, programs), default=0)
     return tuple(
         step for turn in range(longest) for program in programs if turn < len(program) for step in program[turn]

@@ -56,11 +56,7 @@ class FaultyNetwork:
         on_rank_done: Callable[[int], None] | None = None,
         alone: Callable[[Pattern], Routes] | None = None,
     ) -> MessageLevelRun | UncontendedRun:
-        """Return a collective of some ranks, or all, ready to be posted on the disturbed network.
-
-        Every rank waits for its own messages alone, so that a delay reaches others as messages take it there. Who knows
-        that nothing else will be sent before it is over gives the routes of its patterns as ``alone``.
-        """
+        """Return a collective of some ranks, or all, ready to post; ``alone`` has routes if nothing else is sent."""
         number = self._started
         self._started += 1
         members = np.asarray(ranks, np.int64)
@@ -88,7 +84,6 @@ class FaultyNetwork:
         )
 
     def _pass_by(self, schedule: Schedule, passage: CriticalPath, join: Callable[[Ints, Ints, Ints], None]) -> None:
-        """Let the network know what is carried without being sent."""
         numbers: dict[bytes, Ints] = {}
         for step in schedule.steps:
             pattern = step.round.pattern

@@ -1,7 +1,4 @@
-"""What every fault offers: its options, what it does to clusters, networks, ranks and messages, and how it tells that.
-
-A kind of fault overrides what it has to do with; all else it leaves as it is.
-"""
+"""The interface of faults: options, effects on clusters, networks, ranks and messages, and their report."""
 
 from __future__ import annotations
 
@@ -111,10 +108,7 @@ class Fault:
 
 
 def apply_permanent_faults(cluster: Cluster, faults: Sequence[Fault]) -> Cluster:
-    """Return the cluster with those of the faults that last from the start on; the others are left out.
-
-    `TopologyError` for links and `OptionError` for ranks that do not exist.
-    """
+    """Return the cluster with the permanent faults; `TopologyError` or `OptionError` for unknown links or ranks."""
     links = len(cluster.fabric)
     done = Damage(np.ones(links), np.zeros(links, np.bool_), [])
     for fault in faults:
@@ -128,11 +122,7 @@ def apply_permanent_faults(cluster: Cluster, faults: Sequence[Fault]) -> Cluster
 def permanent_effects(
     faults: Sequence[Fault], cluster: Cluster, sent: Iterable[tuple[Routes, Routes, int]]
 ) -> list[Effect]:
-    """Return what those of the faults did that last from the start on.
-
-    ``sent`` tells the routes of messages on the healthy cluster, their routes on the damaged one, and how often they
-    went.
-    """
+    """Return the effects of permanent faults; ``sent`` has healthy routes, damaged routes and counts of messages."""
     found = [meetings for fault in faults if (meetings := fault.meetings(cluster)) is not None]
     if not found:
         return []
@@ -140,6 +130,5 @@ def permanent_effects(
         for meetings in found:
             meetings.add(healthy, damaged, times)
     effects = [meetings.effect() for meetings in found]
-    # Traffic of its own may meet any link.
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]

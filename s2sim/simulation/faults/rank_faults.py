@@ -25,10 +25,7 @@ def straggler_delays(faults: Sequence[Fault], ranks: int) -> tuple[Floats, Ints]
 
 
 def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> Ints:
-    """Return by how much each rank comes later where nothing but delays can slow one, int64 picoseconds.
-
-    `OptionError` for slow GPU work, of which there is none ``where`` this is asked.
-    """
+    """Return each rank's delay, int64 picoseconds; `OptionError` for slow GPU work, which ``where`` has none of."""
     for fault in faults:
         if (straggler_delays([fault], ranks)[0] > 1).any():
             raise OptionError(
