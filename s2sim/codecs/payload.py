@@ -237,7 +237,7 @@ def make_codec(text: str) -> Codec:
     """Return the codec that an option string names.
 
     >>> make_codec("top-k:density=0.05")
-    TopK(density=0.05)
+    TopKCodec(density=0.05)
     """
     name, options = split_option_string(text)
     codec: Codec = build(CODECS.get(name), options, name)
