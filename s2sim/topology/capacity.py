@@ -2,69 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.topology.graph import Fabric
-from s2sim.topology.layout import Layout
+from s2sim.topology.layout import Capacity, InterSwitchLinks, Layout, accumulate_by_group, sum_by_group
 from s2sim.topology.nodes import Nodes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Partition:
-    """A partition of the nodes, and of the switches that belong to their groups."""
-
-    name: str
-    group_of_node: Ints  # Numbered without gaps
-    # The group of each; every switch that an interface joins is in its node's group where all of its nodes are. -1
-    # where a switch belongs to none.
-    group_of_switch: Ints
-    nested: bool = False  # Whether each group of the partition before lies in one group of this one
-
-
-def sum_by_group(rate_Bps: Floats, group: Ints, groups: int) -> Floats:
-    """Return the sum of rates by group, float64 of shape (groups,); those of group -1 are left out."""
-    chosen = group >= 0
-    if len(rate_Bps) and (rate_Bps == rate_Bps[0]).all():
-        # A product, which unlike a long sum is rounded once.
-        product: Floats = np.bincount(group[chosen], minlength=groups) * np.float64(rate_Bps[0])
-        return product
-    return accumulate_by_group(group[chosen], rate_Bps[chosen], groups)
-
-
-def accumulate_by_group(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
-    """Return the sum of rates by group, one after the other, float64 of shape (groups,)."""
-    return np.bincount(group, rate_Bps, groups).astype(np.float64, copy=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InterSwitchLinks:
-    """The links between switches, in the direction that is asked about: from where, to where, bytes per second."""
-
-    tail: Ints
-    head: Ints
-    rate_Bps: Floats
-
-    def leaving(self, group_of_switch: Ints, groups: int) -> Floats:
-        """Return the rates of the links out of each group together; switches of group -1 belong to none."""
-        tail, head = group_of_switch[self.tail], group_of_switch[self.head]
-        return sum_by_group(self.rate_Bps, np.where(tail == head, -1, tail), groups)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Capacity:
-    """The most that links transmit in one direction, out of sets of ranks or into them: never too low; float64."""
-
-    gpu_Bps: Floats  # (GPUs,): to the others of its node, and its network interface in full
-    switch_Bps: Floats  # (sets,): of the GPUs below each PCIe switch, and of all GPUs of each node without one
-    port_Bps: Floats  # (ports,)
-    # (nodes,): the interfaces of the GPUs in use, limited by the links to them, and NVLink to other nodes of the domain
-    node_Bps: Floats
-    domain_Bps: Floats  # (NVLink domains,): without traffic inside
-    families: tuple[Floats, ...]  # (groups,) for each partition
-    between: InterSwitchLinks
 
 
 def pcie_switch_groups(nodes: Nodes) -> Ints:

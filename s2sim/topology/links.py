@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import translate
 
@@ -16,6 +16,7 @@ from s2sim.topology.graph import Fabric, LinkPart, build_fabric
 from s2sim.topology.layout import Layout
 from s2sim.topology.node_spec import LinkSpec, NodeSpec
 from s2sim.topology.nodes import Nodes
+from s2sim.topology.shape import NamedLinks
 
 Ends = Callable[[Ints], tuple[Ints, Ints]]
 
@@ -163,18 +164,6 @@ def _interface_links(layout: Layout) -> list[LinkPart]:
 
 # More names than these are not compared with a pattern that fits none.
 _MAX_COMPARED = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class NamedLinks:
-    """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None leaves it as it is.
-
-    ``pattern`` is a link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
-    """
-
-    pattern: str
-    rate_Bps: float | None
-    latency_ps: int | None
 
 
 def build_link_graph(layout: Layout) -> Fabric:

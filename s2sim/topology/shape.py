@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from s2sim.topology.node_spec import LinkSpec, NodeGroup, NodeSpec
 from s2sim.topology.quantity import Quantity
 
-if TYPE_CHECKING:
-    from s2sim.topology.links import NamedLinks
+
+@dataclass(frozen=True, slots=True)
+class NamedLinks:
+    """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None leaves it as it is.
+
+    ``pattern`` is a link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
+    """
+
+    pattern: str
+    rate_Bps: float | None
+    latency_ps: int | None
 
 
 @dataclass(frozen=True, slots=True)

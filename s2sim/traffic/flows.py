@@ -30,7 +30,14 @@ from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
-from s2sim.traffic.networks import CrossCheck, cross_check, deliver_fluid, deliver_packets, simulate_flows_with_faults
+from s2sim.traffic.networks import (
+    CrossCheck,
+    Transfers,
+    cross_check,
+    deliver_fluid,
+    deliver_packets,
+    simulate_flows_with_faults,
+)
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
@@ -78,24 +85,6 @@ _LATEST_START_S = 1e6
 _MAX_RANKS = 10**9
 # About two million transfers.
 _MAX_BYTES = 2**26
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Transfers:
-    """The transfers of a traffic file, in arrays of shape (n,).
-
-    Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
-    """
-
-    start_ps: Ints
-    src: Ints
-    dst: Ints
-    sizes_bytes: Floats
-
-    @property
-    def ranks(self) -> int:
-        """Number of ranks up to the largest that is named."""
-        return int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
 
 
 def load_transfers(spec: FlowsSpec) -> Transfers:

@@ -32,7 +32,23 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     import simpy
 
-    from s2sim.traffic.flows import Transfers
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """The transfers of a traffic file, in arrays of shape (n,).
+
+    Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
+    """
+
+    start_ps: Ints
+    src: Ints
+    dst: Ints
+    sizes_bytes: Floats
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks up to the largest that is named."""
+        return int(max(self.src.max(initial=0), self.dst.max(initial=0))) + 1
 
 
 # Half a minute or so.

@@ -18,7 +18,8 @@ from s2sim.traffic.collective_run import (
     run_collective,
     watch_rounds,
 )
-from s2sim.traffic.flows import Transfers, simulate_transfers
+from s2sim.traffic.flows import simulate_transfers
+from s2sim.traffic.networks import Transfers
 from s2sim.traffic.spec import CollectiveSpec, FlowsSpec
 
 RATE_BPS = 50 * 2**30

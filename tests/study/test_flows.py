@@ -14,7 +14,8 @@ from s2sim.errors import S2SimError
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
-from s2sim.traffic.flows import Transfers, read_transfers, simulate_transfers
+from s2sim.traffic.flows import read_transfers, simulate_transfers
+from s2sim.traffic.networks import Transfers
 from s2sim.traffic.spec import FlowsSpec
 
 SWITCH = 'kind = "single-switch"\n[fabric.link]\nlatency = "1us"'

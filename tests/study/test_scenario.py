@@ -17,7 +17,8 @@ from s2sim.reducers.systems.dense import Dense
 from s2sim.regimes.map import RegimeSpec
 from s2sim.regimes.run import run_regimes
 from s2sim.simulation.faults.registry import make_faults
-from s2sim.traffic.flows import Transfers, simulate_transfers
+from s2sim.traffic.flows import simulate_transfers
+from s2sim.traffic.networks import Transfers
 from s2sim.traffic.spec import FlowsSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"

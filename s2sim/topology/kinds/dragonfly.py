@@ -19,9 +19,8 @@ from typing import Any, Self
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.topology.capacity import Partition
 from s2sim.topology.graph import Fabric, LinkPart, RouteStage, hash_choice, index_splitter, single_link_stage
-from s2sim.topology.layout import Dimensions, FabricKind, Layout, ceil_div
+from s2sim.topology.layout import Dimensions, FabricKind, Layout, Partition, ceil_div
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of

@@ -16,9 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.topology.capacity import Partition
 from s2sim.topology.kinds.tree import TREE_ROUTINGS, TreeDimensions, TreeLayout, describe_blocking
-from s2sim.topology.layout import FabricKind, ceil_div
+from s2sim.topology.layout import FabricKind, Partition, ceil_div
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of

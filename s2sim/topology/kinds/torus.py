@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.topology.capacity import Partition
 from s2sim.topology.graph import Fabric, LinkPart, RouteStage, index_splitter, series_stage
-from s2sim.topology.layout import Dimensions, FabricKind, Layout
+from s2sim.topology.layout import Dimensions, FabricKind, Layout, Partition
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_rate

@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.topology.capacity import Capacity, Partition, sum_by_group
 from s2sim.topology.graph import (
     Fabric,
     LinkPart,
@@ -23,7 +22,7 @@ from s2sim.topology.graph import (
     parallel_links_stage,
     single_link_stage,
 )
-from s2sim.topology.layout import Dimensions, FabricKind, Layout, ceil_div, half_Bps
+from s2sim.topology.layout import Capacity, Dimensions, FabricKind, Layout, Partition, ceil_div, half_Bps, sum_by_group
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
