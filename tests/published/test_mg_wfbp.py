@@ -56,7 +56,7 @@ def test_what_is_believed_of_32_workers_merges_all_of_bert(monkeypatch):
     """So nothing overlaps, which was measured too, though it is far from the best merge."""
     assert ratio("BERT-Base", 32, "mg-wfbp") == pytest.approx(1, rel=0.03)
     row = rows()["BERT-Base", 32, "mg-wfbp"]
-    monkeypatch.setattr("s2sim.validation.iteration_predict.discipline_of", lambda _: make_discipline("mg-wfbp"))
+    monkeypatch.setattr("s2sim.validation.iteration_predict.row_discipline", lambda _: make_discipline("mg-wfbp"))
     assert IterationPredictor(load_links()).predict(row).iteration_s < 0.85 * row.iteration_ms / 1000
 
 
