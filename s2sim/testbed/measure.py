@@ -27,7 +27,7 @@ from s2sim.testbed.workers import (
     time_across_ranks,
 )
 
-JOB = f"{__name__}:measure"
+JOB = f"{__name__}:run_tasks"
 _MATRIX_SIDE = 96
 
 

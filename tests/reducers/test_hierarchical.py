@@ -230,7 +230,7 @@ def test_topologies_say_which_ranks_share_a_node(placement):
             break_even=False,
             thorough=False,
         )
-    rows = [row for row in result.rows if row.reducer == "owner-reduce"]
+    rows = [row for row in result.rows if row.name == "owner-reduce"]
     assert [row.workers for row in rows] == [3, 7, 8]
     assert all(row.error.relative_l2 < 1e-6 for row in rows)
     # Four exchanges, each of sizes that only data tells; a rank takes part in one between nodes at a time.

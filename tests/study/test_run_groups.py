@@ -48,7 +48,7 @@ def test_iterations_of_a_rank_of_the_first_stage():
     assert dense.forward < plain.forward / 4
     assert dense.waiting > 0
     # Replicas compute mini-batches: eight of them in 64 workers.
-    assert dense.samples_per_s == pytest.approx(8 * 4 * 4 / dense.time_s.total)
+    assert dense.samples_per_s == pytest.approx(8 * 4 * 4 / dense.total_s)
     assert any("one rank of 4 that share the first of 2 stages" in each for each in found.caveats)
     assert any("waits" in each for each in found.caveats)
 

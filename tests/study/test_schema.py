@@ -203,7 +203,7 @@ def trained():
 
 
 @pytest.mark.slow
-def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
+def test_python_has_the_names_of_json(transfers):
     log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
@@ -221,17 +221,8 @@ def test_python_has_the_names_of_json_but_for_those_that_usage_lists(transfers):
     )
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)
-    assert set(named_otherwise(results)) == {
-        ("Row", "reducer"),
-        ("Row", "error"),
-        ("Row", "error_compressed"),
-        ("Row", "error_per_layer"),
-        ("Row", "error_worst_layer"),
-        ("Cell", "winner"),
-        ("Cell", "runner_up"),
-    }
+    assert set(named_otherwise(results)) == set()
     row = results[0].results[0]
-    assert row.time_s.total == row.time_s.total
     assert np.isclose(sum(row.time_s[:3]), row.time_s.total)
 
 

@@ -67,7 +67,7 @@ def is_able(row, max_error):
 
 def may_be_recommended(rows, max_error):
     """Return what may be used exactly, what with an error, and what is faster than dense, all as option strings."""
-    dense = next(row for row in rows if row.reducer == "dense")
+    dense = next(row for row in rows if row.name == "dense")
     able = [row for row in rows if row is not dense and is_able(row, max_error)]
     unbeaten = [
         row
@@ -104,7 +104,7 @@ def test_the_verdict_is_what_rows_alone_allow(name):
     result = s2sim.run(options.pop("topology"), **options)
     for verdict in result.verdicts:
         rows = [row for row in result.rows if row.workers == verdict.workers]
-        dense = next(row.option_string for row in rows if row.reducer == "dense")
+        dense = next(row.option_string for row in rows if row.name == "dense")
         exact, lossy, faster = may_be_recommended(rows, max_error)
         wanted = "use" if exact or lossy else "undecided" if faster else "do not compress"
         assert verdict.decision == wanted

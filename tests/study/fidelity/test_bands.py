@@ -175,7 +175,7 @@ def test_an_answer_says_how_much_of_the_band_it_survives():
     assert verdict.band_share == 1
     assert f"{verdict.best} wins in 100 % of the band" in verdict.lines[2]
     dense = next(row for row in found.rows if row.baseline)
-    band = dense.prediction_interval.band
+    band = dense.band
     assert band.low_s < dense.time_s.total < band.high_s
     assert dense.to_json()["band"]["high_s"] == band.high_s
     assert format_interval(band.low_s, band.high_s) in verdict.lines[1]

@@ -19,9 +19,9 @@ SIZE = 500_000
 LATE_S = 60.0
 BUILD = """
 from math import inf
-from s2sim.testbed.layout import Layout
-from s2sim.testbed.network import build
-build({})
+from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.network import build_testbed
+build_testbed({})
 """
 
 

@@ -26,8 +26,11 @@ EXAMPLES = [
     "s2sim testbed down",
     "s2sim testbed down --all",
 ]
-BUILD = "from s2sim.testbed.layout import Layout; from s2sim.testbed.network import build, temporary\n"
-FOUND = "from s2sim.testbed.network import found; print(found())"
+BUILD = (
+    "from s2sim.testbed.layout import NetworkLayout; "
+    "from s2sim.testbed.network import build_testbed, temporary_testbed\n"
+)
+FOUND = "from s2sim.testbed.network import find_all_testbeds; print(find_all_testbeds())"
 
 
 def wait_for(condition):
@@ -80,7 +83,7 @@ def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
 
 @pytest.mark.slow
 def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
-    apart.python(f"{BUILD}build(Layout('a', 4, 2, 37.5e6, 12.5e6))")
+    apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 4, 2, 37.5e6, 12.5e6))")
     rates = {}
     for space in apart.namespaces():
         for queue in json.loads(apart.run("tc", "-json", "-netns", space, "qdisc").stdout):
@@ -112,7 +115,7 @@ def test_up_killed_midway_is_found_and_removed(apart, namespaces):
 
 @pytest.mark.slow
 def test_down_ends_the_processes_inside_and_no_others(apart):
-    apart.python(f"{BUILD}build(Layout('a', 2, 2)); build(Layout('b', 2, 2))")
+    apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2)); build_testbed(NetworkLayout('b', 2, 2))")
     inside = [
         subprocess.Popen(apart.command("ip", "netns", "exec", f"s2sim-{name}-w1", "sleep", "600"))
         for name in ("a", "b")
@@ -133,7 +136,7 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
 
 @pytest.mark.slow
 def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
-    apart.python(f"{BUILD}build(Layout('a', 2, 2))")
+    apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2))")
     done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "testbed", "down", "a")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "runs in testbed a itself" in done.stderr
@@ -147,10 +150,13 @@ INTERRUPT = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.ra
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["raise ValueError", INTERRUPT])
 def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
-    program = f"import signal\n{BUILD}{FOUND}\nwith temporary(Layout('a', 2, 2)):\n    print(found())\n    {ending}"
+    program = (
+        f"import signal\n{BUILD}{FOUND}\nwith temporary_testbed(NetworkLayout('a', 2, 2)):\n"
+        f"    print(find_all_testbeds())\n    {ending}"
+    )
     done = apart.run(sys.executable, "-c", program)
     assert done.returncode != 0
-    assert done.stdout.splitlines()[1].startswith("(Layout(name='a', workers=2, nodes=2,")
+    assert done.stdout.splitlines()[1].startswith("(NetworkLayout(name='a', workers=2, nodes=2,")
     assert apart.namespaces() == []
 
 
@@ -158,9 +164,9 @@ def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
 def test_what_fails_midway_is_undone(apart):
     # The address plan has no such worker, so that the last lines of making it fail.
     program = (
-        f"{BUILD}from s2sim.testbed import commands\n"
-        "commands.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
-        "build(Layout('a', 3, 3))"
+        f"{BUILD}from s2sim.testbed import kernel\n"
+        "kernel.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
+        "build_testbed(NetworkLayout('a', 3, 3))"
     )
     done = apart.run(sys.executable, "-c", program)
     assert "S2SimError: ip failed" in done.stderr
