@@ -24,7 +24,12 @@ from s2sim.libraries import nccl as software
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COUNTED = ((executed, "replay_iterations"), (simpy.Environment, "step"), (Timer, "_choose"), (software, "message_overheads"))
+COUNTED = (
+    (executed, "replay_iterations"),
+    (simpy.Environment, "step"),
+    (Timer, "_choose"),
+    (software, "message_overheads"),
+)
 ON_DGX = {"topology": "dgx-a100", "profile": "resnet-50", "reducers": ("dense", "fp16")}
 CASES = {
     "main run, no iterations, 64 ranks, all reducers": {"topology": "fat-tree", "workers": 64},
