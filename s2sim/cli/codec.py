@@ -75,7 +75,7 @@ def compare_command(
     A star marks what nothing else beats: no other has a smaller error for as few bytes, or as little time.
     """
     from s2sim.cli.pictures import ERROR, figure_of
-    from s2sim.experiment.choice import pareto_fronts
+    from s2sim.experiment.judgement import pareto_fronts
     from s2sim.experiment.run import run
     from s2sim.report.format import group_by_workers
 
@@ -99,7 +99,7 @@ def compare_command(
 
 
 def _print_comparison(result: Result, *, quiet: bool) -> None:
-    from s2sim.experiment.choice import pareto_fronts
+    from s2sim.experiment.judgement import pareto_fronts
     from s2sim.report.answer import about_lines, verdict_lines
     from s2sim.report.format import group_by_workers
     from s2sim.report.study_tables import compare_grid

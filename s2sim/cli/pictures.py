@@ -121,7 +121,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
         return break_even_figure(curves, subtitle, _rejection_reasons(result))
     if plot == ERROR:
-        from s2sim.experiment.choice import pareto_fronts
+        from s2sim.experiment.judgement import pareto_fronts
         from s2sim.report.figures.error import error_figure
 
         return error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)

@@ -1,21 +1,24 @@
-"""Rates at which a reducer and dense take the same time, by replays of the scripts at other rates.
+"""Where a reducer pays, by replays of its scripts at other rates or mini-batches.
 
-Roots by Brent's method (Algorithms for Minimization Without Derivatives, 1973, ch. 4). SciPy has it too, and the tests
-compare them; its import takes longer than all of a small run's search.
+Whether it pays is decided by `s2sim.experiment.choice`, as in the verdict of a run there. Roots by Brent's method
+(Algorithms for Minimization Without Derivatives, 1973, ch. 4). SciPy has it too, and the tests compare them; its import
+takes longer than all of a small run's search.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, sqrt
+from math import sqrt
 
+from s2sim.experiment.choice import rejected, required_dense
+from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rate_curve import RateReplays, limiting_rate
-from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.rows import Row
 from s2sim.experiment.scenario.reducers import ReducerScenario
 
 Point = tuple[float, float]  # where, and the function there
@@ -70,97 +73,90 @@ def _interpolation_step(before: Point, best: Point, opposite: Point) -> float:
 # Bytes per second: 10 Mbps to 3.2 Tbps, what networks between nodes and links inside them have had and will have.
 LOWEST_BPS = 1.25e6
 HIGHEST_BPS = 4e11
-# A factor of 3.1 between points: a reducer that pays in less than that is not told by it.
-_POINTS = 12
 _PRECISION = 1e-3
 # Times are rounded up, round by round.
 _ROUNDING = 1e-6
+# Loads that are no further apart than this factor are not searched for more than one change between them.
+_RESOLUTION = 1.3
+
+# At a load: dense's time, and the least time of dense with which the reducer pays, in picoseconds
+Times = tuple[float, float]
 
 
-def scanned_rates(highest_Bps: float = HIGHEST_BPS) -> list[float]:
-    """Return the rates that are tried first, in bytes per second, evenly spaced in their logarithm."""
-    step = (highest_Bps / LOWEST_BPS) ** (1 / (_POINTS - 1))
-    return [LOWEST_BPS * step**i for i in range(_POINTS)]
+def search_loads(
+    times_at: Callable[[float], Times],
+    lowest: float,
+    highest: float,
+    middle: Callable[[float, float], float | None] = lambda low, high: sqrt(low * high),
+) -> dict[float, Times]:
+    """Return the times at as many loads as it takes to know between which the reducer pays.
+
+    A load is what makes times longer, such as a mini-batch or the inverse of a rate: with k times the load nothing is
+    faster, and nothing takes more than k times as long. Neighbours are less than a factor of 1.3 apart, or have the
+    same answer and this leaves no other between them. ``middle`` returns a load between two, None if there is none.
+    """
+    known = {lowest: times_at(lowest), highest: times_at(highest)}
+    open_intervals = [(lowest, highest)]
+    while open_intervals:
+        low, high = open_intervals.pop()
+        between = middle(low, high)
+        if between is None or high <= low * _RESOLUTION or _is_certain((low, known[low]), (high, known[high])):
+            continue
+        known[between] = times_at(between)
+        open_intervals += [(low, between), (between, high)]
+    return dict(sorted(known.items()))
+
+
+def pays(times: Times) -> bool:
+    """Return whether a reducer pays."""
+    dense, required = times
+    return dense >= required and dense > 0
+
+
+def _is_certain(low: tuple[float, Times], high: tuple[float, Times]) -> bool:
+    """Return whether the answers at two loads are the same and no load between them can have another."""
+    (first, (dense_low, own_low)), (last, (dense_high, own_high)) = low, high
+    if pays(low[1]) != pays(high[1]):
+        return False
+    if pays(low[1]):
+        less, more = (dense_low, dense_high), (own_low, own_high)
+    else:
+        less, more = (own_low, own_high), (dense_low, dense_high)
+    # Where the bounds of both bend, their ratio is least.
+    bends = [
+        first,
+        last,
+        last * less[0] / less[1] if less[1] else first,
+        first * more[1] / more[0] if more[0] else last,
+    ]
+    return all(
+        max(less[0], less[1] * load / last) * (1 - _ROUNDING) >= min(more[1], more[0] * load / first) * (1 + _ROUNDING)
+        for load in bends
+        if first <= load <= last
+    )
 
 
 def find_crossings(
-    reducers: Sequence[str],
-    dense_at: Callable[[float], int],
-    time_at: Callable[[float, str], int],
-    field: str,
-    rates: Sequence[float],
-    on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[tuple[Crossing, ...], dict[str, tuple[bool, bool]]]:
-    """Return all crossings, and for each reducer whether it pays at the lowest and at the highest rate.
+    reducer: str, field: str, times_at: Callable[[float], Times], rates: Sequence[float]
+) -> list[Crossing]:
+    """Return the rates at which a reducer begins or ceases to pay, refined by Brent's method on the inverse rate.
 
-    ``dense_at`` returns dense's time in picoseconds at a rate in bytes per second, ``time_at`` that of a reducer by
-    its option string. ``field`` is the topology field of the rate, ``rates`` the rates that are tried first,
-    increasing. Between two scanned rates with different signs the crossing is refined by Brent's method on the
-    inverse rate, in which replayed times are nearly piecewise linear.
+    ``times_at`` returns the times at a rate in bytes per second, ``rates`` the increasing rates of `search_loads`.
+    Replayed times are nearly piecewise linear in the inverse rate.
     """
+
+    def gain_at(inverse: float) -> float:
+        dense, required = times_at(1 / inverse)
+        return dense - required
+
     crossings = []
-    ends = {}
-    for reducer in reducers:
-
-        def gain_at(rate_Bps: float, reducer: str = reducer) -> float:
-            return float(dense_at(rate_Bps) - time_at(rate_Bps, reducer))
-
-        def own_at(place: int, reducer: str = reducer) -> int:
-            return time_at(rates[place], reducer)
-
-        signs = _compare_with_dense(rates, [dense_at(rate) for rate in rates], own_at)
-        signed = [(rate, sign) for rate, sign in zip(rates, signs, strict=True) if sign]
-        ends[reducer] = (bool(signed) and signed[0][1] > 0, bool(signed) and signed[-1][1] > 0)
-        for (low, sign_low), (high, sign_high) in pairwise(signed):
-            if sign_low == sign_high:
-                continue
-            crossing_Bps = _crossing_rate(gain_at, low, high)
-            crossings.append(Crossing(reducer, field, "below" if sign_low > 0 else "above", crossing_Bps))
-        on_reducer()
-    return tuple(crossings), ends
-
-
-def _crossing_rate(gain_at: Callable[[float], float], low: float, high: float) -> float:
-    ends = [(1 / rate, gain_at(rate)) for rate in (high, low)]
-    return 1 / find_root(lambda inverse: gain_at(1 / inverse), *ends, xtol=_PRECISION / high, rtol=_PRECISION)
-
-
-def _compare_with_dense(rates: Sequence[float], dense: Sequence[int], own_at: Callable[[int], int]) -> list[int]:
-    """Return per rate 1 where a reducer is faster than dense, -1 where it is slower, 0 where neither is.
-
-    On a network that is k times as fast a phase takes no longer, and at least the k-th part. Rates (increasing) at
-    which these bounds decide are not replayed; the others are, the least certain first. ``own_at`` returns the
-    reducer's time at an index.
-    """
-    own: dict[int, int] = {}
-    signs = [0] * len(rates)
-    place: int | None = len(rates) - 1
-    while place is not None:
-        own[place] = own_at(place)
-        open_places: dict[int, float] = {}
-        for each, dense_ps in enumerate(dense):
-            if each in own:
-                # Its own time counts, also where those at other rates would allow only others.
-                signs[each] = (dense_ps > own[each]) - (dense_ps < own[each])
-                continue
-            shortest, longest = _time_bounds(rates, own, each)
-            longest, shortest = longest * (1 + _ROUNDING), shortest * (1 - _ROUNDING)
-            signs[each] = (dense_ps > longest) - (dense_ps < shortest)
-            if not signs[each]:
-                # How far dense is from what is most likely.
-                open_places[each] = abs(dense_ps - sqrt(shortest * longest)) / max(dense_ps, 1)
-        place = min(open_places, key=lambda each: open_places[each], default=None)
-    return signs
-
-
-def _time_bounds(rates: Sequence[float], own: Mapping[int, int], place: int) -> tuple[float, float]:
-    """Return the shortest and the longest time at an index that the times at other rates allow."""
-    shortest, longest = 0.0, inf
-    for other, other_ps in own.items():
-        scaled_ps = other_ps * (rates[other] / rates[place])
-        shortest = max(shortest, min(other_ps, scaled_ps))
-        longest = min(longest, max(other_ps, scaled_ps))
-    return shortest, longest
+    for low, high in pairwise(rates):
+        below = pays(times_at(low))
+        if below != pays(times_at(high)):
+            ends = [(1 / rate, gain_at(1 / rate)) for rate in (high, low)]
+            root = find_root(gain_at, *ends, xtol=_PRECISION / high, rtol=_PRECISION)
+            crossings.append(Crossing(reducer, field, "below" if below else "above", 1 / root))
+    return crossings
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +164,50 @@ class BreakEvenScan:
     """The result of a search for break-even."""
 
     field: str | None  # The topology field that was varied; None where nothing crosses a link
-    crossings: tuple[Crossing, ...] = ()  # Where a reducer and dense take the same time
-    # For each reducer, whether it is faster than dense at the lowest and at the highest rate
+    crossings: tuple[Crossing, ...] = ()  # Where a reducer begins or ceases to pay
+    # For each reducer, whether it pays at the lowest and at the highest rate
     pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
     # Highest rate that was tried, in bytes per second; beyond it nothing changes, or no network goes
     highest_Bps: float = HIGHEST_BPS
+    rejected: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # Why reducers pay at no rate, whatever their time
+    ceiling: tuple[float, str] | None = None  # Rate above which something else limits communication, and what
 
 
 def scan_rates(
-    scenario: ReducerScenario, recorded: Sequence[RecordedReducer], progress: ProgressWatcher
+    scenario: ReducerScenario, predictions: Sequence[Prediction], max_error: float | None, progress: ProgressWatcher
 ) -> BreakEvenScan:
-    """Return where each recorded reducer breaks even with dense over the rate that limits this cluster."""
+    """Return where each predicted reducer pays over the rate that limits this cluster.
+
+    ``max_error`` is the largest relative L2 error that the user allows, if given.
+    """
+    recorded = [each.recorded for each in predictions]
     cluster = scenario.healthy(recorded[0].recording.workers)
     varied = limiting_rate(cluster)
-    others = [item.option_string for item in recorded if item is not baseline_of(recorded)]
+    others = [each.row for each in predictions if not each.row.baseline]
     if varied is None or not others:
         return BreakEvenScan(None)
     # Interfaces faster than the cables they are plugged into change nothing.
     given = any(item.field == "fabric.link.rate" for item in cluster.shape.quantities)
     capped = varied == "nic.rate" and given and cluster.shape.host_cable
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
-    rates = scanned_rates(highest_Bps)
     progress.start(len(others), f"looking for break-even over {varied}")
     replays = RateReplays(scenario, recorded, varied)
-    crossings, ends = find_crossings(
-        others, replays.dense_at, replays.time_at, varied, rates, on_reducer=progress.advance
-    )
-    return BreakEvenScan(varied, crossings, ends, highest_Bps)
+    crossings, ends, reasons = [], {}, {}
+    for row in others:
+        reason = rejected(row, max_error)
+        if reason is not None:
+            reasons[row.reducer], ends[row.reducer] = reason, (False, False)
+        else:
+
+            def times_at(rate_Bps: float, row: Row = row) -> Times:
+                phase_ps = 0 if row.extrapolated is None else replays.phase_at(rate_Bps, row.reducer)
+                return replays.dense_at(rate_Bps), required_dense(row, replays.time_at(rate_Bps, row.reducer), phase_ps)
+
+            known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS)
+            rates = [1 / load for load in reversed(known)]
+            crossings += find_crossings(row.reducer, varied, times_at, rates)
+            ends[row.reducer] = (pays(known[1 / LOWEST_BPS]), pays(known[1 / highest_Bps]))
+        progress.advance()
+    return BreakEvenScan(varied, tuple(crossings), ends, highest_Bps, reasons, replays.ceiling(LOWEST_BPS, highest_Bps))

@@ -7,13 +7,11 @@ assumption is never chosen without naming the best that does not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isclose
 from statistics import fmean, median_low
 from typing import Literal
 
-from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 
 Decision = Literal["use", "undecided", "do not compress"]
@@ -44,6 +42,10 @@ class Candidate:
     def gains_on(self, other: Candidate) -> bool:
         """Return whether it is faster by more than the model can err."""
         return self.time_s * WORTHWHILE <= other.time_s and self.time_s < other.time_s
+
+    def pays_over(self, dense: Candidate) -> bool:
+        """Return whether `choose` takes it, if dense is the only other candidate."""
+        return self.rejected is None and self.gains_on(dense) and self.time_s * self.doubt < dense.time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,20 @@ def _phase_s(row: Row) -> float:
     return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.time_s.total
 
 
-def _doubt(row: Row) -> float:
-    """Return the factor by which the compared time may be longer: compute is not extrapolated."""
-    time_s = judged_time_s(row)
-    if row.extrapolated is None or not time_s:
+def _doubt(row: Row, time: float, phase: float) -> float:
+    """Return the factor by which a compared time may be longer: compute is not extrapolated."""
+    if row.extrapolated is None or not time:
         return 1.0
-    return 1 + (row.extrapolated.doubt - 1) * _phase_s(row) / time_s
+    return 1 + (row.extrapolated.doubt - 1) * phase / time
+
+
+def required_dense(row: Row, time: float, phase: float) -> float:
+    """Return the least time of dense with which `choose` takes the reducer of a row that is not rejected before dense.
+
+    ``time`` is what is compared and ``phase`` its communication phase, in the same unit; those of the row itself, or of
+    the same recording at another rate or with another mini-batch.
+    """
+    return time * max(WORTHWHILE, _doubt(row, time, phase))
 
 
 def rejected(row: Row, max_error: float | None) -> str | None:
@@ -246,60 +256,7 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
             baseline=row is baseline,
             assumes=row.assumes,
             rejected=None if row is baseline else rejected(row, max_error),
-            doubt=_doubt(row),
+            doubt=_doubt(row, judged_time_s(row), _phase_s(row)),
         )
         for row in rows
     ]
-
-
-def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
-    """Return the rows of one number of workers, ``dense`` among them, each with its judgement."""
-    candidates = candidates_of(rows, max_error)
-    dense_s = next(each.time_s for each in candidates if each.baseline)
-    beaten = find_dominated(candidates)
-    return [
-        replace(
-            row,
-            judgement=Judgement(
-                time_s=each.time_s,
-                speedup=dense_s / each.time_s if each.time_s else 1.0 if dense_s == 0 else float("inf"),
-                rejected=each.rejected,
-                dominated_by=beaten.get(each.name),
-                as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
-            ),
-        )
-        for row, each in zip(rows, candidates, strict=True)
-    ]
-
-
-def pareto_front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
-    """Return the option strings of the rows of one number of workers that are Pareto-optimal in error and cost.
-
-    Rows of equal error and cost are all on the front; a row with an unacceptable error never is.
-    """
-    best, best_cost = inf, -inf
-    chosen = set()
-    for row in sorted(rows, key=lambda row: (cost(row), _error(row))):
-        error = _error(row)
-        if error < best or (error == best < inf and cost(row) == best_cost):
-            chosen.add(row.reducer)
-            best, best_cost = error, cost(row)
-    return frozenset(chosen)
-
-
-def pareto_fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fronts of error and bytes, and of error and time: of iterations where they were simulated."""
-    # One rank alone sends nothing: what it would hand to a network stands for that.
-    alone = rows[0].workers == 1
-    by_bytes = pareto_front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
-    return by_bytes, pareto_front(
-        rows, lambda row: row.time_s.total if row.iteration is None else row.iteration.total_s
-    )
-
-
-def _error(row: Row) -> float:
-    """Return the error for comparison: 0 for exact rows, infinite for unacceptable ones."""
-    if row.exact:
-        return 0.0
-    error = row.error.relative_l2
-    return inf if error is None or not acceptable(row, None) else error

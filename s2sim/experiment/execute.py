@@ -7,10 +7,12 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.blocks import exchanged_bytes
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.timer import Timer
+from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.experiment.lower_bounds import iteration_bound_s
 from s2sim.experiment.row_parts import LoweringRow
 from s2sim.experiment.scenario.reducers import ReducerScenario
@@ -21,6 +23,7 @@ from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
 from s2sim.simulation.iteration import replay_iterations
 from s2sim.simulation.plan import Plan, Watcher, make_plan
 from s2sim.simulation.run import Replay, replay
+from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
 
@@ -71,6 +74,38 @@ def schedule_traffic(replay: Replay, ranks: int) -> tuple[Ints, Ints]:
         ((launch.ranks, launch.timed.schedule.traffic()) for launch in replay.launches), ranks
     )
     return sent, received
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestLink:
+    """The link that is busy for the largest share of a replay's communication."""
+
+    name: str  # ``"node3.gpu1.nvlink.out"``
+    rate_Bps: float
+    share: float  # Of the communication phase
+
+    @property
+    def kind(self) -> str:
+        """What it is a link of, such as ``nic``.
+
+        >>> BusiestLink("node0.nic1.out", 1.25e10, 0.9).kind, BusiestLink("node0.gpu3.pcie.in", 1.2e10, 0.9).kind
+        ('nic', 'pcie')
+        """
+        return self.name.rpartition(".")[0].rpartition(".")[2].rstrip("0123456789")
+
+
+def busiest_link(replay: Replay, cluster: Cluster, steps: int = 1) -> BusiestLink | None:
+    """Return the busiest link of a replay of ``steps`` steps; None if nothing crosses one."""
+    sent_bytes = np.zeros(len(cluster.fabric.rate_Bps))
+    # Launches that end before the gradients are ready take no time of this phase.
+    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
+        sent_bytes += link_bytes(launch.timed.schedule, launch.timed.times)
+    busy_s = sent_bytes / cluster.fabric.rate_Bps
+    if replay.communication_ps == 0 or not busy_s.any():
+        return None
+    link = int(busy_s.argmax())
+    share = float(busy_s[link]) * PS_PER_S / (replay.communication_ps * steps)
+    return BusiestLink(cluster.fabric.link_names[link], float(cluster.fabric.rate_Bps[link]), share)
 
 
 @dataclass(frozen=True)

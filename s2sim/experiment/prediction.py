@@ -9,8 +9,8 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.collectives.timing.terms import schedule_terms
-from s2sim.collectives.timing.timer import TimedSchedule, link_bytes
-from s2sim.experiment.execute import ExecutedRecording, group_identical_collectives, mean_bytes
+from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
@@ -190,17 +190,11 @@ def bottleneck_text(replay: Replay, cluster: Cluster, steps: int = 1) -> str:
         return "nothing takes time"
     phase, longest = max(phases.items(), key=lambda item: item[1])
     text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
-    sent_bytes = np.zeros(len(cluster.fabric.rate_Bps))
-    # Launches that end before the gradients are ready take no time of this phase.
-    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
-        sent_bytes += link_bytes(launch.timed.schedule, launch.timed.times)
-    busy_s = sent_bytes / cluster.fabric.rate_Bps
-    if replay.communication_ps == 0 or not busy_s.any():
+    busiest = busiest_link(replay, cluster, steps)
+    if busiest is None:
         return text
-    link = int(busy_s.argmax())
-    share = busy_s[link] * PS_PER_S / (replay.communication_ps * steps)
-    rate = format_rate(float(cluster.fabric.rate_Bps[link]))
-    return f"{text}; the busiest link is {cluster.fabric.link_names[link]} ({rate}), busy {share:.0%} of communication"
+    rate = format_rate(busiest.rate_Bps)
+    return f"{text}; the busiest link is {busiest.name} ({rate}), busy {busiest.share:.0%} of communication"
 
 
 def _distance(error: Error) -> Distance:

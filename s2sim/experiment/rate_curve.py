@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
-from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.execute import ExecutedRecording, busiest_link
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.run_extrapolation import record_at_size
@@ -17,6 +17,7 @@ from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.shape import ClusterShape, with_rate
+from s2sim.units import format_bytes
 
 
 def limiting_rate(cluster: Cluster) -> str | None:
@@ -35,6 +36,13 @@ def rate_of(shape: ClusterShape, field: str) -> float:
     return link.rate_Bps
 
 
+# Times that differ by less are the same; the precision of the rate from which on they are.
+_FLAT, _CEILING_PRECISION = 1.001, 1.02
+# A link that is busy for less of a communication phase does not limit it.
+_BUSY = 0.5
+_LINKS = {"pcie": "PCIe", "nvlink": "NVLink", "nic": "network interfaces"}
+
+
 class RateReplays:
     """Compared times of recorded reducers, ``dense`` among them, on the same cluster at other rates; computed once.
 
@@ -51,7 +59,8 @@ class RateReplays:
         self._scenarios: dict[float, ReducerScenario] = {}
         self._timers: dict[tuple[float, str | None], Timer] = {}
         self._ways = scenario.route_table(self._workers)
-        self._totals: dict[tuple[float, str], int] = {}
+        self._times: dict[tuple[float, str], int] = {}
+        self._phases: dict[tuple[float, str], int] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -59,6 +68,36 @@ class RateReplays:
 
     def time_at(self, rate_Bps: float, reducer: str) -> int:
         """Return a reducer's time in picoseconds."""
+        if (rate_Bps, reducer) not in self._times:
+            self._times[rate_Bps, reducer] = self._executed(rate_Bps, reducer).compared_ps
+        return self._times[rate_Bps, reducer]
+
+    def phase_at(self, rate_Bps: float, reducer: str) -> int:
+        """Return the time of a reducer's communication phase alone in picoseconds."""
+        if (rate_Bps, reducer) not in self._phases:
+            self._phases[rate_Bps, reducer] = self._executed(rate_Bps, reducer).replay.total_ps
+        return self._phases[rate_Bps, reducer]
+
+    def ceiling(self, lowest_Bps: float, highest_Bps: float) -> tuple[float, str] | None:
+        """Return the rate above which dense communicates no faster, to 2 %, and the links that limit it there.
+
+        None if it is faster up to ``highest_Bps``, or if latency limits it.
+        """
+        least_ps = self.phase_at(highest_Bps, self._dense)
+        low, high = lowest_Bps, highest_Bps
+        while high > low * _CEILING_PRECISION:
+            middle = sqrt(low * high)
+            flat = self.phase_at(middle, self._dense) <= least_ps * _FLAT
+            low, high = (low, middle) if flat else (middle, high)
+        if high == highest_Bps or low == lowest_Bps:
+            return None
+        fastest = self._executed(highest_Bps, self._dense)
+        busiest = busiest_link(fastest.replay, fastest.timer.cluster)
+        if busiest is None or busiest.share < _BUSY:
+            return None
+        return high, f"{_LINKS.get(busiest.kind, 'links between switches')} at {format_bytes(busiest.rate_Bps)}/s"
+
+    def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
         if rate_Bps not in self._scenarios:
             shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
             self._scenarios[rate_Bps] = replace(self._scenario, shape=shape)
@@ -66,12 +105,8 @@ class RateReplays:
         if timed not in self._timers:
             scenario = self._scenarios[rate_Bps].running(self._algorithms[reducer])
             self._timers[timed] = scenario.timer(self._workers, self._ways)
-        key = (rate_Bps, reducer)
-        if key not in self._totals:
-            item = self._recorded[reducer]
-            executed = ExecutedRecording(item.recording, self._scenario, self._timers[timed], item.exchange)
-            self._totals[key] = executed.compared_ps
-        return self._totals[key]
+        item = self._recorded[reducer]
+        return ExecutedRecording(item.recording, self._scenario, self._timers[timed], item.exchange)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,22 @@
-"""The numbers of workers, mini-batches and hardware constants with which a choice holds.
-
-A reducer pays if it gains 1 % or more of an iteration on dense: some of the last bucket is always exposed, so smaller
-gains mean little.
-"""
+"""The numbers of workers, mini-batches and hardware constants with which a choice holds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from itertools import groupby, pairwise
+from math import sqrt
 
-from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, choose, judged_time_s
+from s2sim.experiment.break_even import pays, search_loads
+from s2sim.experiment.choice import Candidate, Choice, candidates_of, choose, judged_time_s, rejected, required_dense
 from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
+from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import PS_PER_S
 
@@ -24,76 +24,87 @@ HIGHEST_BATCH = 4096
 """Samples of one GPU: more than memories hold of any model that computes long enough to matter."""
 
 
-def over_batches(dense: ExecutedRecording, others: dict[str, ExecutedRecording]) -> tuple[CountPays, ...]:
+def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
     """Return for each reducer the mini-batches of a GPU with which it pays, from 1 to `HIGHEST_BATCH`.
 
-    The recording is replayed with the compute of another mini-batch, in the same buckets. Between two of the
-    smallest, the largest and the given batch with which it pays, it is taken to pay throughout.
+    The recordings are replayed with the compute of other mini-batches, in the same buckets.
     """
+    dense = next(each.executed for each in predictions if each.row.baseline)
     training = dense.scenario.training
     if training is None or dense.recording.workers == 1:
         return ()
-    own = min(training.profile.batch, HIGHEST_BATCH)
-    dense_ps: dict[int, int] = {}
+    scenario = dense.scenario
 
-    def time_ps(executed: ExecutedRecording, batch: int) -> int:
-        scenario = executed.scenario
-        other = training.with_batch(batch, scenario, scenario.machines, executed.recording.workers)
-        return replace(executed, scenario=replace(scenario, training=other)).compared_ps
+    @cache
+    def with_batch(batch: int) -> ReducerScenario:
+        other = training.with_batch(batch, scenario, scenario.machines, dense.recording.workers)
+        return replace(scenario, training=other)
 
-    def pays(executed: ExecutedRecording, batch: int) -> bool:
-        if batch not in dense_ps:
-            dense_ps[batch] = time_ps(dense, batch)
-        return time_ps(executed, batch) * WORTHWHILE <= dense_ps[batch]
+    @cache
+    def dense_ps(batch: int) -> int:
+        return replace(dense, scenario=with_batch(batch)).compared_ps
 
     found = []
-    for name, executed in others.items():
-        known = {batch: pays(executed, batch) for batch in sorted({1, own, HIGHEST_BATCH})}
-        for low, high in pairwise(list(known)):
-            known |= _bracket_change(partial(pays, executed), known, low, high)
-        found.append(_to_count_pays(name, "batch", known))
+    for each in predictions:
+        if each.row.baseline:
+            continue
+        phase_ps = 0 if each.row.extrapolated is None else each.executed.replay.total_ps
+
+        def times_at(batch: float, each: Prediction = each, phase_ps: int = phase_ps) -> tuple[float, float]:
+            own = replace(each.executed, scenario=with_batch(int(batch)))
+            return dense_ps(int(batch)), required_dense(each.row, own.compared_ps, phase_ps)
+
+        gains = {1: False, HIGHEST_BATCH: False}
+        if rejected(each.row, max_error) is None:
+            gains = _locate_changes(times_at, search_loads(times_at, 1, HIGHEST_BATCH, _middle))
+        found.append(_to_count_pays(each.row.reducer, "batch", gains))
     return tuple(found)
 
 
-def over_workers(rows: Sequence[Row]) -> tuple[CountPays, ...]:
+def _middle(low: float, high: float) -> float | None:
+    """Return a whole number between two, nearest to their geometric mean; None if there is none."""
+    middle = min(max(round(sqrt(low * high)), int(low) + 1), int(high) - 1)
+    return middle if low < middle < high else None
+
+
+def _locate_changes(
+    times_at: Callable[[float], tuple[float, float]], known: Mapping[float, tuple[float, float]]
+) -> dict[int, bool]:
+    """Return whether a reducer pays at each number, with all neighbours between which that changes."""
+    gains = {int(number): pays(times) for number, times in known.items()}
+    for ends in pairwise(list(gains)):
+        low, high = ends
+        while gains[low] != gains[high] and high - low > 1:
+            middle = (low + high) // 2
+            gains[middle] = pays(times_at(middle))
+            low, high = (middle, high) if gains[middle] == gains[low] else (low, middle)
+    return gains
+
+
+def over_workers(rows: Sequence[Row], max_error: float | None) -> tuple[CountPays, ...]:
     """Return for each reducer except dense the numbers of workers of the run with which it pays."""
-    times = {(row.reducer, row.workers): row.iteration_s for row in rows if row.iteration is not None}
-    counts = sorted({workers for _, workers in times})
-    dense = next((row.reducer for row in rows if row.baseline), None)
-    if dense is None or len(counts) == 1:
+    counts = sorted({row.workers for row in rows if row.iteration is not None})
+    if len(counts) < 2:
         return ()
-    found = []
-    for name in dict.fromkeys(name for name, _ in times if name != dense):
-        known = {}
-        for count in counts:
-            own_s, dense_s = times.get((name, count)), times.get((dense, count))
-            if own_s is not None and dense_s is not None:
-                known[count] = own_s * WORTHWHILE <= dense_s
-        if len(known) == len(counts):
-            found.append(_to_count_pays(name, "workers", known))
-    return tuple(found)
+    gains: dict[str, dict[int, bool]] = {}
+    for count in counts:
+        candidates = candidates_of([row for row in rows if row.workers == count], max_error)
+        baseline = next(each for each in candidates if each.baseline)
+        for each in candidates:
+            if not each.baseline:
+                gains.setdefault(each.name, {})[count] = each.pays_over(baseline)
+    return tuple(_to_count_pays(name, "workers", known) for name, known in gains.items() if len(known) == len(counts))
 
 
-def _bracket_change(pays: Callable[[int], bool], known: dict[int, bool], low: int, high: int) -> dict[int, bool]:
-    """Return the two neighbours between which the outcome changes, with their outcomes; nothing if it does not."""
-    first, last = known[low], known[high]
-    if first == last:
-        return {}
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if pays(middle) == first else (low, middle)
-    return {low: first, high: last}
-
-
-def _to_count_pays(name: str, field: str, known: dict[int, bool]) -> CountPays:
+def _to_count_pays(name: str, field: str, known: Mapping[int, bool]) -> CountPays:
     counts = sorted(known)
     return CountPays(name, field, tuple(_paying_ranges(counts, known)), counts[0], counts[-1])
 
 
-def _paying_ranges(counts: Sequence[int], known: dict[int, bool]) -> Iterator[tuple[int, int]]:
+def _paying_ranges(counts: Sequence[int], known: Mapping[int, bool]) -> Iterator[tuple[int, int]]:
     """Yield the first and the last number of each contiguous range in which it pays."""
-    for gains, stretch in groupby(counts, key=known.__getitem__):
-        if gains:
+    for paying, stretch in groupby(counts, key=known.__getitem__):
+        if paying:
             first, *others = stretch
             yield first, [first, *others][-1]
 

@@ -218,6 +218,15 @@ class Judgement:
     rejected: str | None  # Why it cannot be recommended, however fast
     dominated_by: str | None  # Option string of one that takes no longer and is no further from the exact mean
     as_dense: bool  # Whether it does what dense does, in the same time
+    # What `choose` took of it, so that the choice can be made again from rows alone: whether all that is lost is
+    # rounding, and by which factor the time may be longer, where it is extrapolated
+    exact: bool = False
+    doubt: float = 1.0
+    rule: str = ""  # The rule of the choice that put it where it is
+    threshold: float | None = (
+        None  # Of that rule: the speed-up over dense or, of those rejected, the error that it needs
+    )
+    change: str | None = None  # What would have to change for another rule to hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,10 +109,10 @@ def run(
             add_step_rows(spec, scenario, progress, state)
         if break_even:
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
-            state.scan = scan_rates(scenario, [each.recorded for each in scanned], progress)
+            state.scan = scan_rates(scenario, scanned, spec.max_error, progress)
             state.find_worthwhile_batches(spec.max_error)
         if curves is not None:
-            curves |= vary_rate(scenario, state, progress)
+            curves |= vary_rate(spec, scenario, state, progress)
     except KeyboardInterrupt:
         if not state.predictions:
             raise
@@ -214,7 +214,9 @@ _LOWEST_BPS = 1.25e8
 _FACTOR = 1.5
 
 
-def vary_rate(scenario: ReducerScenario, state: RunState, progress: ProgressWatcher) -> dict[int, RateCurves]:
+def vary_rate(
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, progress: ProgressWatcher
+) -> dict[int, RateCurves]:
     """Return the curves of each number of workers; none for one worker, which no rate limits, and for dense alone."""
     curves = {}
     for count, predictions in state.predictions.items():
@@ -225,7 +227,7 @@ def vary_rate(scenario: ReducerScenario, state: RunState, progress: ProgressWatc
             continue
         # The verdict may have scanned only the reducers that it names.
         complete = count == state.largest and len(state.scan.pays_at_ends) == len(recorded) - 1
-        scan = state.scan if complete else scan_rates(scenario, recorded, progress)
+        scan = state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress)
         rates_Bps = _curve_rates(scan, rate_of(cluster.shape, field))
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
         curves[count] = replace(

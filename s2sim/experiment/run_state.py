@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from s2sim.experiment.break_even import BreakEvenScan
 from s2sim.experiment.choice import candidates_of, choose
 from s2sim.experiment.prediction import Prediction
-from s2sim.experiment.record import RecordedReducer, baseline_of
+from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.robustness import over_batches
 from s2sim.experiment.row_parts import CountPays, Refused
 from s2sim.experiment.rows import Row
@@ -58,6 +58,4 @@ class RunState:
 
     def find_worthwhile_batches(self, max_error: float | None) -> None:
         """Find the mini-batches with which the named reducers pay."""
-        executed = {each.row.option_string: each.executed for each in self.named(max_error)}
-        dense = executed.pop(baseline_of(self.recorded(self.largest)).option_string)
-        self.over_batches = over_batches(dense, executed)
+        self.over_batches = over_batches(self.named(max_error), max_error)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
-from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose, judge
+from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose
+from s2sim.experiment.judgement import judge
 from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
@@ -98,7 +99,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
         lines = (
-            _action_line(choice, baseline, dense, known),
+            _action_line(choice, candidates, dense, known),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
             _sensitivity_line(choice, known, "" if sure is None else sure.sentence(best)),
         )
@@ -122,8 +123,10 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     )
 
 
-def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext) -> str:
+def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext) -> str:
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
+    baseline = next(each for each in candidates if each.baseline)
+    exact = any(each.exact and not each.baseline for each in candidates)
     if choice.decision == "undecided":
         if choice.doubtful is not None:
             return f"Undecided: {_too_small_gain_text(choice.doubtful, baseline)}."
@@ -133,13 +136,14 @@ def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: Verdict
         also = "" if hidden is None else f"; {hidden}"
         return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}."
     if choice.decision == "do not compress":
+        compared = "" if exact else "that was compared "
         if hidden is not None and is_unbeatable(dense):
             share = exposed_share(dense)
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."
         if hidden is not None:
-            return f"Do not compress: {hidden}, and nothing with an acceptable error is faster."
-        return "Do not compress: nothing with an acceptable error is faster than dense."
+            return f"Do not compress: {hidden}, and nothing {compared}with an acceptable error is faster."
+        return f"Do not compress: nothing {compared}with an acceptable error is faster than dense."
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
@@ -148,7 +152,7 @@ def _action_line(choice: Choice, baseline: Candidate, dense: Row, known: Verdict
     if choice.doubtful is not None:
         text += f"; {_too_small_gain_text(choice.doubtful, baseline)}"
     elif choice.exact.baseline:
-        text += "; nothing exact is clearly faster than dense"
+        text += "; nothing exact is clearly faster than dense" if exact else "; nothing exact was compared with dense"
     return f"{text}."
 
 
@@ -244,8 +248,10 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
     if choice.decision == "undecided":
         parts.append("only a measurement decides")
     else:
-        told = [about, None if choice.without is None else choice.without.best]
-        parts += [text for each in told if each is not None and (text := _pays_line(each.name, known)) is not None]
+        parts += _pays_lines([about, None if choice.without is None else choice.without.best], known)
+        if known.scan.ceiling is not None:
+            rate_Bps, limit = known.scan.ceiling
+            parts.append(f"above {format_rate(rate_Bps)} {limit} limits communication")
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
         error = f"an error of {format_ratio(choice.faster.loss, 2)}"
@@ -257,18 +263,26 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
     return f"{text if starts_with_name else f'{text[0].upper()}{text[1:]}'}."
 
 
-def _pays_line(reducer: str, known: VerdictContext) -> str | None:
-    """Return the rates, mini-batches and numbers of workers with which a reducer pays; None if not searched."""
-    at_rates = pays_text(reducer, known.scan)
-    over = " and ".join(each.text for each in known.pays_over if each.reducer == reducer)
-    parts = [*([at_rates] if at_rates else []), *([f"gains 1% or more {over}"] if over else [])]
-    return f"{reducer} {', '.join(parts)}" if parts else None
+def _pays_lines(candidates: Sequence[Candidate | None], known: VerdictContext) -> list[str]:
+    """Return where candidates pay, those that do so alike together; nothing of those that were not searched."""
+    names: dict[str, list[str]] = {}
+    for each in candidates:
+        if each is not None:
+            over = [item.text for item in known.pays_over if item.reducer == each.name]
+            searched = [*filter(None, [pays_text(each.name, known.scan)]), *(f"pays {text}" for text in over)]
+            if searched:
+                first, *others = searched
+                where = " and ".join([first.removeprefix("pays "), *(text.removeprefix("pays ") for text in others)])
+                names.setdefault(where, []).append(each.name)
+    return [f"{' and '.join(same)} {'pays' if len(same) == 1 else 'pay'} {where}" for where, same in names.items()]
 
 
 def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
-    """Return the rates at which a reducer is faster than dense as text; None if not searched."""
+    """Return the rates at which a reducer pays as text; None if not searched."""
     if scan.field is None or reducer not in scan.pays_at_ends:
         return None
+    if reducer in scan.rejected:
+        return f"pays at no {scan.field}: {scan.rejected[reducer]}"
     crossings = sorted(crossing.at_Bps for crossing in scan.crossings if crossing.reducer == reducer)
     pays_first = scan.pays_at_ends[reducer][0]
     if not crossings:
@@ -317,7 +331,7 @@ def give_verdicts(
             flips=find_sensitive_constants(candidates, executed, choose(candidates, max_error), max_error),
             compute_origin=origin,
             faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
-            pays_over=(*state.over_batches, *over_workers(state.rows)) if workers == state.largest else (),
+            pays_over=(*state.over_batches, *over_workers(state.rows, max_error)) if workers == state.largest else (),
             **simulated,
         )
         verdicts.append(give_verdict(judged, context))

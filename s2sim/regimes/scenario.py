@@ -11,7 +11,7 @@ from typing import Any
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_machines
 from s2sim.experiment.scenario.memory import check_ranks
-from s2sim.experiment.scenario.reducers import ReducerSpec, parse_reducers, warn_of_later_options
+from s2sim.experiment.scenario.reducers import ReducerSpec, parse_reducers, warn_of_later_options, with_baseline
 from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
 from s2sim.regimes.map import RegimeSpec
 from s2sim.topology.read_file import load_shape
@@ -58,7 +58,7 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     )
     networks = tuple(_network_point(spec, rate, latency) for rate, latency in pairs)
     shape = networks[0].scenario.shape
-    reducers = parse_reducers(spec.reducers)
+    reducers = with_baseline(parse_reducers(spec.reducers), "fp32")
     warn_of_later_options(reducers, what="the map")
     if other := [item for item in reducers if item.reducer.traits.estimates != "mean"]:
         raise OptionError(

@@ -190,7 +190,7 @@ def _name_lines(name: str, width: int = _NAME) -> list[str]:
 def break_even_grid(result: Result) -> Grid | None:
     """Return the rates, mini-batches and numbers of workers at which each reducer pays; None if they are unknown."""
     verdict = result.verdict
-    pays = [*verdict.pays.items(), *((item.reducer, f"gains 1% or more {item.text}") for item in verdict.pays_over)]
+    pays = [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)]
     if not pays:
         return None
     return tabulate(

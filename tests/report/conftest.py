@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from s2sim.experiment.choice import judge
+from s2sim.experiment.judgement import judge
 from s2sim.experiment.record import Gradients
 from s2sim.experiment.row_parts import BoundRow, CollectiveRow, Distance, IterationRow, LoweringRow, Times
 from s2sim.experiment.rows import Result, Row

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.errors import OptionError
-from s2sim.experiment.choice import pareto_fronts
+from s2sim.experiment.judgement import pareto_fronts
 from s2sim.experiment.rate_curve import rate_curves
 from s2sim.experiment.spec import DEFAULT_REDUCERS
 from s2sim.reducers.measure import Error

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from s2sim.experiment.choice import pareto_fronts
+from s2sim.experiment.judgement import pareto_fronts
 from s2sim.report.answer import result_text
 from s2sim.report.figures.bars import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.error import error_figure

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import s2sim
-from s2sim.experiment.choice import judge
+from s2sim.experiment.judgement import judge
 from s2sim.experiment.verdict import VerdictContext, exposed_share, give_verdict, is_unbeatable
 
 from .conftest import iterating

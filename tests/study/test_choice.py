@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.experiment.break_even import BreakEvenScan
-from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of, choose, find_dominated, judge, rejected
+from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of, choose, find_dominated, rejected
+from s2sim.experiment.judgement import judge
 from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.verdict import pays_text
 

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 import s2sim
-from s2sim.experiment.choice import pareto_front
+from s2sim.experiment.judgement import pareto_front
 from s2sim.experiment.row_parts import Distance
 from s2sim.experiment.spec import COMPARED
 

@@ -41,10 +41,8 @@ class ReducerSpec:
 
 
 def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
-    """Return the reducers of option strings, ``dense`` first where it is missing."""
+    """Return the reducers of option strings; `OptionError` if two are the same."""
     asked = tuple(ReducerSpec(text, make_reducer(text)) for text in texts)
-    if not any(item.reducer.traits.baseline for item in asked):
-        asked = (ReducerSpec("dense", make_reducer("dense")), *asked)
     written: dict[tuple[str, str], str] = {}
     for item in asked:
         # A preset stands beside what it is another name for.
@@ -54,6 +52,14 @@ def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string
     return asked
+
+
+def with_baseline(reducers: Sequence[ReducerSpec], dtype: GradientDtype) -> tuple[ReducerSpec, ...]:
+    """Return the reducers for gradients of a dtype, first ``dense`` if none of them is the all-reduce of that dtype."""
+    typed = tuple(replace(item, reducer=item.reducer.held_in(dtype)) for item in reducers)
+    if any(item.reducer.traits.baseline for item in typed):
+        return typed
+    return (ReducerSpec("dense", make_reducer("dense").held_in(dtype)), *typed)
 
 
 def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
@@ -67,7 +73,8 @@ def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[st
     asked = parse_reducers([text for text in texts if not _is_all(text)])
     if not wants_all:
         return asked, {}
-    there = {option_string(item.reducer) for item in asked} | {item.option_string for item in asked}
+    # ``dense`` is there in any case, see `with_baseline`.
+    there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
     others, refused = [], {}
     for name in reducer_names():
         if name in there:
@@ -175,7 +182,10 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
     return ReducerScenario(
         **{each.name: getattr(where, each.name) for each in fields(where)},
-        reducers=tuple(_with_dtype(item, dtype, forgiving=spec.by_default) for item in reducers),
+        reducers=tuple(
+            replace(item, optional=item.optional or (spec.by_default and not item.reducer.traits.baseline))
+            for item in with_baseline(reducers, dtype)
+        ),
         refused=refused,
         machines=machines,
         trace=trace,
@@ -184,8 +194,3 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         compute_ps=compute_ps,
         training=training,
     )
-
-
-def _with_dtype(asked: ReducerSpec, dtype: GradientDtype, *, forgiving: bool) -> ReducerSpec:
-    optional = asked.optional or (forgiving and not asked.reducer.traits.baseline)
-    return replace(asked, reducer=asked.reducer.held_in(dtype), optional=optional)
