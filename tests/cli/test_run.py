@@ -218,7 +218,7 @@ def test_where_nothing_can_be_chosen_the_lines_say_so(s2sim):
     asked = ("--workers", "8", "--trace", "ncf", "--reducer", "topk:density=0.01", "--max-error", "0.01", "--quiet")
     _, out, _ = s2sim("run", "--topology", "fat-tree", *asked)
     first, second, third = out.splitlines()
-    assert first == "Do not compress: nothing with an acceptable error is faster than dense."
+    assert first == "Do not compress: nothing that was compared with an acceptable error is faster than dense."
     assert re.fullmatch(r"Communication \d+ us( \(.*\))?; 8 workers, nccl\.", second)
     assert third.startswith("No rate changes that")
 

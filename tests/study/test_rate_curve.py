@@ -6,6 +6,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError
+from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.rate_curve import rate_curves
 from s2sim.experiment.spec import RunSpec
 
@@ -42,13 +43,13 @@ def test_warm_reducers_carry_over_as_in_a_run():
     assert {name: values[0] for name, values in curves.speedups.items()} == speedups(result)
 
 
-def test_the_curve_crosses_one_at_the_break_even_of_the_run():
+def test_the_curve_crosses_what_is_worthwhile_at_the_break_even_of_the_run():
     result = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=REDUCERS)
     assert result.verdict.break_even
     for crossing in result.verdict.break_even:
         rates = [crossing.at_Bps * factor for factor in (0.99, 1.01)]
         before, after = rate_curves(result.spec, rates).speedups[crossing.reducer]
-        assert (before > 1 > after) if crossing.pays == "below" else (before < 1 < after)
+        assert (before > WORTHWHILE > after) if crossing.pays == "below" else (before < WORTHWHILE < after)
 
 
 def test_inside_one_node_the_rate_is_that_of_the_links_there():

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.experiment.break_even import _compare_with_dense, find_crossings, scanned_rates
+from s2sim.experiment.break_even import HIGHEST_BPS, LOWEST_BPS, find_crossings, pays, search_loads
 from s2sim.experiment.lower_bounds import stages
 from s2sim.experiment.spec import DEFAULT_REDUCERS, RunSpec
 
@@ -122,50 +123,45 @@ def test_break_even_is_where_a_new_run_says_so(result):
 def test_all_crossings_of_a_known_curve_are_found():
     """Dense takes 1e12 / rate + 1e6 ps; the other pays between two rates by construction."""
 
-    def dense_at(rate):
-        return round(1e18 / rate + 1e6)
+    def times_at(rate):
+        dense = 1e18 / rate + 1e6
+        return dense, dense - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate))
 
-    replayed = []
-
-    def time_at(rate, _):
-        replayed.append(rate)
-        return round(1e18 / rate + 1e6 - 1e5 * (np.log10(rate) - 8.2) * (10.1 - np.log10(rate)))
-
-    crossings, ends = find_crossings(["x"], dense_at, time_at, "nic.rate", scanned_rates())
+    known = search_loads(lambda load: times_at(1 / load), 1 / HIGHEST_BPS, 1 / LOWEST_BPS)
+    crossings = find_crossings("x", "nic.rate", times_at, [1 / load for load in reversed(known)])
     assert [crossing.pays for crossing in crossings] == ["above", "below"]
     assert [np.log10(crossing.at_Bps) for crossing in crossings] == pytest.approx([8.2, 10.1], abs=1e-3)
-    assert ends == {"x": (False, False)}
-    assert scanned_rates()[0] < 10**8.2
+    assert not pays(known[1 / LOWEST_BPS])
+    assert not pays(known[1 / HIGHEST_BPS])
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_not_replayed_is_told_by_what_is(seed):
-    """Times as of links that take turns at being the slowest: signs are those of replays at all rates."""
+def test_what_is_not_replayed_follows_from_what_is(seed):
+    """Times as of links that take turns at being the slowest: between searched loads nothing changes twice."""
     generator = np.random.default_rng(seed)
-    rates = np.geomspace(1e6, 1e12, 12)
 
     def drawn():
-        latency, size, other, fixed = 10.0 ** generator.uniform((5, 14, 14, 5), (8, 18, 18, 8))
-        return [round(latency + max(size / rate, other / (rate + 1e9), fixed)) for rate in rates]
+        latency, size, other, fixed = 10.0 ** generator.uniform((5, -6, -6, 5), (8, -2, -2, 8))
+        return lambda load: latency + max(size * load, fixed, other * load / (1 + load / 1e10))
 
     dense, own = drawn(), drawn()
-    replayed = []
-    found = _compare_with_dense(rates.tolist(), dense, lambda place: replayed.append(place) or own[place])
-    assert found == np.sign(np.subtract(dense, own)).tolist()
-    assert len(replayed) == len(set(replayed)) <= 12
-    replayed.clear()
-    assert (
-        _compare_with_dense(rates.tolist(), [10 * max(own)] * 12, lambda place: replayed.append(place) or own[place])
-        == [1] * 12
-    )
-    assert len(replayed) <= 3
-    assert _compare_with_dense([1.0], [5], lambda _: 5) == [0]
+    searched = []
 
+    def times_at(load):
+        searched.append(load)
+        return dense(load), own(load)
 
-def test_what_is_replayed_counts_whatever_other_rates_would_allow():
-    """On the network that is ten times as fast it takes longer, which no other time would let one think."""
-    own = [100, 150]
-    assert _compare_with_dense([1.0, 10.0], [160, 120], lambda place: own[place]) == [1, -1]
+    known = search_loads(times_at, 1e6, 1e12)
+    assert len(searched) == len(set(searched)) <= 56
+    for (low, first), (high, last) in pairwise(known.items()):
+        if pays(first) == pays(last):
+            between = np.geomspace(low, high, 50)
+            assert {pays((dense(load), own(load))) for load in between} == {pays(first)} or high < 1.31 * low
+        else:
+            assert high < 1.31 * low
+    searched.clear()
+    search_loads(lambda load: searched.append(load) or (1e12, own(load)), 1e6, 1e8)
+    assert len(searched) <= 3
 
 
 @pytest.mark.slow

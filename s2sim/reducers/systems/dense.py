@@ -56,7 +56,7 @@ class Dense(Reducer):
         formula = "4n(P-1)/P" if self._sent in NARROW else self.about.formula
         if self.collective is not None:
             formula = f"what {self.collective} sends"
-        baseline = self.collective is None and self._sent == self.held
+        baseline = self.about.baseline and self.collective is None and self._sent == self.held
         return replace(self.about, baseline=baseline, lossless=not loses, rounds_only=loses, formula=formula)
 
     @property
