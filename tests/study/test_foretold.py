@@ -1,0 +1,149 @@
+"""One rule of decision: what sentences about rates and mini-batches foretell is the verdict of a run there."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import s2sim
+from s2sim.experiment.choice import Candidate, choose, required_dense
+
+TIMES = st.floats(1e-6, 1.0)
+
+
+@given(
+    time_s=TIMES,
+    dense_s=TIMES,
+    near=st.sampled_from([None, 0.99, 1 / 1.01, 1.0]),
+    doubt=st.sampled_from([1.0, 1.005, 1.2]),
+    error=st.sampled_from([0.0, 0.3, 1.5]),
+    assumes=st.sampled_from([None, "rows are known before forward"]),
+)
+def test_a_reducer_pays_where_it_is_chosen_before_dense(time_s, dense_s, near, doubt, error, assumes):
+    dense = Candidate("dense", dense_s, 0.0, exact=True, baseline=True)
+    own = Candidate(
+        "own",
+        time_s if near is None else dense_s * near,
+        error,
+        exact=error == 0,
+        assumes=assumes,
+        rejected="worse than zeros" if error > 1 else None,
+        doubt=doubt,
+    )
+    assert own.pays_over(dense) == (choose([dense, own], None).decision == "use")
+
+
+# Seeds of runs that take less than .3 s.
+QUICK = frozenset((5, 6, 13, 15, 18, 27))
+TOPOLOGIES = ("fat-tree", "leaf-spine", "dgx-a100", "dgx-h100", "single-switch", "torus")
+REDUCERS = ("fp16", "bf16", "topk:density=0.01", "union", "s2-exact", "powersgd", "qsgd", "s2:rows=3,cells=2", "int8")
+
+
+def draw_run(seed):
+    generator = random.Random(seed)
+    density, rows = generator.choice([0.01, 0.05]), generator.choice([2000, 100_000])
+    gradients = (
+        {"profile": generator.choice(["resnet-50", "resnet-18"])}
+        if generator.random() < 0.5
+        else {"trace": f"synthetic:density={density},overlap=0.5,rows={rows},width=16"}
+    )
+    return generator, {
+        "topology": generator.choice(TOPOLOGIES),
+        "workers": generator.choice([2, 4, 8, 16]),
+        "reducers": [generator.choice(REDUCERS)],
+        **gradients,
+    }
+
+
+def pays_at(verdict, reducer, rate_Bps):
+    """Return what the crossings say, and that the sentence says the same."""
+    crossings = sorted(item.at_Bps for item in verdict.break_even if item.reducer == reducer)
+    text = verdict.pays[reducer]
+    lowest = text.startswith(("pays below", "pays at any"))
+    assert lowest == (not text.startswith(("pays above", "pays from", "pays at no")))
+    return lowest ^ (sum(each < rate_Bps for each in crossings) % 2 == 1)
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[] if seed in QUICK else pytest.mark.slow) for seed in range(30)]
+)
+def test_the_verdict_at_a_rate_is_the_one_that_was_foretold(seed):
+    generator, options = draw_run(seed)
+    (reducer,) = options["reducers"]
+    verdict = s2sim.run(**options).verdict
+    if not verdict.pays:
+        pytest.skip("nothing crosses a link")
+    field = next(name for name in ("nic.rate", "nvlink.rate", "pcie.rate") if name in verdict.pays[reducer])
+    for _ in range(2):
+        rate_Bps = 10 ** generator.uniform(6.2, 11.5)
+        there = s2sim.run(**options, overrides=(f"{field}={rate_Bps!r}B/s",), break_even=False, thorough=False)
+        assert (there.verdict.decision == "use") == pays_at(verdict, reducer, rate_Bps), (options, rate_Bps)
+    for over in verdict.pays_over:
+        batch = round(2 ** generator.uniform(0, 10))
+        there = s2sim.run(**options, batch=batch, break_even=False, thorough=False)
+        foretold = any(first <= batch <= last for first, last in over.spans)
+        assert (there.verdict.decision == "use") == foretold, (options, batch)
+
+
+def choice_of_json(rows, max_error):
+    """Return the choice of rows of JSON, from what stands in them alone."""
+    return choose(
+        [
+            Candidate(
+                row["reducer"],
+                row["judgement"]["time_s"],
+                row["error"]["relative_l2"],
+                row["judgement"]["exact"],
+                row["baseline"],
+                row["assumes"],
+                row["judgement"]["rejected"],
+                row["judgement"]["doubt"],
+            )
+            for row in rows
+        ],
+        max_error,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "fat-tree", "workers": 8},
+        {"topology": "fat-tree", "workers": 8, "max_error": 0.1, "reducers": ["fp16", "topk", "union", "s2:cells=4"]},
+        {"topology": "leaf-spine", "workers": 16, "profile": "resnet-18", "reducers": ["fp16", "bf16", "powersgd"]},
+        {"topology": "leaf-spine", "workers": 4, "reducers": ["signsgd-vote", "topk:density=0.1", "random-k"]},
+    ],
+)
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+def test_the_best_follows_from_rows_alone_and_each_row_says_why_it_is_not(options):
+    result = s2sim.run(**options, break_even=False, thorough=False)
+    saved = result.to_json()
+    verdict, rows = saved["verdict"], saved["results"]
+    choice = choice_of_json(rows, options.get("max_error"))
+    assert choice.decision == verdict["decision"]
+    assert verdict["best"] == (choice.best.name if choice.decision == "use" else "dense")
+    chosen = [row["reducer"] for row in rows if row["judgement"]["rule"] == "chosen"]
+    assert chosen == ([verdict["best"]] if choice.decision == "use" else [])
+    dense_s = next(row["judgement"]["time_s"] for row in rows if row["baseline"])
+    for row in rows:
+        judgement = row["judgement"]
+        assert judgement["rule"]
+        if judgement["rule"].startswith(("gains less", "not faster")):
+            # With the speed-up of the threshold it would pay.
+            needed = dense_s / judgement["threshold"] * (1 - 1e-9)
+            able = replace(Candidate(row["reducer"], needed, 0.0, exact=True), doubt=judgement["doubt"])
+            assert able.pays_over(Candidate("dense", dense_s, 0.0, exact=True, baseline=True))
+
+
+def test_the_least_time_of_dense_is_the_threshold_of_the_choice():
+    row = s2sim.run("leaf-spine", workers=8, profile="resnet-18", reducers=["fp16"], break_even=False).rows[1]
+    phase_s, time_s = row.time_s.total, row.judgement.time_s
+    needed_s = required_dense(row, time_s, phase_s)
+    own = Candidate(row.reducer, time_s, 0.1, exact=False, doubt=row.judgement.doubt)
+    for factor, pays in ((1 + 1e-9, True), (1 - 1e-9, False)):
+        assert own.pays_over(Candidate("dense", needed_s * factor, 0.0, exact=True, baseline=True)) == pays
