@@ -138,7 +138,7 @@ REDUCER: dict[str, Any] = {
     "metavar": "NAME[:KEY=VALUE,...]",
     "text": "A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable (see s2sim list "
     "reducers). For run, all takes every one with its defaults.",
-    "none": "many that cover the field",
+    "none": "what suits the gradients: tables, dense layers, or both",
     "flag": "--reducer",
 }
 LIBRARY: dict[str, Any] = {

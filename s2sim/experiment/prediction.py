@@ -136,6 +136,7 @@ def make_row(
         agrees=recorded.reducer.traits.agrees,
         consensus_distance=recorded.consensus,
         estimates=recorded.reducer.traits.estimates,
+        feedback=recorded.reducer.traits.feedback,
         time_s=Times(
             encode=replay.encode_ps / PS_PER_S,
             communication=replay.communication_ps / PS_PER_S,

@@ -204,8 +204,17 @@ class Extrapolation:
 
         Other gradients may be off the other way than those that were checked.
         """
-        errors = [self.hold_out_error_time, *(item.error_time for item in self.transfer)]
-        return max(max(1 + error, 1 / (1 + error)) if error > -1 else inf for error in errors)
+        return max(map(_factor, [self.hold_out_error_time, *(item.error_time for item in self.transfer)]))
+
+    @property
+    def error_doubt(self) -> float:
+        """By which factor the relative L2 error may be off, by the worst that was found; 1 or more."""
+        return max((_factor(item.error_l2) for item in self.transfer if item.error_l2 is not None), default=1.0)
+
+
+def _factor(error: float) -> float:
+    """Return the factor of a relative error, up or down."""
+    return max(1 + error, 1 / (1 + error)) if error > -1 else inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from s2sim.uncertainty.interval import Band
 ROUNDING_ERROR = 1e-6
 """A relative L2 error up to this is what float32 rounds, whatever the reducer."""
 
+_ROUGH = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(JsonForm):
@@ -57,6 +59,7 @@ class Row(JsonForm):
     # undefined
     consensus_distance: float | None
     estimates: str  # What ranks end with: the mean gradient, its signs, or the mean of models that have drifted apart
+    feedback: str = "no"  # Whether training needs error feedback around it: ``no``, ``needed``, or ``own`` if it has it
     # Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
     # synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
     period: int
@@ -128,6 +131,12 @@ class Row(JsonForm):
         defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
         known = {name: error for name, error in defined.items() if error is not None}
         return WorstLayer(*max(known.items(), key=lambda item: item[1], default=(None, None)))
+
+    @property
+    def error_range(self) -> tuple[float, float] | None:
+        """Between what the relative L2 error lies, where it is extrapolated and may be off by a factor of 2 or more."""
+        error, factor = self.error.relative_l2, 1.0 if self.extrapolated is None else self.extrapolated.error_doubt
+        return None if error is None or self.exact or factor < _ROUGH else (error / factor, error * factor)
 
     @property
     def exact(self) -> bool:

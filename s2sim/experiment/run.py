@@ -88,6 +88,7 @@ def run(
     spec = _spec_of(topology, workers, reducers, spec, options)
     progress = progress or SILENT
     scenario = resolve_checked(spec)
+    spec = spec if spec.reducers else replace(spec, reducers=tuple(item.option_string for item in scenario.reducers))
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     extrapolation = extrapolate(scenario, max(ranks.values()), progress)

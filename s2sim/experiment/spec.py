@@ -24,19 +24,26 @@ BASELINES = ("union", "owner-reduce", "gather-rows")
 PREFETCH = "union:prefetch=true"
 """Presumes that the batch tells the rows before forward, as it does for embeddings."""
 
-DEFAULT_REDUCERS = (
+_S2 = ("s2-exact", "s2-exact:warm=true", "s2:rows=3,cells=2", "s2:rows=3,cells=2,warm=true")
+
+FOR_TABLES = ("dense", "fp16", "topk:density=0.01", PREFETCH, *BASELINES, *_S2)
+"""What suits gradients of embedding tables: compressors, those baselines, and S2 with and without carried-over sizes."""
+
+FOR_DENSE_LAYERS = (
     "dense",
+    "bf16",
     "fp16",
-    "topk:density=0.01",
-    PREFETCH,
-    *BASELINES,
-    "s2-exact",
-    "s2-exact:warm=true",
-    "s2:rows=3,cells=2",
-    "s2:rows=3,cells=2,warm=true",
-    "s2:preset=authors-gnmt",
+    "fp8",
+    "int8",
+    "qsgd",
+    "powersgd",
+    "topk:density=0.01,ef=true",
+    "ef-signsgd",
 )
-"""Compressors beside those baselines; what carries sizes over as in its first step and as in all later ones."""
+"""What suits gradients of dense layers: types of fewer bytes, quantization, low rank, sparsification and signs."""
+
+FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", "topk:density=0.01,ef=true", PREFETCH, "union", "s2-exact:warm=true")
+"""What suits models with tables and dense layers of like size."""
 
 COMPARED = (
     "dense",
@@ -80,7 +87,7 @@ class RunSpec(ClusterSpec):
             parse=parse_worker_list,
         )
     )
-    reducers: tuple[str, ...] = option(DEFAULT_REDUCERS, **REDUCER)
+    reducers: tuple[str, ...] = option((), **REDUCER)
     trace: str = option(
         DEFAULT_TRACE,
         "NAME|DIR",
@@ -196,7 +203,7 @@ class RunSpec(ClusterSpec):
     @property
     def by_default(self) -> bool:
         """Whether nobody has named the reducers."""
-        return self.reducers in (DEFAULT_REDUCERS, COMPARED)
+        return self.reducers in ((), FOR_TABLES, FOR_DENSE_LAYERS, FOR_BOTH, COMPARED)
 
     @property
     def scaled(self) -> bool:
@@ -211,8 +218,6 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"{min(spec.workers)} workers were asked for; at least 1 is needed")
     if len(set(spec.workers)) < len(spec.workers):
         raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
-    if not spec.reducers:
-        raise OptionError("no reducer was given; for example --reducer union")
     if spec.dtype not in (None, *DTYPES):
         raise OptionError(f"--dtype {spec.dtype} is unknown{suggest_nearest(str(spec.dtype), DTYPES)}")
     if spec.max_error is not None and not 0 < spec.max_error < 1:

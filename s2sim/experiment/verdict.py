@@ -178,11 +178,19 @@ def _with_reason(candidate: Candidate, max_error: float | None) -> str:
     if candidate.exact:
         loses = " (exact)"
     elif max_error is not None:
-        loses = f" (error {format_ratio(candidate.loss, 2)}, allowed {max_error:g})"
+        loses = f" (error {_error_text(candidate)}, allowed {max_error:g})"
+    elif candidate.feedback:
+        loses = f" with error feedback (error {_error_text(candidate)} in one step)"
+        conditions.insert(0, "training confirms it")
     else:
         loses = ""
-        conditions.insert(0, f"an error of {format_ratio(candidate.loss, 2)} is acceptable")
+        conditions.insert(0, f"an error of {_error_text(candidate)} is acceptable")
     return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
+
+
+def _error_text(candidate: Candidate) -> str:
+    """Return an error, or between what it lies."""
+    return " to ".join(format_ratio(each, 2) for each in candidate.error_range or [candidate.loss])
 
 
 def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext, bands: Mapping[str, str]) -> str:
@@ -254,7 +262,7 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
             parts.append(f"above {format_rate(rate_Bps)} {limit} limits communication")
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
-        error = f"an error of {format_ratio(choice.faster.loss, 2)}"
+        error = f"an error of {_error_text(choice.faster)}"
         parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
     if not parts:
         parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")

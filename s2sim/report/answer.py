@@ -148,7 +148,10 @@ def _error_in_seven(error: str) -> str:
     >>> _error_in_seven("1.88e-10"), _error_in_seven("4.01e+03"), _error_in_seven("0.000226"), _error_in_seven("0.0123")
     ('1.9e-10', '4e+03', '0.00023', '0.0123')
     """
-    return f"{float(error):.2g}" if len(error) > _ERROR else error
+    if len(error) <= _ERROR:
+        return error
+    mark, number = ("~", error[1:]) if error.startswith("~") else ("", error)
+    return f"{mark}{float(number):.{1 if mark else 2}g}"
 
 
 def _answer_title(rows: Sequence[Row]) -> str:

@@ -43,8 +43,11 @@ ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts
 
 
 def row_error_text(row: Row) -> str:
-    """Return the error of a row, or that it is exact up to rounding."""
-    return "exact" if row.exact else error_text(row.error.relative_l2)
+    """Return the error of a row with ``~`` before one that may be off by a factor of 2, or that it is exact."""
+    if row.exact:
+        return "exact"
+    error = error_text(row.error.relative_l2)
+    return error if row.error_range is None else f"~{error}"
 
 
 def bound_text(row: Row) -> str:

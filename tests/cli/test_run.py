@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from s2sim.experiment.spec import FOR_TABLES
+
 PINNED_RESULT = {
     "reducer": str,
     "options": dict,
@@ -117,31 +119,10 @@ def test_what_was_not_chosen_is_said(s2sim, tiny):
     assert "Library ideal and GPU h100, as asked for." in out.splitlines()
 
 
-def test_without_reducers_and_trace_a_dozen_are_compared_on_the_language_model(monkeypatch, s2sim):
-    seen = []
-
-    def run(*, spec, **_):
-        seen.append(spec)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("s2sim.experiment.run.run", run)
-    assert s2sim("run", "--topology", "fat-tree", "--workers", "64")[0] == 130
-    assert seen[0].trace == "lstm-lm"
-    assert seen[0].workers == (64,)
-    assert seen[0].reducers == (
-        "dense",
-        "fp16",
-        "topk:density=0.01",
-        "union:prefetch=true",
-        "union",
-        "owner-reduce",
-        "gather-rows",
-        "s2-exact",
-        "s2-exact:warm=true",
-        "s2:rows=3,cells=2",
-        "s2:rows=3,cells=2,warm=true",
-        "s2:preset=authors-gnmt",
-    )
+def test_without_reducers_and_trace_those_for_tables_are_compared_on_the_language_model(s2sim):
+    code, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "2", "--no-break-even", "--json", "-")
+    spec = json.loads(out)["spec"]
+    assert (code, spec["trace"], tuple(spec["reducers"])) == (0, "lstm-lm", FOR_TABLES)
 
 
 def test_every_option_reaches_the_spec(s2sim, tiny):

@@ -17,7 +17,7 @@ import s2sim
 from s2sim.errors import OptionError
 from s2sim.experiment.judgement import pareto_fronts
 from s2sim.experiment.rate_curve import rate_curves
-from s2sim.experiment.spec import DEFAULT_REDUCERS
+from s2sim.experiment.spec import FOR_TABLES
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
 from s2sim.report.figures.bars import PHASES, breakdown_figure
@@ -433,7 +433,7 @@ def test_families_are_told_apart_by_everybody(sight):
 
 
 def test_what_is_compared_unless_others_are_asked_for_has_looks_of_its_own():
-    looks = [family_style(family) for family in {family_of(text) for text in DEFAULT_REDUCERS}]
+    looks = [family_style(family) for family in {family_of(text) for text in FOR_TABLES}]
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == len(looks)
     others = [family_style(name) for name in REDUCERS.names() if name not in FAMILY_STYLES]
     assert not {look.colour for look in others} & {look.colour for look in FAMILY_STYLES.values()}

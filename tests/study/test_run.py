@@ -16,7 +16,8 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.break_even import HIGHEST_BPS, LOWEST_BPS, find_crossings, pays, search_loads
 from s2sim.experiment.lower_bounds import stages
-from s2sim.experiment.spec import DEFAULT_REDUCERS, RunSpec
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 
@@ -32,7 +33,7 @@ def rows(result):
 
 
 def test_the_default_comparison(result, rows):
-    assert tuple(rows) == DEFAULT_REDUCERS
+    assert tuple(rows) == FOR_TABLES
     assert result.spec.trace == "lstm-lm"
     assert result.cluster.startswith("fat-tree: 2 nodes x 4 GPUs")
 
@@ -55,7 +56,7 @@ def test_no_time_is_under_its_bound(rows):
 @pytest.mark.parametrize("topology", ["fat-tree", "single-switch"])
 def test_no_time_is_under_its_bound_without_latency_either(topology, gpu):
     overrides = ["nic.latency=0s", "fabric.link.latency=0s"]
-    reducers = [*DEFAULT_REDUCERS, "s2:preset=authors-lstm", "union:bitmap=byte", "s2:layers=all,rows=1,cells=4"]
+    reducers = [*FOR_TABLES, "s2:preset=authors-lstm", "union:bitmap=byte", "s2:layers=all,rows=1,cells=4"]
     options = {"reducers": reducers, "overrides": tuple(overrides), "gpu": gpu, "break_even": False}
     for row in s2sim.run(topology, workers=16, **options).rows:
         assert row.time_s.communication >= row.lower_bound_s > 0
@@ -89,9 +90,27 @@ def test_bytes_and_ratio(rows):
         assert row.ratio == pytest.approx(dense.bytes_sent_per_rank / row.bytes_sent_per_rank)
 
 
-def test_a_reducer_with_an_error_above_one_never_wins(result, rows):
-    assert rows["s2:preset=authors-gnmt"].error.relative_l2 > 1
-    assert result.verdict.best_lossy != "s2:preset=authors-gnmt"
+def test_a_reducer_with_an_error_above_one_never_wins():
+    result = s2sim.run("fat-tree", workers=8, reducers=["s2:preset=authors-gnmt"])
+    dense, authors = result.rows
+    assert authors.error.relative_l2 > 1
+    assert authors.time_s.total < dense.time_s.total
+    assert (result.verdict.best, result.verdict.best_lossy) == ("dense", None)
+    assert result.verdict.pays["s2:preset=authors-gnmt"] == "pays at no nic.rate: worse than zeros"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"trace": "lstm-lm"}, FOR_TABLES),
+        ({"trace": "cnn"}, FOR_DENSE_LAYERS),
+        ({"model": "gnmt-8"}, FOR_BOTH),
+        ({"profile": "resnet-50"}, FOR_DENSE_LAYERS),
+    ],
+)
+def test_by_default_reducers_suit_the_gradients(options, expected):
+    scenario = resolve_run(RunSpec("fat-tree", (4,), **options))
+    assert tuple(item.option_string for item in scenario.reducers) == expected
 
 
 @pytest.mark.parametrize("limit", [1e-6, 1e-2, 0.5])
@@ -183,7 +202,7 @@ def test_same_answer_in_another_process(result, hash_seed):
 
 
 def test_the_order_of_reducers_does_not_matter(rows):
-    turned = s2sim.run("fat-tree", workers=8, reducers=DEFAULT_REDUCERS[::-1], break_even=False)
+    turned = s2sim.run("fat-tree", workers=8, reducers=FOR_TABLES[::-1], break_even=False)
     for row in turned.rows:
         assert row == dataclasses.replace(rows[row.option_string])
 

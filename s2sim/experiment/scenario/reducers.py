@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Self, cast
+from typing import Protocol, Self, cast
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
 from s2sim.experiment.scenario.memory import check_ranks
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
-from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
 from s2sim.gradients.models import Model, load_model
 from s2sim.gradients.scaling import parse_parameters
 from s2sim.gradients.synthetic import AnyTrace, load_trace
@@ -26,6 +26,18 @@ from s2sim.topology.hardware import Gpu
 from s2sim.units import parse_option, parse_time_ps
 
 ALL = "all"
+
+
+class AnyLayer(Protocol):
+    """A layer of a trace, of a model or of a profile."""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether its gradient holds rows of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,21 @@ def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
     return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
 
 
+# Of all elements; where tables or dense layers have more, compressing the others gains little.
+_MOST = 0.9
+
+
+def suitable_reducers(layers: Iterable[AnyLayer]) -> tuple[str, ...]:
+    """Return the option strings that are compared by default on gradients of some layers."""
+    sizes = {True: 0, False: 0}
+    for layer in layers:
+        sizes[layer.sparse] += layer.size
+    whole = sum(sizes.values())
+    if sizes[True] > _MOST * whole:
+        return FOR_TABLES
+    return FOR_DENSE_LAYERS if sizes[False] > _MOST * whole else FOR_BOTH
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducerScenario(Scenario):
     """A cluster, the reducers that run on it, and what they run with."""
@@ -177,6 +204,11 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         target = load_model(spec.model)
     if training is not None:
         target = None if training.compute_origin(trace.manifest.layers) else training.model
+    layers: Iterable[AnyLayer] = trace.manifest.layers
+    if training is not None:
+        layers = training.profile.tensors
+    elif isinstance(target, Model):
+        layers = target.layers
     if spec.gpu is not None:
         # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
         where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
@@ -184,7 +216,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         **{each.name: getattr(where, each.name) for each in fields(where)},
         reducers=tuple(
             replace(item, optional=item.optional or (spec.by_default and not item.reducer.traits.baseline))
-            for item in with_baseline(reducers, dtype)
+            for item in with_baseline(reducers or parse_reducers(suitable_reducers(layers)), dtype)
         ),
         refused=refused,
         machines=machines,
