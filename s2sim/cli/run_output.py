@@ -43,7 +43,7 @@ def show_result(
         return
     grid, below = result_table(result)
     show_grids([grid])
-    for line in (*below, "", *about_lines(result)):
+    for line in (*below, *about_lines(result, details=details)):
         show_paragraph(line)
     for note in result.notes if details else result.caveats:
         show_paragraph(f"Note: {note}.")

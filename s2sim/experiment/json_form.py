@@ -136,6 +136,10 @@ class ResultForm(JsonForm):
             raise S2SimError(f"{origin} is no result of s2sim {cls.answers}: {type(error).__name__} {error}") from None
 
     def __repr__(self) -> str:
+        """Return one line: what it is, and the first line of its screen."""
+        return f"<s2sim {self.answers}: {str(self).lstrip().partition(chr(10))[0]}>"
+
+    def __str__(self) -> str:
         """Return the first screen as text of 80 columns."""
         return str(_VIEWS.get(f"{self.answers} as text")(self))
 

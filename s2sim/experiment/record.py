@@ -69,18 +69,26 @@ class Gradients:
         """Whether sizes are others than those of the trace."""
         return self.to_model is not None or self.parameters != self.recorded_parameters
 
+    def short_sentence(self) -> str:
+        """Return name, size and density in one line."""
+        whose = "Toy gradients" if self.toy else "Gradients"
+        rows = "" if self.row_density is None else f", {_percent(self.row_density)} of the rows of its tables"
+        return f"{whose}: {self.trace}, {self._size_text()}{rows}."
+
+    def _size_text(self) -> str:
+        size = f"{format_bytes(self.bytes)} a rank{'' if self.dtype == 'fp32' else f' in {self.dtype}'}"
+        if not self.scaled:
+            return size
+        model = "" if self.to_model is None else f" of {self.to_model}"
+        return f"scaled to {format_count(self.parameters)} parameters{model}, {size}"
+
     def sentence(self) -> str:
         """Return all of it in one line."""
         whose = "Toy gradients" if self.toy else "Gradients"
         extent = f"{format_count(self.recorded_parameters)} parameters"
         if self.kind != "synthetic":
             extent += f", {format_number_of(self.recorded_ranks, 'rank')} {self.kind}"
-        parts = [f"{whose}: {self.trace} ({self.model}; {extent})"]
-        size = f"{format_bytes(self.bytes)} a rank{'' if self.dtype == 'fp32' else f' in {self.dtype}'}"
-        if self.scaled:
-            model = "" if self.to_model is None else f" of {self.to_model}"
-            size = f"scaled to {format_count(self.parameters)} parameters{model}, {size}"
-        parts.append(size)
+        parts = [f"{whose}: {self.trace} ({self.model}; {extent})", self._size_text()]
         if self.drawn_ranks:
             parts.append(f"{format_number_of(self.drawn_ranks, 'rank')} more drawn by a law")
         held = f"a rank holds {_percent(self.density)} of the elements"

@@ -164,15 +164,15 @@ class IntervalRobustness:
         """Return what that says of an answer.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
-        'union wins in 95 % of the band'
+        "this answer holds over 95% of the library's measured range"
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).sentence("union")
-        'undecided between union and fp16 in the band: 60% and 40%'
+        "over the library's measured range union is best in 60%, fp16 in 40%"
         """
         share = self.share_of(name)
         if share >= _CERTAIN or len(self.shares) == 1:
-            return f"{name} wins in {100 * share:.0f} % of the band"
+            return f"this answer holds over {'' if share == 1 else f'{share:.0%} of '}the library's measured range"
         (first, one), (second, other) = self.shares[:2]
-        return f"undecided between {first} and {second} in the band: {one:.0%} and {other:.0%}"
+        return f"over the library's measured range {first} is best in {one:.0%}, {second} in {other:.0%}"
 
 
 def interval_robustness(

@@ -28,6 +28,8 @@ _CHECKED_REACH = 2
 _RANKS_TO_CHECK_SIZES = 8
 # A factor that is told as none.
 _NEGLIGIBLE_FACTOR = 1.01
+# One that percents tell better.
+_SMALL_FACTOR = 1.2
 
 
 def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
@@ -151,7 +153,8 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
         return None
     _, error, reducer = max(factors)
     factor = max(1 + error, 1 / (1 + error)) if error > -1 else inf
-    return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'up to {factor:.2g}x ({reducer})'}"
+    size = f"up to {factor - 1:.0%}" if factor < _SMALL_FACTOR else f"up to {factor:.2g}x"
+    return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'{size} ({reducer})'}"
 
 
 def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher) -> RunExtrapolation | None:

@@ -24,10 +24,8 @@ BASELINES = ("union", "owner-reduce", "gather-rows")
 PREFETCH = "union:prefetch=true"
 """Presumes that the batch tells the rows before forward, as it does for embeddings."""
 
-_S2 = ("s2-exact", "s2-exact:warm=true", "s2:rows=3,cells=2", "s2:rows=3,cells=2,warm=true")
-
-FOR_TABLES = ("dense", "fp16", "topk:density=0.01", PREFETCH, *BASELINES, *_S2)
-"""What suits gradients of embedding tables: compressors, those baselines, and S2 with and without carried-over sizes."""
+FOR_TABLES = ("dense", "fp16", "topk:density=0.01", PREFETCH, *BASELINES, "s2-exact", "s2:rows=3,cells=2")
+"""What suits gradients of embedding tables: compressors, those baselines, and S2."""
 
 FOR_DENSE_LAYERS = (
     "dense",
@@ -42,7 +40,7 @@ FOR_DENSE_LAYERS = (
 )
 """What suits gradients of dense layers: types of fewer bytes, quantization, low rank, sparsification and signs."""
 
-FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", "topk:density=0.01,ef=true", PREFETCH, "union", "s2-exact:warm=true")
+FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", "topk:density=0.01,ef=true", PREFETCH, "union", "s2-exact")
 """What suits models with tables and dense layers of like size."""
 
 COMPARED = (

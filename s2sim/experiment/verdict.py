@@ -70,6 +70,7 @@ class VerdictContext:
     """The inputs of a verdict besides rows."""
 
     library: str = IDEAL.option_string  # The communication library
+    gpu: str = ""  # Name of the GPU
     max_error: float | None = None  # Largest relative L2 error that may win
     steps: int = 1  # Successive steps that ran
     scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))  # Where reducers break even with dense
@@ -231,7 +232,10 @@ def _brief(seconds: float) -> str:
 
 def _scope_text(dense: Row, known: VerdictContext) -> str:
     ideal = known.library == IDEAL.option_string
-    parts = [f"{dense.workers} workers", f"{known.library}{' library' if ideal else ''}"]
+    machines = f"{known.library}{' library' if ideal else ''}"
+    # Of an iteration the compute says that.
+    on_gpu = f" on {known.gpu}" if known.gpu and dense.iteration is None else ""
+    parts = [f"{dense.workers} workers", f"{machines}{on_gpu}"]
     overlap = describe_overlap(dense, known.compute)
     if overlap is not None:
         parts.append(overlap)
@@ -333,6 +337,7 @@ def give_verdicts(
             origin = "extrapolated from toy gradients" if extrapolation.toy else "extrapolated"
         context = VerdictContext(
             library=scenario.library.option_string,
+            gpu=scenario.gpu.name,
             max_error=max_error,
             steps=spec.steps,
             scan=state.scan if workers == state.largest else BreakEvenScan(None),

@@ -230,8 +230,12 @@ def result_table(result: Result) -> tuple[Grid, list[str]]:
     return answer_grid(result.results, result.verdict, result.refused)
 
 
-def about_lines(result: Result) -> list[str]:
-    """Return the cluster, its machines, and the gradients."""
+def about_lines(result: Result, *, details: bool = False) -> list[str]:
+    """Return the cluster and the gradients; in detail with all that is known of the cluster, and its machines."""
+    if not details:
+        # Nodes, links and interfaces, without the fabric.
+        cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
+        return [f"{cluster}.", result.gradients.short_sentence()]
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
     return [result.cluster, machines, result.gradients.sentence()]
 
@@ -239,7 +243,7 @@ def about_lines(result: Result) -> list[str]:
 def result_text(result: Result) -> str:
     """Return the first screen as plain text of 80 columns."""
     grid, below = result_table(result)
-    after = [*below, "", *about_lines(result)]
+    after = [*below, *about_lines(result)]
     after += [f"Note: {note}." for note in result.caveats]
     return lines_text(verdict_lines(result), [grid], after)
 

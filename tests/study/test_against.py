@@ -76,7 +76,7 @@ def test_medians_without_rows_are_null_in_json():
             "transports": [],
         }
     ]
-    assert "no row" in repr(result)
+    assert "no row" in str(result)
 
 
 def test_what_the_library_took_stands_beside_what_was_simulated():
@@ -87,7 +87,7 @@ def test_what_the_library_took_stands_beside_what_was_simulated():
     result = against(text.replace(TITLES, TITLES + said))
     assert [(row.measured_algorithm, row.measured_protocol) for row in result.rows] == [("ring", "LL"), (None, None)]
     assert result.tables[0].channels == 8
-    assert "ring LL" in repr(result)
+    assert "ring LL" in str(result)
     titles = [
         "measured\nby" in [column.title for column in log_comparison_grid(each).columns]
         for each in (result, against(text))
@@ -213,8 +213,8 @@ def test_terms_and_what_none_explains_are_the_difference():
         terms = sum(term.difference_s for term in row.terms)
         assert terms + row.not_explained_s == pytest.approx(row.difference_s, rel=1e-12)
         assert sum(term.simulated_s for term in row.terms) == pytest.approx(row.simulated_s, rel=1e-12)
-    assert "measured against simulated, by term:" in repr(result)
-    assert "not explained" in repr(result)
+    assert "measured against simulated, by term:" in str(result)
+    assert "not explained" in str(result)
 
 
 def test_no_terms_explain_what_packets_take():
@@ -239,7 +239,7 @@ def test_damaged_logs_are_explained_or_refused(count):
             errors.append(str(error))
         else:
             json.dumps(result.to_json(), allow_nan=False)
-            explained += bool(repr(result))
+            explained += bool(str(result))
         assert time.process_time() - before < 5
     assert explained
     assert errors

@@ -72,7 +72,7 @@ def test_all_but_those_that_refuse_have_a_row():
         ("fussy", 4, "4 ranks are too many: take 3"),
     ]
     assert "fussy did not run with 4 workers: 4 ranks are too many: take 3" in result.notes
-    text = repr(result)
+    text = str(result)
     assert "Refused: fussy, 4 ranks are too many: take 3." in text
     assert [line.split()[-1] for line in text.splitlines() if line.startswith(("fussy", "needy"))] == ["refused"] * 2
 
@@ -81,7 +81,7 @@ def test_all_but_those_that_refuse_have_a_row():
 def test_the_table_of_one_number_of_workers_names_those_that_refuse():
     result = run_all(4)
     assert {each.reducer for each in result.refused} == {"fussy", "needy"}
-    table = repr(result).partition("Refused")[0].splitlines()
+    table = str(result).partition("Refused")[0].splitlines()
     assert [line.split() for line in table if "fussy" in line] == [["fussy", "refused"]]
     assert max(map(len, table)) <= 80
 

@@ -19,7 +19,7 @@ def test_run_is_loaded_from_text_and_file(result, tmp_path):
     text = json.dumps(result.to_json())
     (tmp_path / "result.json").write_text(text)
     assert type(result).load(text) == type(result).load(tmp_path / "result.json") == result
-    assert repr(type(result).load(text)) == repr(result)
+    assert str(type(result).load(text)) == str(result)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,6 @@ def test_every_paper_says_what_it_claims_and_where():
 @pytest.mark.usefixtures("made_up_papers")
 def test_an_answer_shows_itself():
     result = run_papers(["whole"], PaperEffort())
-    assert "not reproduced" in repr(result)
+    assert "not reproduced" in str(result)
     assert "encoding takes time" in result._repr_html_()
     assert papers_page(result) == papers_page(result)
