@@ -235,9 +235,21 @@ def about_lines(result: Result, *, details: bool = False) -> list[str]:
     if not details:
         # Nodes, links and interfaces, without the fabric.
         cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
-        return [f"{cluster}.", result.gradients.short_sentence()]
+        return [*_best_lines(result), f"{cluster}.", result.gradients.short_sentence()]
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
     return [result.cluster, machines, result.gradients.sentence()]
+
+
+# What needs no explanation.
+_KNOWN = frozenset(("dense", "fp16"))
+
+
+def _best_lines(result: Result) -> list[str]:
+    """Return what the first choice does, where its name alone does not say that."""
+    from s2sim.reducers.registry import make_reducer
+
+    best = next(row for row in result.results if row.reducer == result.verdict.best)
+    return [] if best.name in _KNOWN else [f"{best.name}: {make_reducer(best.reducer).traits.summary}."]
 
 
 def result_text(result: Result) -> str:

@@ -43,7 +43,7 @@ def test_json_says_what_nothing_beats(s2sim):
 def test_quiet_prints_the_verdict_alone(s2sim):
     code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "4", *FEW, "--quiet")
     assert code == 0
-    assert "; 4 workers, nccl.\n" in out
+    assert "; 4 workers, nccl on a100.\n" in out
     assert len(out.splitlines()) == 3
 
 

@@ -67,7 +67,7 @@ def test_the_verdict_stands_first_then_one_table_then_what_it_is_about(s2sim, ti
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith(("Use ", "Do not compress", "Undecided"))
-    assert "; 4 workers, nccl." in lines[1]
+    assert "; 4 workers, nccl on a100." in lines[1]
     assert lines[3:5] == ["", "4 workers: time of communication; sent: by the busiest rank"]
     assert any(line.startswith("single-switch: 4 nodes x 1 GPU, 1 NIC of 100 Gbps a node") for line in lines)
     assert "communication phase only" not in out
@@ -111,11 +111,12 @@ def test_the_first_screen_fits_80_columns(s2sim, monkeypatch):
 
 def test_what_was_not_chosen_is_said(s2sim, tiny):
     _, out, _ = s2sim(*tiny)
-    lines = out.splitlines()
-    how = "with its constants for ib-verbs, one process a GPU"
-    assert f"Library nccl ({how}) and GPU a100, as single-switch says." in lines
+    assert "Library" not in out
     assert "By default" not in out
-    _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal")
+    _, out, _ = s2sim(*tiny, "--details")
+    how = "with its constants for ib-verbs, one process a GPU"
+    assert f"Library nccl ({how}) and GPU a100, as single-switch says." in out.splitlines()
+    _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal", "--details")
     assert "Library ideal and GPU h100, as asked for." in out.splitlines()
 
 
@@ -146,7 +147,7 @@ def test_every_option_reaches_the_spec(s2sim, tiny):
 def test_quiet_prints_the_verdict_alone(s2sim, tiny):
     code, out, err = s2sim(*tiny, "--quiet")
     assert (code, err) == (0, "")
-    assert "; 4 workers, nccl.\n" in out
+    assert "; 4 workers, nccl on a100.\n" in out
     assert out.count("\n") == 3
 
 
@@ -192,7 +193,7 @@ def test_faults_are_named_in_the_verdict(s2sim):
     asked = ("--workers", "4", "--trace", "ncf", "--reducer", "union", "--no-break-even", "--quiet")
     faults = ("--fault", "slow-rank:rank=3,factor=2", "--fault", "jitter:latency=2us")
     _, out, _ = s2sim("run", "--topology", "fat-tree", *asked, *faults)
-    assert "; 4 workers, nccl, with slow-rank and jitter.\n" in out
+    assert "; 4 workers, nccl on a100, with slow-rank and jitter.\n" in out
 
 
 def test_where_nothing_can_be_chosen_the_lines_say_so(s2sim):
@@ -200,7 +201,7 @@ def test_where_nothing_can_be_chosen_the_lines_say_so(s2sim):
     _, out, _ = s2sim("run", "--topology", "fat-tree", *asked)
     first, second, third = out.splitlines()
     assert first == "Do not compress: nothing that was compared with an acceptable error is faster than dense."
-    assert re.fullmatch(r"Communication \d+ us( \(.*\))?; 8 workers, nccl\.", second)
+    assert re.fullmatch(r"Communication \d+ us( \(.*\))?; 8 workers, nccl on a100\.", second)
     assert third.startswith("No rate changes that")
 
 

@@ -215,7 +215,7 @@ def test_more_workers_than_recorded_are_marked():
         assert abs(mark.hold_out_error_bytes) < 0.1
     assert result.notes[0].startswith("extrapolated: 32 workers from 8 recorded ranks")
     assert any("4 times as many" in note for note in result.notes)
-    assert "32 workers, nccl, extrapolated from toy gradients" in result.verdict.text
+    assert "32 workers, nccl on a100, extrapolated from toy gradients" in result.verdict.text
     assert "extrapolated" not in result.verdicts[0].text
     assert result.caveats[0] == result.notes[0]
     value = json.loads(json.dumps(result.to_json()))

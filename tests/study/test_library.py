@@ -157,8 +157,8 @@ def test_notes_say_what_differs(results):
 
 
 def test_the_verdict_and_its_rates_are_those_of_the_library(results):
-    assert "; 9 workers, ideal library." in results["ideal"].verdict.text
-    assert "; 9 workers, mpi:timing=wire." in results["mpi"].verdict.text
+    assert "; 9 workers, ideal library on " in results["ideal"].verdict.text
+    assert "; 9 workers, mpi:timing=wire on " in results["mpi"].verdict.text
     crossings = {text: results[text].verdict.break_even for text in SEARCHED}
     assert crossings["mpi"] != crossings["ideal"]
     # Half precision does not halve what MPI sends.

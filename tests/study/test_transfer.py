@@ -111,7 +111,7 @@ def test_a_scaled_run_tells_its_transfer_first_and_the_hold_out_in_a_note():
     )
     reach = "extrapolated: 1 G parameters from 602.8 k recorded ones, which are toy gradients; where the recorded"
     assert result.notes[0].startswith(f"{reach} gradients of lstm-lm are predicted like this, bytes are off by up to ")
-    assert "4 workers, nccl, extrapolated from toy gradients" in result.verdict.text
+    assert "4 workers, nccl on a100, extrapolated from toy gradients" in result.verdict.text
     assert result.caveats[0] == result.notes[0]
     assert "half of the rows predict all" in result.notes[1]
     for row in json.loads(json.dumps(result.to_json()))["results"]:

@@ -199,8 +199,8 @@ def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
         return interval_robustness(rows, candidates, None)
 
     shared = within((0.0, 1.0, 2.0), (0.0, 1.0, 2.0))
-    assert shared.sentence("union") == "union wins in 100 % of the band"
+    assert shared.sentence("union") == "this answer holds over the library's measured range"
     apart = within((0.0, -1.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.1))
     assert apart.shares == (("union", 0.75), ("dense", 0.25))
-    assert apart.sentence("union") == "undecided between union and dense in the band: 75% and 25%"
+    assert apart.sentence("union") == "over the library's measured range union is best in 75%, dense in 25%"
     assert interval_robustness([FakeRow("dense", None), FakeRow("union", None)], candidates, None) is None
