@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import torch
 
     MadeNetwork: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
-    Made: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
-
 
 _DROPOUT = 0.1
 
@@ -59,17 +57,8 @@ def gpt2(*, batch: int, device: str) -> MadeNetwork:
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
 
 
-def bert_base(*, batch: int, device: str) -> MadeNetwork:
-    """Return BERT-base without a language-modelling head, on sequences of 512 tokens."""
-    return _bert(768, 12, 12, batch, device)
-
-
-def bert_large(*, batch: int, device: str) -> MadeNetwork:
-    """Return BERT-large without a language-modelling head, on sequences of 512 tokens."""
-    return _bert(1024, 16, 24, batch, device)
-
-
-def _bert(width: int, heads: int, layers: int, batch: int, device: str) -> MadeNetwork:
+def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> MadeNetwork:
+    """Return BERT without a language-modelling head, on sequences of 512 tokens."""
     import torch
     from torch import nn
 
@@ -156,42 +145,10 @@ def _dropped(hidden: torch.Tensor) -> torch.Tensor:
 
 _CLASSES = 1000
 _PIXELS = 224
-# Output channels of the 3 x 3 convolutions; 0 halves the image.
-_VGG_16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-_VGG_19 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0, 512, 512, 512, 512, 0)
 
 
-def resnet_18(*, batch: int, device: str) -> Made:
-    """Return ResNet-18 (He et al., arXiv:1512.03385, table 1)."""
-    return _resnet((2, 2, 2, 2), 1, batch, device)
-
-
-def resnet_50(*, batch: int, device: str) -> Made:
-    """Return ResNet-50, strides in its 3 x 3 convolutions."""
-    return _resnet((3, 4, 6, 3), 4, batch, device)
-
-
-def resnet_101(*, batch: int, device: str) -> Made:
-    """Return ResNet-101."""
-    return _resnet((3, 4, 23, 3), 4, batch, device)
-
-
-def resnet_152(*, batch: int, device: str) -> Made:
-    """Return ResNet-152."""
-    return _resnet((3, 8, 36, 3), 4, batch, device)
-
-
-def vgg_16(*, batch: int, device: str) -> Made:
-    """Return VGG-16 without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1)."""
-    return _vgg(_VGG_16, batch, device)
-
-
-def vgg_19(*, batch: int, device: str) -> Made:
-    """Return VGG-19."""
-    return _vgg(_VGG_19, batch, device)
-
-
-def _resnet(blocks: tuple[int, int, int, int], expansion: int, batch: int, device: str) -> Made:
+def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, device: str) -> MadeNetwork:
+    """Return a ResNet (He et al., arXiv:1512.03385, table 1), strides in the 3 x 3 convolutions of its bottlenecks."""
     from torch import nn
 
     width = 64
@@ -253,7 +210,11 @@ def _residual(block: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     return (out + (parts["downsample"](hidden) if "downsample" in parts else hidden)).relu_()
 
 
-def _vgg(channels: tuple[int, ...], batch: int, device: str) -> Made:
+def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
+    """Return VGG without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1).
+
+    ``channels`` are output channels of the 3 x 3 convolutions; 0 halves the image.
+    """
     from torch import nn
 
     layers: list[nn.Module] = []
@@ -279,7 +240,7 @@ def _vgg(channels: tuple[int, ...], batch: int, device: str) -> Made:
 
 def _with_classification_loss(
     module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
-) -> Made:
+) -> MadeNetwork:
     """Return a network with its loss on one mini-batch of drawn images, and SGD with momentum."""
     import torch
 
@@ -287,3 +248,13 @@ def _with_classification_loss(
     labels = torch.randint(_CLASSES, (batch,), device=device)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
     return module, lambda _: torch.nn.functional.cross_entropy(forward(images), labels), optimizer
+
+
+bert_base = partial(_bert, 768, 12, 12)
+bert_large = partial(_bert, 1024, 16, 24)
+resnet_18 = partial(_resnet, (2, 2, 2, 2), 1)
+resnet_50 = partial(_resnet, (3, 4, 6, 3), 4)
+resnet_101 = partial(_resnet, (3, 4, 23, 3), 4)
+resnet_152 = partial(_resnet, (3, 8, 36, 3), 4)
+vgg_16 = partial(_vgg, (64, 64, 0, 128, 128, 0, *(256,) * 3, 0, *(512,) * 3, 0, *(512,) * 3, 0))
+vgg_19 = partial(_vgg, (64, 64, 0, 128, 128, 0, *(256,) * 4, 0, *(512,) * 4, 0, *(512,) * 4, 0))

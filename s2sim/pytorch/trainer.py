@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from s2sim.pytorch.model_updates import PerRankModels, SharedModel
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, reproducible_torch
 from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.reducers.process_group import make_instances, run_group
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Recording
 
 
@@ -35,31 +34,7 @@ def operations(task: Task) -> int:
     return int(counter.get_total_flops())
 
 
-def tensors_of(task: Task) -> int:
-    """Return how many parameters the model has, tables and biases counting as one each."""
-    return len(list(task.module.parameters()))
-
-
 DIVERGED = "the loss is no finite number any more"
-
-
-class Models(Protocol):
-    """The weights that ranks train."""
-
-    def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
-        """Return what each rank hands to the reducer in a step, and the loss of its mini-batch."""
-
-    def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
-        """Move the weights by what ranks end with."""
-
-    def evaluate(self) -> Evaluation:
-        """Return how the model does on data that are held out."""
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +53,14 @@ class Trainer:
         self._seed = seed
         self._workers = workers
         self._reducer = fitting.reducer
-        with deterministic_mode():
-            self._models: Models = (PerRankModels if fitting.own_models else SharedModel)(
-                task, settings, fitting, workers
-            )
+        with reproducible_torch():
+            models = PerRankModels if fitting.own_models else SharedModel
+            self._models = models(task, settings, fitting, workers)
         self._instances: list[Reducer] = []
 
     def step(self) -> TrainingStep:
         """Take a training step; `S2SimError` where the model has diverged, or the reducer cannot go on."""
-        with deterministic_mode():
+        with reproducible_torch():
             gradients, losses = self._models.contributions(self.steps)
             if not np.isfinite(losses).all():
                 raise S2SimError(DIVERGED)
@@ -98,7 +72,7 @@ class Trainer:
 
     def evaluate(self) -> Evaluation:
         """Return how the model does on data that are held out."""
-        with deterministic_mode():
+        with reproducible_torch():
             return self._models.evaluate()
 
     def state(self) -> dict[str, Any]:
@@ -109,22 +83,15 @@ class Trainer:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from the `state` of a training with the same parameters; this one has taken no step."""
         if state["steps"]:
-            with deterministic_mode():
+            with reproducible_torch():
                 # What a reducer fits, it fits to the gradients of the first step.
                 self._start(self._models.contributions(0)[0])
         for instance, kept in zip(self._instances, state["reducers"], strict=True):
             instance.restore(kept)
-        with deterministic_mode():
+        with reproducible_torch():
             self._models.restore(state["models"])
         self.steps = state["steps"]
 
     def _start(self, gradients: Sequence[Gradient]) -> None:
         if not self._instances:
             self._instances = make_instances(self._reducer.fitted(gradients, self._seed), self._workers)
-
-
-@contextmanager
-def deterministic_mode() -> Iterator[None]:
-    """Compute as everybody's machine does: one thread, deterministic algorithms."""
-    with reproducible_torch():
-        yield
