@@ -21,11 +21,11 @@ MODELS = Registry(
     "model",
     "s2sim.models",
     {
-        "lstm": "s2sim.pytorch.models.lstm:Lstm",
-        "lstm-lm": "s2sim.pytorch.models.lstm:Lstm",  # as the shipped trace is called
+        "lstm": "s2sim.pytorch.models.language:Lstm",
+        "lstm-lm": "s2sim.pytorch.models.language:Lstm",  # as the shipped trace is called
         "ncf": "s2sim.pytorch.models.ncf:Ncf",
         "cnn": "s2sim.pytorch.models.cnn:Cnn",
-        "transformer": "s2sim.pytorch.models.transformer:Transformer",
+        "transformer": "s2sim.pytorch.models.language:Transformer",
     },
 )
 
