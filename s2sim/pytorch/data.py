@@ -191,8 +191,7 @@ def identifiers(source: bytes) -> set[str]:
     ['name', 'os', 'print']
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old files hold escapes that newer versions warn of
+        with warnings.catch_warnings(action="ignore"):  # old files have escapes that newer versions warn of
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return set()

@@ -6,6 +6,7 @@ import socket
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,25 +100,17 @@ class StateHeader:
     shapes: dict[str, list[int]]
     buckets: list[list[str]]
 
-    def common(self) -> dict[str, Any]:
-        """Return what all ranks have alike."""
-        return {name: value for name, value in asdict(self).items() if name != "rank"}
-
-
-def to_dict(about: StateHeader, step: int, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the states of all buckets as dicts, lists, tensors, numbers and texts."""
-    return {"format": _FORMAT, **asdict(about), "step": step, "states": [to_tensors(dict(state)) for state in states]}
-
-
-def from_dict(about: StateHeader, state: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]]]:
-    """Return the step and the states of all buckets; `S2SimError` if they are of something else."""
-    if state.get("format") != _FORMAT:
-        raise S2SimError("this is no state of a hook that this version reads: give what HookState.state_dict returned")
-    for name, own in asdict(about).items():
-        if state[name] != own:
-            shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
-            raise S2SimError(f"the saved state is of {'another ' if not shown else ''}{name}{shown}: {_ADVICE[name]}")
-    return state["step"], [from_tensors(each) for each in state["states"]]
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is of something else."""
+        if state.get("format") != _FORMAT:
+            raise S2SimError(
+                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
+            )
+        for name, own in asdict(self).items():
+            if state[name] != own:
+                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
+                another = "" if shown else "another "
+                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
 
 
 class HookState:
@@ -190,9 +183,8 @@ class HookState:
             buckets=[list(names) for names in self._layout.buckets],
         )
         placed = made.placed(self._agreed_nodes())
-        with warnings.catch_warnings():
-            if self._rank:
-                warnings.simplefilter("ignore", S2SimWarning)
+        quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
+        with quiet if self._rank else nullcontext():
             check_reducer_on(placed, self._layout.example(), self._ranks)
         self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
@@ -256,18 +248,18 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to go on, to be saved beside the optimizer's, by every rank its own."""
         self._settle()
-        states = [bucket.reducer.state() for bucket in self._exchange.buckets]
-        return to_dict(self._about, self.step, states)
+        states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
+        return {"format": _FORMAT, **asdict(self._about), "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned on this rank: the next step gives the same bits.
 
         `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
         """
-        step, states = from_dict(self._about, state)
-        for bucket, kept in zip(self._exchange.buckets, states, strict=True):
-            bucket.reducer.restore(kept)
-        self.step = step
+        self._about.check(state)
+        for bucket, kept in zip(self._exchange.buckets, state["states"], strict=True):
+            bucket.reducer.restore(from_tensors(kept))
+        self.step = state["step"]
 
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:
         if self._error is not None:
@@ -305,14 +297,14 @@ class HookState:
         """Return the number of each rank's node; raise if ranks were given different things."""
         import torch.distributed as dist
 
-        told: list[Any] = [None] * self._ranks
-        dist.all_gather_object(told, (self._about.common(), socket.gethostname()), group=self._group)
-        for rank, (common, _) in enumerate(told):
-            for what, own, other in zip(common, told[0][0].values(), common.values(), strict=True):
-                if own != other:
-                    raise S2SimError(f"rank {rank} has made its HookState with another {what} than rank 0")
-        hosts = list(dict.fromkeys(host for _, host in told))
-        return [hosts.index(host) for _, host in told]
+        gathered: list[Any] = [None] * self._ranks
+        dist.all_gather_object(gathered, (asdict(self._about), socket.gethostname()), group=self._group)
+        for rank, (about, _) in enumerate(gathered):
+            for name, value in about.items():
+                if name != "rank" and value != gathered[0][0][name]:
+                    raise S2SimError(f"rank {rank} has made its HookState with another {name} than rank 0")
+        hosts = list(dict.fromkeys(host for _, host in gathered))
+        return [hosts.index(host) for _, host in gathered]
 
 
 def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,8 @@ class BucketExchanger:
         if not self._all_finite(own):
             return nan_like(own)
         # Of a part of the gradient there may be more to warn of than of all, which was done before the first step.
-        with _without_warnings() if step == 0 else nullcontext():
+        quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
+        with quiet if step == 0 else nullcontext():
             found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
@@ -182,13 +183,6 @@ class BucketExchanger:
                 handed.finished()
 
 
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", S2SimWarning)
-        yield
-
-
 BUCKET_BYTES = 25 * 2**20
 """As DistributedDataParallel has it, and the first one."""
 _FIRST_BUCKET_BYTES = 2**20
@@ -212,18 +206,10 @@ class BucketLayout:
 
     def example(self) -> Gradient:
         """Return a gradient of as many layers, all of them tiny, by which a reducer can be tried."""
-        import numpy as np
-
-        from s2sim.gradients.gradient import Gradient, as_row_sparse
-
-        shapes = [
-            [min(side, _SMALL_PARAMETER) for side in parameter.shape] or [1] for parameter in self.parameters.values()
-        ]
-        arrays = [np.ones(shape, np.float32) for shape in shapes]
-        layers = (
-            as_row_sparse(array) if name in self.sparse else array
-            for name, array in zip(self.parameters, arrays, strict=True)
-        )
+        layers: list[Layer] = []
+        for name, parameter in self.parameters.items():
+            array = np.ones([min(side, _SMALL_PARAMETER) for side in parameter.shape] or [1], np.float32)
+            layers.append(as_row_sparse(array) if name in self.sparse else array)
         return Gradient(tuple(self.parameters), tuple(layers))
 
 

@@ -1,18 +1,24 @@
-"""A model for every rank: each steps by itself, and what comes of all steps moves the models that they agree on."""
+"""How a reducer trains a model: its setup, and the weights of ranks, shared or one model a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
+from s2sim.options import split_option_string
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer
-from s2sim.pytorch.training_mode import TrainingSetup, evaluated_ranks, steps_locally
 from s2sim.reducers.measure import final_results
 from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.reducers.wrappers.local_steps import LocalSteps
+from s2sim.reducers.wrappers.warmup import WarmStart
+from s2sim.reducers.wrappers.wrapper import unwrap_all
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +26,80 @@ if TYPE_CHECKING:
     Parameters = Mapping[str, torch.nn.Parameter]
 
 Weights = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """A reducer as it trains a model."""
+
+    option_string: str  # As it was asked for
+    reducer: Reducer  # With error feedback where training needs some, unless ``ef=false`` asked for none
+    learning_rate: float  # Of the optimizer
+    momentum: float  # Of the optimizer, which adds none where the reducer has it within
+    plain_step: bool  # Whether the step is one of plain SGD, whatever the model's optimizer: signs are directions
+    # Whether every rank has a model of its own, because not all end alike or not every step is exchanged.
+    own_models: bool
+    notes: tuple[str, ...] = ()  # What was added, for people
+
+
+def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
+    """Return how a reducer trains a model, at the learning rate if given; `OptionError` if it cannot."""
+    asked = make_reducer(option_string)
+    _, options = split_option_string(option_string)
+    without = options.get("ef") == "false"
+    reducer = asked if without else with_feedback(asked)
+    traits = reducer.traits
+    _refuse(option_string, reducer, model, learning_rate)
+    notes = []
+    if reducer is not asked:
+        notes.append(f"{option_string}: with error feedback (ef=true), as training needs it; ef=false leaves it out")
+    within = reducer.momentum_within
+    if within != model.momentum and within:
+        notes.append(
+            f"{option_string}: momentum {within:g} is within, and the optimizer adds none; the others train with "
+            f"{model.momentum:g}"
+        )
+    own_models = traits.estimates == "weights"
+    if own_models:
+        notes.append(
+            f"{option_string}: every rank steps by itself with an optimizer of its own; evaluated is "
+            + ("the server's model" if has_server(reducer) else "the mean of the ranks' models")
+        )
+    return TrainingSetup(
+        option_string=option_string,
+        reducer=reducer,
+        learning_rate=model.learning_rate if learning_rate is None else learning_rate,
+        momentum=0.0 if within or traits.estimates == "sign" else model.momentum,
+        plain_step=traits.estimates == "sign",
+        own_models=own_models,
+        notes=tuple(notes),
+    )
+
+
+def _refuse(text: str, reducer: Reducer, model: ModelSettings, learning_rate: float | None) -> None:
+    traits = reducer.traits
+    if any(isinstance(each, WarmStart) for each in unwrap_all(reducer)):
+        raise OptionError(f"{text}: in training every step after the first is a warm one: leave warm=true out")
+    if reducer.takes_reducers and traits.estimates in ("weights", "sign"):
+        raise OptionError(
+            f"{text}: some of its parts end with {traits.estimates}, others with the mean gradient, and one optimizer "
+            "cannot step by both: name parts that end with the mean"
+        )
+    if reducer.momentum_within and model.optimizer != "sgd":
+        raise OptionError(
+            f"{text}: momentum is within what ranks end with, which its paper takes a plain step of SGD by, and the "
+            f"model's optimizer is {model.optimizer}: add optimizer=sgd and a learning_rate to the model"
+        )
+    if traits.estimates == "sign" and learning_rate is None:
+        raise OptionError(
+            f"{text}: ranks end with signs, and the learning rate is how far every weight moves in a step: give one of "
+            f"its own, for example --learning-rate {text}=0.0005"
+        )
+
+
+def has_server(reducer: Reducer) -> bool:
+    """Return whether rank 0 is a server, of which the model is evaluated instead of the mean of all ranks' models."""
+    return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
 
 
 def use_sparse_embeddings(task: Task) -> None:
@@ -132,7 +212,8 @@ class SharedModel:
 
     def evaluate(self) -> Evaluation:
         """Return how the model does on data that are held out."""
-        return evaluate_task(self._task)
+        assert self._task.evaluate is not None
+        return self._task.evaluate()
 
     def state(self) -> dict[str, Any]:
         """Return weights and what the optimizer keeps."""
@@ -152,12 +233,6 @@ def backward(task: Task, step: int, rank: int) -> float:
     loss = task.loss(step, rank)
     torch.autograd.backward(loss)
     return float(loss.detach())
-
-
-def evaluate_task(task: Task) -> Evaluation:
-    """Return how the current weights do on the data that are held out."""
-    assert task.evaluate is not None
-    return task.evaluate()
 
 
 def optimizer_of(
@@ -188,12 +263,12 @@ class PerRankModels:
         self._parameters = dict(task.module.named_parameters())
         start = weights_of(self._parameters)
         self._weights: list[Weights] = [_copy_weights(start) for _ in range(workers)]
-        self._gathers = steps_locally(fitting.reducer)
+        self._gathers = isinstance(fitting.reducer, LocalSteps)
         # What all that was exchanged has led to; where steps are gathered, a rank's own weights are ahead of it.
         self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
         self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
         self._rate = fitting.learning_rate if takes_sparse_rows(settings, fitting) else None
-        self._evaluated = evaluated_ranks(fitting.reducer, workers)
+        self._evaluated = 1 if has_server(fitting.reducer) else workers
         self._updates: list[Gradient] = []
 
     def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
@@ -223,7 +298,7 @@ class PerRankModels:
     def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
         """Move every rank's weights."""
         for rank, (instance, result) in enumerate(zip(instances, results, strict=True)):
-            if self._gathers and cast("LocalSteps", instance).waiting:
+            if isinstance(instance, LocalSteps) and instance.waiting:
                 _apply_update(self._weights[rank], self._updates[rank])
                 continue
             _apply_update(self._agreed[rank], result.mean)
@@ -235,7 +310,8 @@ class PerRankModels:
         counted = self._weights[: self._evaluated]
         mean = {name: sum(each[name].astype(np.float64) for each in counted) / len(counted) for name in counted[0]}
         set_weights(self._parameters, mean)
-        return evaluate_task(self._task)
+        assert self._task.evaluate is not None
+        return self._task.evaluate()
 
     def state(self) -> dict[str, Any]:
         """Return the weights of all ranks, and what their optimizers keep."""

@@ -141,21 +141,15 @@ class ProcessRank:
         self._clock = clock
 
     def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
-        return self._reduction("all_reduce", payload, op, 0, label)
+        return self._reduction("all_reduce", [payload], payload, op, 0, label)
 
     def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
         check_member(self, root, f"the root of {label!r}")
-        return self._reduction("reduce", payload, op, root, label)
+        return self._reduction("reduce", [payload], payload, op, root, label)
 
     def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
         check_one_each(self, payloads, label)
-        own = payloads[self.index]
-        check_operation(op, label)
-        arrays = [_flat(payload, label) for payload in payloads]
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(own, arrays[0])))
-        flight = reduce_arrays(self.members, "reduce_scatter", arrays, op)
-        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(own, flight.finish())))
+        return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
     def broadcast(
         self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
@@ -163,35 +157,29 @@ class ProcessRank:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: payload))
-        return self._begun(label, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data))
+        return self._posted(
+            label, payload, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data)
+        )
 
     def all_gather(
         self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
     ) -> _Handle:
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: (payload,)))
         how = {"from_data": size_from_data, "unequal": unequal}
-        return self._begun(label, lambda: transfers.all_gather(self.members, payload, **how))
+        return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
     def all_to_all(
         self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
     ) -> _Handle:
         check_one_each(self, payloads, label)
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: tuple(payloads)))
         how = {"from_data": size_from_data, "unequal": unequal}
-        return self._begun(label, lambda: transfers.all_to_all(self.members, payloads, **how))
+        return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
         for peer in payloads:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), dict))
-        return self._begun(label, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
 
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
         places = sorted(ranks)
@@ -214,18 +202,22 @@ class ProcessRank:
     def replicated(self, compute: Callable[[], T]) -> T:
         return compute()
 
-    def _reduction(self, kind: Kind, payload: Contribution, op: str, root: int, label: str) -> _Handle:
+    def _reduction(
+        self, kind: Kind, payloads: Sequence[Contribution], like: Contribution, op: str, root: int, label: str
+    ) -> _Handle:
         check_operation(op, label)
-        array = _flat(payload, label)
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(payload, array)))
-        flight = reduce_arrays(self.members, kind, [array], op, root)
-        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(payload, flight.finish())))
+        arrays = [_flat(payload, label) for payload in payloads]
+        flight = (
+            AsyncWork((), lambda: arrays[0]) if self.size == 1 else reduce_arrays(self.members, kind, arrays, op, root)
+        )
+        return self._handle(label, AsyncWork(flight.works, lambda: _rebuild_payload(like, flight.finish())))
 
-    def _begun(self, label: str, begin: Callable[[], AsyncWork[Any]]) -> _Handle:
-        return self._posted(label, self._clock.timed(begin))
+    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> _Handle:
+        """Post a collective; a group of one has the value ``alone``."""
+        flight = AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post)
+        return self._handle(label, flight)
 
-    def _posted(self, label: str, flight: AsyncWork[Any]) -> _Handle:
+    def _handle(self, label: str, flight: AsyncWork[Any]) -> _Handle:
         return _Handle((_PostedCollective(label, flight, self._clock),))
 
 

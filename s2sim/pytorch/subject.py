@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.gradients.models import load_model
-from s2sim.options import build, split_option_string
+from s2sim.options import split_option_string
 from s2sim.pytorch.data import check_texts
-from s2sim.pytorch.record_trace import MODELS
-from s2sim.pytorch.task import ModelSettings
+from s2sim.pytorch.record_trace import MODELS, check_needs_text, model_settings
+from s2sim.pytorch.task import ModelSettings, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -76,11 +76,8 @@ def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSet
     name, options = split_option_string(text)
     if name not in MODELS.names():
         raise unknown_name("model", name, [*MODELS.names(), *NETWORKS])
-    settings: ModelSettings = build(MODELS.get(name), options, f"model {name}")
-    if settings.needs_text and not texts:
-        raise OptionError(f"model {name} learns from text: name a file with --text")
-    if texts and not settings.needs_text:
-        raise OptionError(f"model {name} reads no text: leave --text out")
+    settings = model_settings(text)
+    check_needs_text(text, settings, texts)
     check_texts(texts)
     if batch is None:
         return settings
@@ -94,16 +91,12 @@ def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSet
 
 def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], seed: int) -> TrainingSubject:
     """Return a model of the recorder on a device, on the whole of its data."""
-    import torch
-
     task = settings.prepare(workers=1, seed=seed, text=texts)
     task.module.to(device)
-    optimizers: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-    optimizer = optimizers[settings.optimizer](task.module.parameters(), lr=settings.learning_rate)
     return TrainingSubject(
         module=task.module,
         loss=lambda step: task.loss(step, 0),
-        optimizer=optimizer,
+        optimizer=make_optimizer(settings, task.module.parameters(), momentum=0.0),
         batch=getattr(settings, settings.samples) if settings.samples else task.batch,
         sample=settings.sample,
         model=task.model,

@@ -11,9 +11,8 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient
-from s2sim.pytorch.model_updates import PerRankModels, SharedModel
+from s2sim.pytorch.model_updates import PerRankModels, SharedModel, TrainingSetup
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, reproducible_torch
-from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Recording
@@ -24,12 +23,11 @@ def operations(task: Task) -> int:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with warnings.catch_warnings():
-        # Some versions speak of Intel's GPUs when oneDNN is set to anything.
-        warnings.simplefilter("ignore")
-        # A recurrent layer that one kernel of oneDNN computes counts nothing.
-        with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-            torch.autograd.backward(task.loss(0, 0))
+    # Some versions warn of Intel's GPUs when oneDNN is set to anything.
+    # A recurrent layer that one kernel of oneDNN computes counts nothing.
+    without_onednn = torch.backends.mkldnn.flags(enabled=False)
+    with warnings.catch_warnings(action="ignore"), without_onednn, FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(task.loss(0, 0))
     task.module.zero_grad(set_to_none=True)
     return int(counter.get_total_flops())
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,7 @@ from s2sim.pytorch.members import AsyncWork, Members
 from s2sim.reducers.rank import Contribution
 from s2sim.reducers.reduction import leaves_of, rebuild
 
-Bytes = NDArray[np.uint8]
-ByteArray = NDArray[np.uint8]
-
+Bytes: TypeAlias = NDArray[np.uint8]
 
 WORD_BYTES = 8
 
@@ -109,31 +107,31 @@ def reduce_arrays(
     entry = find_rule(CollectiveRequest(demand, op, name, False), members.library)
     carrier = np.dtype(entry.carrier) if entry.does == "carried" else dtype
     data = _as_carrier_type(np.concatenate(parts), carrier)
+
+    def posted(data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any] | None]:
+        if kind == "reduce":
+            return members.reduce(data, op, root)
+        return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
+
+    def then(
+        flight: AsyncWork[NDArray[Any] | None], change: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> AsyncWork[NDArray[Any] | None]:
+        return AsyncWork(flight.works, lambda: None if (found := flight.finish()) is None else change(found))
+
     if entry.does == "or_as_bytes":
-        found = _posted(members, kind, np.unpackbits(data.view(np.uint8)), "max", root)
-        return AsyncWork(found.works, lambda: _pack_bits(found.finish(), dtype))
+        bits = np.unpackbits(data.view(np.uint8))
+        return then(posted(bits, "max"), lambda bits: np.packbits(bits).view(dtype))
     if entry.does == "all_reduced":
-        whole = members.all_reduce(data, op)
         begin = sum(sizes[: members.index])
-        return AsyncWork(whole.works, lambda: whole.finish()[begin : begin + sizes[members.index]])
+        return then(members.all_reduce(data, op), lambda whole: whole[begin : begin + sizes[members.index]])
     if entry.does == "reduces":
-        return _exchange_with_owners(members, np.split(data, np.cumsum(sizes)[:-1]), op)
+        owned = np.split(data, np.cumsum(sizes)[:-1])
+        flights = [members.reduce(part, op, owner) for owner, part in enumerate(owned)]
+        works = tuple(work for flight in flights for work in flight.works)
+        return AsyncWork(works, flights[members.index].finish)
     if entry.does not in ("as_asked", "carried"):
         raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")
-    found = _posted(members, kind, data, op, root)
-    return AsyncWork(found.works, lambda: _from_carrier_type(found.finish(), dtype))
-
-
-def _posted(members: Members, kind: str, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
-    if kind == "reduce":
-        return members.reduce(data, op, root)
-    return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
-
-
-def _exchange_with_owners(members: Members, parts: Sequence[NDArray[Any]], op: str) -> AsyncWork[NDArray[Any] | None]:
-    flights = [members.reduce(part, op, root) for root, part in enumerate(parts)]
-    works = tuple(work for flight in flights for work in flight.works)
-    return AsyncWork(works, flights[members.index].finish)
+    return then(posted(data, op), lambda found: _as_carrier_type(found, dtype))
 
 
 def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]:
@@ -145,14 +143,6 @@ def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]
     if data.dtype.itemsize == carrier.itemsize:
         return data.view(carrier)
     return data.astype(carrier)
-
-
-def _from_carrier_type(data: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    return None if data is None else _as_carrier_type(data, dtype)
-
-
-def _pack_bits(bits: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    return None if bits is None else np.packbits(bits).view(dtype)
 
 
 def all_gather(
@@ -176,7 +166,9 @@ def all_gather(
     else:
         others = [at for at in range(members.size) if at != members.index]
         sent = members.pass_on(dict.fromkeys(others, message), {at: lengths[at] for at in others})
-        arrived = AsyncWork(sent.works, lambda: _sort_by_member(sent.finish(), members, message))
+        arrived = AsyncWork(
+            sent.works, lambda: [each for _, each in sorted({**sent.finish(), members.index: message}.items())]
+        )
     return AsyncWork(
         arrived.works,
         lambda: tuple(
@@ -233,16 +225,12 @@ def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_dat
     )
 
 
-def _prepend_shapes(payload: Contribution) -> tuple[ByteArray, int]:
+def _prepend_shapes(payload: Contribution) -> tuple[Bytes, int]:
     """Return a payload behind the shapes of its arrays, and how many numbers these are."""
     shapes: Ints = shapes_of(payload)
     return np.concatenate([shapes.view(np.uint8), pack(payload)]), len(shapes)
 
 
-def _read_message(like: Contribution, message: ByteArray, words: int) -> Any:
+def _read_message(like: Contribution, message: Bytes, words: int) -> Any:
     begin = words * WORD_BYTES
     return unpack(like, message[begin:], message[:begin].copy().view(np.int64))
-
-
-def _sort_by_member(arrived: Mapping[int, ByteArray], members: Members, own: ByteArray) -> list[ByteArray]:
-    return [own if at == members.index else arrived[at] for at in range(members.size)]

@@ -15,10 +15,9 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.pytorch.model_updates import set_weights, use_sparse_embeddings, weights_of
+from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
-from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.training.curve import Curve, CurveHistory, StepClock
 from s2sim.training.resolve import ResolvedTraining, TaskFacts, resolve_training_run, task_facts
 from s2sim.training.result import TrainResult, make_train_result
