@@ -1,16 +1,14 @@
-"""The links of the hardware catalogue: what the name of a GPU says of its NVLinks and PCIe, what networks add."""
+"""The links of the hardware catalogue: NVLinks and PCIe by the name of a GPU, and the latencies of networks."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
 
 from s2sim.topology.hardware import HardwareTables, shipped_tables
 from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_time_ps
 
-_FORBID = {"extra": "forbid"}
 _WORDS = re.compile(r"rtx(?=\d)|[a-z0-9]+")
 # What indexes call the model where no GPU takes part.
 _NOTE_PATTERN = re.compile(r"\([^)]*\)")
@@ -19,93 +17,39 @@ _PS_PER_NS = PS_PER_S // 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class SourcedValue:
-    """A value of the catalogue with its kind and source."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    value: Any
-    kind: Literal["datasheet", "measured", "estimated"]
-    source: str
-
-    def of(self, name: str, value: Any = None) -> Quantity:
-        """Return it as a field of a cluster's description, with another value where that is derived from it."""
-        return Quantity(name, self.value if value is None else value, self.kind, self.source)
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """What one link and direction carries."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    rate: SourcedValue
-
-
-@dataclass(frozen=True, slots=True)
-class PcieLinks:
-    """What one PCIe x16 and direction carries, and what the host memory of one socket of such hosts does for GPUs."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    rate: SourcedValue
-    memory: SourcedValue
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """GPUs joined in a shape of their own; a pair stands as often as it has links.
-
-    ``host`` joins each of them to its host, if not PCIe.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    pairs: SourcedValue
-    host: SourcedValue | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Latencies:
-    """What passing hardware takes inside a node."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    nvlink_port: SourcedValue
-    nvlink_direct: SourcedValue
-    pcie: SourcedValue
-
-
-@dataclass(frozen=True, slots=True)
 class NetworkLinks:
-    """What the hardware of a network adds, and how many nodes one of its switches joins."""
+    """Latencies of the hardware of a network, and the number of nodes that one of its switches joins."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
     transports: tuple[str, ...]
-    nic: SourcedValue
-    link: SourcedValue
-    nodes_below_a_switch: SourcedValue
+    nic: Quantity
+    link: Quantity
+    nodes_below_a_switch: Quantity
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
     """Links of one model of GPU."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    names: tuple[str, ...]  # What people write: words that all stand in it
+    names: tuple[str, ...]  # As users write them: words that all occur in the name of a GPU
     nvlink: str | None = None  # Generation, a name in `LinkCatalogue.nvlink`
-    links: SourcedValue | None = None  # How many NVLinks, or Infinity Fabric links, a GPU has
-    # Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None where something faster joins it to its host
-    pcie: SourcedValue | None = None
+    links: Quantity | None = None  # Number of NVLinks, or Infinity Fabric links, of a GPU
+    # Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None if something faster joins it to its host
+    pcie: Quantity | None = None
     # By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a name in `LinkCatalogue.board`
     boards: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCatalogue:
-    """What ``topologies/hardware.toml`` says of links."""
+    """The links in ``topologies/hardware.toml``, by name."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _FORBID
-    nvlink: dict[str, Rate]
-    pcie: dict[str, PcieLinks]
-    latency: Latencies
+    nvlink: dict[str, Quantity]  # Rates of one link and direction
+    pcie: dict[str, dict[str, Quantity]]  # ``rate`` of one x16 and direction, and ``memory`` of one socket for GPUs
+    latency: dict[str, Quantity]  # Latencies inside a node
     network: dict[str, NetworkLinks]
-    board: dict[str, Board]
+    # ``pairs`` of GPUs that are joined, each as often as it has links, and ``host``: what joins each to its host, if
+    # not PCIe
+    board: dict[str, dict[str, Quantity]]
     gpu: dict[str, GpuLinks]
 
     def find_gpu(self, model: str) -> GpuLinks | None:
@@ -134,66 +78,48 @@ class LinkCatalogue:
 
 def load_links() -> LinkCatalogue:
     """Return the links of the shipped catalogue."""
-    from pydantic import TypeAdapter
-
     tables = shipped_tables()
-    latencies = {name: _sourced_value(tables, "latency", name, "value") for name in tables.names("latency")}
-    rates = {
-        section: {
-            name: {field: _sourced_value(tables, section, name, field) for field in known}
-            for name in tables.names(section)
-        }
-        for section, known in (("nvlink", ("rate",)), ("pcie", ("rate", "memory")))
-    }
-    read = {
-        **rates,
-        "latency": {name: found for name, found in latencies.items() if name != "cable"},
-        "network": {name: found for name in tables.names("transport") if (found := _network(tables, name))},
-        "board": {
-            name: {
-                field: _sourced_value(tables, "board", name, field) for field in tables.part("board", name).quantities
-            }
-            for name in tables.names("board")
-        },
-        "gpu": {name: _gpu(tables, name, set(rates["pcie"])) for name in tables.names("gpu")},
-    }
-    return TypeAdapter(LinkCatalogue).validate_python(read)
+
+    def known(section: str) -> dict[str, dict[str, Quantity]]:
+        return {name: tables.part(section, name).quantities for name in tables.names(section)}
+
+    pcie = known("pcie")
+    return LinkCatalogue(
+        nvlink={name: found["rate"] for name, found in known("nvlink").items()},
+        pcie=pcie,
+        latency={name: found["value"] for name, found in known("latency").items()},
+        network={name: found for name in tables.names("transport") if (found := _network(tables, name))},
+        board=known("board"),
+        gpu={name: _gpu(tables, name, set(pcie)) for name in tables.names("gpu")},
+    )
 
 
-def _sourced_value(tables: HardwareTables, section: str, name: str, field: str) -> dict[str, Any]:
-    item = tables.part(section, name).quantities[field]
-    return {"value": item.value, "kind": item.kind, "source": item.source}
-
-
-def _gpu(tables: HardwareTables, name: str, pcie: set[str]) -> dict[str, Any]:
+def _gpu(tables: HardwareTables, name: str, pcie: set[str]) -> GpuLinks:
     part = tables.part("gpu", name)
     boards = [str(board).partition(" ") for board in part.value("boards") or ()]
-    return {
-        "names": part.names,
-        "nvlink": part.value("nvlink"),
-        "links": _sourced_value(tables, "gpu", name, "links") if part.value("links") else None,
-        # What is no PCIe joins a GPU to its CPU without being in anybody's way.
-        "pcie": _sourced_value(tables, "gpu", name, "pcie") if part.value("pcie") in pcie else None,
-        "boards": {int(gpus): shape for gpus, _, shape in boards},
-    }
+    return GpuLinks(
+        names=part.names,
+        nvlink=part.value("nvlink"),
+        links=part.quantities["links"] if part.value("links") else None,
+        # What is no PCIe joins a GPU to its CPU without limiting other traffic.
+        pcie=part.quantities["pcie"] if part.value("pcie") in pcie else None,
+        boards={int(gpus): shape for gpus, _, shape in boards},
+    )
 
 
-def _network(tables: HardwareTables, transport: str) -> dict[str, Any] | None:
+def _network(tables: HardwareTables, transport: str) -> NetworkLinks | None:
     """Return the hardware below a transport; None for one that leaves no host."""
     part = tables.part("transport", transport)
     if part.value("nic") is None:
         return None
     switch = tables.part("switch", part.value("switch"))
     through, cable = switch.quantities["latency"], tables.part("latency", "cable").quantities["value"]
-    # Two links make a way through one switch.
+    # Two links make a route through one switch.
     link_ps = parse_time_ps(through.value) // 2 + parse_time_ps(cable.value)
-    return {
-        "transports": (transport, *part.names),
-        "nic": _sourced_value(tables, "nic", part.value("nic"), "latency"),
-        "link": {
-            "value": f"{link_ps / _PS_PER_NS:g}ns",
-            "kind": through.kind,
-            "source": f"half of a switch ({switch.name}: {through.source}) and a cable ({cable.source})",
-        },
-        "nodes_below_a_switch": _sourced_value(tables, "switch", switch.name, "down"),
-    }
+    source = f"half of a switch ({switch.name}: {through.source}) and a cable ({cable.source})"
+    return NetworkLinks(
+        transports=(transport, *part.names),
+        nic=tables.part("nic", part.value("nic")).quantities["latency"],
+        link=Quantity("latency", f"{link_ps / _PS_PER_NS:g}ns", through.kind, source),
+        nodes_below_a_switch=switch.quantities["down"],
+    )

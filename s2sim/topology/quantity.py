@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, suggest_nearest
@@ -30,6 +30,10 @@ class Quantity:
     value: Any
     kind: str
     source: str
+
+    def of(self, field: str, value: Any = None) -> Quantity:
+        """Return it as another field, with another value if that is derived from it."""
+        return replace(self, field=field, value=self.value if value is None else value)
 
 
 def read_quantity(raw: Any, field: str, where: str) -> Quantity:
