@@ -137,7 +137,7 @@ def _device_name(device: str) -> str:
         return "CPU"
     import torch
 
-    from s2sim.topology.hardware_links import load_links
+    from s2sim.topology.hardware import load_links
 
     found = torch.cuda.get_device_name()
     return load_links().gpu_name(found) or found

@@ -13,7 +13,7 @@ from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import Cluster, build_cluster
-from s2sim.topology.hardware_links import GpuLinks, LinkCatalogue
+from s2sim.topology.hardware import GpuLinks, LinkCatalogue
 from s2sim.topology.node_spec import MAX_MESHED
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape

@@ -27,8 +27,7 @@ from s2sim.simulation.accounting import Iterations, IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.topology.hardware import load_gpu
-from s2sim.topology.hardware_links import LinkCatalogue
+from s2sim.topology.hardware import LinkCatalogue, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
 from s2sim.validation.implementations import (
