@@ -47,16 +47,6 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.copy_(torch.from_numpy(array).reshape(tensor.shape))
 
 
-def is_finite(gradient: Gradient) -> bool:
-    """Return whether a gradient has neither infinity nor NaN."""
-    return all(bool(np.isfinite(stored(layer)).all()) for layer in gradient.layers)
-
-
-def nan_like(gradient: Gradient) -> Gradient:
-    """Return as many layers without a number in them."""
-    return Gradient(gradient.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in gradient.layers))
-
-
 def to_tensors(value: Any) -> Any:
     """Return plain data with tensors for arrays, as PyTorch saves and loads them without running code."""
     import torch
@@ -87,7 +77,7 @@ def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @dataclass(slots=True, eq=False)
 class PendingGradients:
-    """Gradients that were handed in together, and wait for the last of them together."""
+    """Gradients of one call, finished when the last of them is reduced."""
 
     tensors: dict[str, torch.Tensor]  # By name of the parameter; each is written to, or another one put in its place
     finished: Callable[[], None]  # Called when all of them are reduced
@@ -152,9 +142,16 @@ class BucketExchanger:
         self._from, self._layers = {}, {}
 
     def _reduce(self, bucket: HookBucket, step: int) -> Gradient:
+        import torch
+        import torch.distributed as dist
+
         own = Gradient(bucket.names, tuple(self._layers[name] for name in bucket.names))
-        if not self._all_finite(own):
-            return nan_like(own)
+        finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
+        broken = torch.tensor([not finite], dtype=torch.uint8)
+        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
+        # What one rank could not recover from, none may begin.
+        if broken.item():
+            return Gradient(own.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in own.layers))
         # Of a part of the gradient there may be more to warn of than of all, which was done before the first step.
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if step == 0 else nullcontext():
@@ -163,15 +160,6 @@ class BucketExchanger:
         self.reducing_s += found.total_s
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
-
-    def _all_finite(self, own: Gradient) -> bool:
-        """Return whether the gradients of all ranks are finite: what one could not recover from, none may begin."""
-        import torch
-        import torch.distributed as dist
-
-        broken = torch.tensor([not is_finite(own)], dtype=torch.uint8)
-        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
-        return not broken.item()
 
     def _give(self, names: Sequence[str], mean: Gradient) -> None:
         for name, layer in zip(names, mean.layers, strict=True):

@@ -48,7 +48,13 @@ def read_counters() -> KernelCounters:
     """Return what the kernel has counted so far; `S2SimError` where it does not."""
     connections = list(_connections())
     sent, again, repeats = (sum(each[at] for each in connections) for at in range(3))
-    return KernelCounters(sent - again, again, repeats, len(connections), *_loopback())
+    with _INTERFACES.open(encoding="ascii") as lines:
+        for line in lines:
+            name, _, numbers = line.partition(":")
+            if name.strip() == "lo":
+                sent_lo = map(int, numbers.split()[8:10])
+                return KernelCounters(sent - again, again, repeats, len(connections), *sent_lo)
+    raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
 
 
 def _connections() -> Iterator[tuple[int, int, int]]:
@@ -68,16 +74,6 @@ def _connections() -> Iterator[tuple[int, int, int]]:
         if len(info) < _INFO_BYTES:
             raise S2SimError("this kernel does not count what a connection sends: Linux 4.19 or later does")
         yield struct.unpack_from("<QQI", info, _BYTES_SENT)
-
-
-def _loopback() -> tuple[int, int]:
-    with _INTERFACES.open(encoding="ascii") as lines:
-        for line in lines:
-            name, _, numbers = line.partition(":")
-            if name.strip() == "lo":
-                sent = numbers.split()[8:10]
-                return int(sent[0]), int(sent[1])
-    raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
 
 
 WORKER = "s2sim.pytorch.launch"
@@ -235,8 +231,11 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Read a task from standard input, run it, and tell what comes of it."""
-    _end_with_parent()
-    # What libraries print must not stand between lines of JSON.
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    # Output of libraries must not be between lines of JSON.
     tells = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     task = json.load(sys.stdin)
@@ -260,13 +259,6 @@ def main() -> None:
         say("error", str(error))
     finally:
         dist.destroy_process_group()
-
-
-def _end_with_parent() -> None:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

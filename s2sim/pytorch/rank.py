@@ -244,6 +244,7 @@ def _rebuild_payload(payload: Contribution, found: NDArray[Any] | None) -> Any:
 
 # What is under way when a counter is read belongs to neither side; nothing is after so long.
 _SETTLE_S = 0.05
+_COUNTED = ("sent_bytes", "again_bytes", "connections")
 
 
 def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
@@ -287,10 +288,11 @@ def _steps(
         before = read_counters()
         here = reduce_here(reducer, gradient, seed=seed, step=step)
         dist.barrier()
-        counted = _counted_since(before)
-        told = [asdict(each) for each in members.size_headers]
+        after = read_counters()
+        counts = {name: getattr(after, name) - getattr(before, name) for name in _COUNTED}
+        headers = [asdict(each) for each in members.size_headers]
         mean = _write_result(here.reduced.mean, Path(arguments["folder"]), f"{number}-{step}")
-        found.append({**counted, "told": told, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
+        found.append({**counts, "told": headers, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
     return found
 
 
@@ -308,11 +310,6 @@ def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
         np.save(partial, values)
         partial.rename(folder / name)
     return name
-
-
-def _counted_since(before: KernelCounters) -> dict[str, int]:
-    now = read_counters()
-    return {name: getattr(now, name) - getattr(before, name) for name in ("sent_bytes", "again_bytes", "connections")}
 
 
 def _settled_counters() -> KernelCounters:

@@ -45,11 +45,8 @@ class StepClock:
 
     def tick(self, recording: Recording) -> StepTime:
         """Return the time of a step."""
-        if recording not in self._known:
-            self._known[recording] = self._replayed(recording)
-        return self._known[recording]
-
-    def _replayed(self, recording: Recording) -> StepTime:
+        if recording in self._known:
+            return self._known[recording]
         plan = make_plan(recording, self._machines.library)
         found = replay(
             recording, self._timer, self._machines.gpu, plan, compute_ps=self._compute_ps, faults=self._where.faults
@@ -57,7 +54,8 @@ class StepClock:
         ranks = recording.workers
         by_ring = self._where.uses_ring_bytes
         sent = ring_traffic(plan.lowered, ranks)[0] if by_ring else schedule_traffic(found, ranks)[0]
-        return StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
+        self._known[recording] = StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
+        return self._known[recording]
 
 
 _LAUNCHES = 3

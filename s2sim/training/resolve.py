@@ -83,7 +83,11 @@ HELD_OUT = 0.1
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
     """Return the inputs of a training; refuse invalid ones before any long computation."""
-    settings = model_of(spec)
+    settings, texts = model_settings(spec.model), [Path(path) for path in spec.text]
+    check_needs_text(spec.model, settings, texts)
+    check_texts(texts)
+    if not settings.held_out:
+        settings = replace(settings, held_out=HELD_OUT)
     has_dense = any(make_reducer(text).traits.baseline for text in spec.reducers)
     requested = spec.reducers if has_dense else ("dense", *spec.reducers)
     spec.check_learning_rates(requested)
@@ -110,15 +114,6 @@ def _training_identity(fitting: TrainingSetup) -> object:
     """Return equal values for equal trainings; presets count as names of their own."""
     name = fitting.option_string.partition(":")[0]
     return name if name in PRESETS else "", option_string(fitting.reducer), fitting.learning_rate
-
-
-def model_of(spec: TrainSpec) -> ModelSettings:
-    """Return the settings of the model, with a share of its data held out."""
-    settings = model_settings(spec.model)
-    paths = [Path(path) for path in spec.text]
-    check_needs_text(spec.model, settings, paths)
-    check_texts(paths)
-    return settings if settings.held_out else replace(settings, held_out=HELD_OUT)
 
 
 def _check_out(out: Path | None, *, resume: bool) -> None:

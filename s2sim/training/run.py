@@ -127,11 +127,9 @@ class SeedTrainings:
     def train(self, fitting: TrainingSetup, progress: ProgressWatcher) -> Curve:
         """Return the curve of one reducer, from the end of its checkpoint."""
         wanted, spec = self._wanted, self._wanted.spec
-        path, key = None, wanted.key(fitting, self._seed)
-        kept = None
-        if wanted.out is not None:
-            path = checkpoint_path(wanted.out, fitting.option_string, self._seed)
-            kept = load(path, key)
+        key = wanted.key(fitting, self._seed)
+        path = None if wanted.out is None else checkpoint_path(wanted.out, fitting.option_string, self._seed)
+        kept = None if path is None else load(path, key)
         facts = self._prepared()
         assert self._task is not None
         set_weights(dict(self._task.module.named_parameters()), self._start)
@@ -149,11 +147,13 @@ class SeedTrainings:
         while trainer.steps < spec.steps and history.stopped is None:
             _take_step(trainer, history, clock, fitting)
             progress.advance()
-            if trainer.steps % spec.evaluate_every and trainer.steps != spec.steps and history.stopped is None:
-                continue
+            last = trainer.steps == spec.steps
             if history.stopped is None:
+                if trainer.steps % spec.evaluate_every and not last:
+                    continue
                 _evaluate(trainer, history)
-            if path is not None and (monotonic() - saved_s >= _SAVE_SHARE * took_s or _finish(trainer, history, spec)):
+            due = last or history.stopped is not None or monotonic() - saved_s >= _SAVE_SHARE * took_s
+            if path is not None and due:
                 saved_s = monotonic()
                 save(path, {"history": history.state(), "trainer": trainer.state()}, key)
                 took_s = monotonic() - saved_s
@@ -207,10 +207,6 @@ def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
         history.add_evaluation(found)
     else:
         history.stopped = f"after {trainer.steps} steps: {DIVERGED}"
-
-
-def _finish(trainer: Trainer, history: CurveHistory, spec: TrainSpec) -> bool:
-    return history.stopped is not None or trainer.steps >= spec.steps
 
 
 def train(

@@ -13,12 +13,16 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError
-from s2sim.pytorch.data import evaluate_next_words, read_corpus, shard_windows, split_tokens
+from s2sim.pytorch.data import evaluate_classes, hold_out, read_corpus, shard_windows
 from s2sim.pytorch.task import ModelSettings, Task, device_of, initialise
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     import torch
+
+
+# Sequences to evaluate by; a softmax over all words of more would take longer than to train.
+_MAX_WINDOWS = 64
 
 
 class _Network(NamedTuple):
@@ -59,7 +63,9 @@ class _LanguageModel(ModelSettings):
         import torch
 
         corpus = read_corpus(text, vocabulary=self.most_words())
-        tokens, held = split_tokens(corpus.tokens, self.held_out, self.length)
+        tokens, held = corpus.tokens, None
+        if self.held_out:
+            tokens, held = hold_out(tokens, self.held_out, length=self.length, most=_MAX_WINDOWS)
         windows = torch.from_numpy(shard_windows(tokens, workers=workers, sequences=self.sequences, length=self.length))
         module, loss_of, logits, model = self.network(corpus.vocabulary_size, seed)
         initialise(module, self.sparse, seed, embedding_scale=0.1)
@@ -68,6 +74,10 @@ class _LanguageModel(ModelSettings):
             window = windows[rank, step % windows.shape[1]].to(device_of(module))
             return loss_of(step, window[:, :-1], window[:, 1:].reshape(-1))
 
+        evaluate = None
+        if held is not None:
+            inputs, targets = torch.from_numpy(held[:, :-1]), torch.from_numpy(held[:, 1:].reshape(-1))
+            evaluate = partial(evaluate_classes, module, logits, inputs, targets)
         return Task(
             module=module,
             sparse=self.sparse,
@@ -75,7 +85,7 @@ class _LanguageModel(ModelSettings):
             batch=self.sequences * self.length,
             model=model,
             origin=corpus.origin,
-            evaluate=None if held is None else partial(evaluate_next_words, module, logits, held),
+            evaluate=evaluate,
             score="next words",
         )
 
