@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,10 +125,6 @@ class LinkPart:
         return replace(self, ends=lambda index: self.ends(index)[::-1])
 
 
-def _broadcast(value: Any, kind: type, count: int) -> NDArray[Any]:
-    return np.broadcast_to(np.asarray(value, kind), (count,))
-
-
 def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
     """Return the graph of all links, numbered in the order of their parts; ``what`` names the cluster in an error."""
     counts = [part.count for part in parts]
@@ -145,8 +141,8 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
     return Fabric(
-        rate_Bps=np.concatenate([_broadcast(part.rate_Bps, np.float64, part.count) for part in parts]),
-        latency_ps=np.concatenate([_broadcast(part.latency_ps, np.int64, part.count) for part in parts]),
+        rate_Bps=np.concatenate([np.full(part.count, part.rate_Bps, np.float64) for part in parts]),
+        latency_ps=np.concatenate([np.full(part.count, part.latency_ps, np.int64) for part in parts]),
         link_names=LinkNames(blocks.values()),
         link_class=np.repeat(np.array(codes, np.int8), counts),
         class_names=class_names,
@@ -194,12 +190,8 @@ class Routes:
     def crossing_only(self, chosen: Mask) -> Routes:
         """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
         lengths = np.add.reduceat(chosen.astype(np.int64), self.offsets[:-1])
-        return replace(
-            self,
-            offsets=np.concatenate([[0], np.cumsum(lengths)]),
-            links=self.links[chosen],
-            weights=self.weights[chosen],
-        )
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return replace(self, offsets=offsets, links=self.links[chosen], weights=self.weights[chosen])
 
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""

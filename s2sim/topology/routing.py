@@ -52,8 +52,8 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
                 "less fail, or give the cluster more links"
             )
         ways.append(way)
-        lengths[index] = len(way.links)
-        latency_ps[index] = max(latency_ps[index] + way.longer_ps, 0)
+        lengths[index] = len(way[0])
+        latency_ps[index] = max(latency_ps[index] + way[2], 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     links, weights = np.empty(offsets[-1], np.int64), np.empty(offsets[-1])
     kept = np.setdiff1d(np.arange(len(lengths)), hit)
@@ -61,21 +61,14 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
     links[new], weights[new] = routes.links[old], routes.weights[old]
     for index, way in zip(hit.tolist(), ways, strict=True):
         part = slice(offsets[index], offsets[index + 1])
-        links[part], weights[part] = way.links, way.weights
+        links[part], weights[part], _ = way
     return Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Detour:
-    """Links, the share of the transfer on each, and how much longer their latency is than that of other links."""
-
-    links: Ints
-    weights: Floats
-    longer_ps: int
-
-
-def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask) -> _Detour | None:
-    """Return another way between the switches that a route joins, or None where there is none."""
+def _find_detour(
+    router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask
+) -> tuple[Ints, Floats, int] | None:
+    """Return another route's links, the share of the transfer on each, and the added latency; None without any."""
     fabric = router.fabric
     ends = ~between[links]
     if router.layout.dims.node_set.ports_per_gpu > 1 and not _are_consecutive(fabric, links, ends):
@@ -101,7 +94,7 @@ def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, betwe
     walked, shares, latency_ps = _walk(router, ahead, source, int(hops[source]), drawn_by)
     # One after another from switch to switch, side by side in between: the shares tell how many links lie in a row.
     before_ps = round(float((fabric.latency_ps[links[~ends]] * weights[~ends]).sum()))
-    return _Detour(
+    return (
         np.concatenate([links[:first], walked, links[last + 1 :]]),
         np.concatenate([weights[:first], shares, weights[last + 1 :]]),
         latency_ps - before_ps,
@@ -261,8 +254,7 @@ class Router:
         return _HostStaging(socket, other, outside & nodes.stored[node], nothing, outside & nodes.far[node])
 
     def _between(self, source: Ints, target: Ints, outside: Mask) -> list[RouteStage]:
-        """Return what lies between the first interfaces of two GPUs: over all that each has, side by side."""
-        lanes = range(self._nodes.ports_per_gpu)
+        """Return the stages between two GPUs' interfaces, in parallel over all that each has."""
         return parallel_stages(
             [
                 [
@@ -270,7 +262,7 @@ class Router:
                     *self.layout.stages(self.fabric, source + lane, target + lane, outside, self.seed),
                     single_link_stage(self.fabric, "nic.in", target + lane, outside),
                 ]
-                for lane in lanes
+                for lane in range(self._nodes.ports_per_gpu)
             ]
         )
 
@@ -306,8 +298,7 @@ class Router:
         down = [single_link_stage(self.fabric, "uplink.in", target, falls)]
         if "host.out" in self.fabric.blocks:
             source_bridge, target_bridge = (
-                nodes.bridge_of_node[nodes.node_of_switch[source]],
-                nodes.bridge_of_node[nodes.node_of_switch[target]],
+                nodes.bridge_of_node[nodes.node_of_switch[ends]] for ends in (source, target)
             )
             up.append(single_link_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
             down.insert(0, single_link_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))

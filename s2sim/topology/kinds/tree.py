@@ -155,21 +155,22 @@ class TreeLayout(Layout):
         source_pod, target_pod = source_leaf // dims.leaves_per_pod, target_leaf // dims.leaves_per_pod
         between_leaves = outside & (source_leaf != target_leaf)
         between_pods = source_pod != target_pod
-        if self.shape.routing == "spray":
-            up = [parallel_links_stage(fabric, "leaf.up", source_leaf * uplinks, uplinks, between_leaves)]
-            down = [parallel_links_stage(fabric, "leaf.down", target_leaf * uplinks, uplinks, between_leaves)]
-            if core_uplinks:
-                up.append(parallel_links_stage(fabric, "aggregation.up", source_pod * cores, cores, between_pods))
-                down.append(parallel_links_stage(fabric, "aggregation.down", target_pod * cores, cores, between_pods))
-            return [*up, *reversed(down)]
-        port = self._port(source, target, seed, level=1, width=uplinks)
-        up = [single_link_stage(fabric, "leaf.up", source_leaf * uplinks + port, between_leaves)]
-        down = [single_link_stage(fabric, "leaf.down", target_leaf * uplinks + port, between_leaves)]
+        levels = [("leaf", source_leaf, target_leaf, uplinks, between_leaves)]
+        ports = [self._port(source, target, seed, level=1, width=uplinks)]
         if core_uplinks:
-            core = port * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks)
-            up.append(single_link_stage(fabric, "aggregation.up", source_pod * cores + core, between_pods))
-            down.append(single_link_stage(fabric, "aggregation.down", target_pod * cores + core, between_pods))
-        return [*up, *reversed(down)]
+            levels.append(("aggregation", source_pod, target_pod, cores, between_pods))
+            ports.append(ports[0] * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks))
+        stages: list[RouteStage] = []
+        # From the highest level outwards.
+        for (name, below, above, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
+            up, down = (
+                parallel_links_stage(fabric, f"{name}.{end}", switch * width, width, mask)
+                if self.shape.routing == "spray"
+                else single_link_stage(fabric, f"{name}.{end}", switch * width + port, mask)
+                for end, switch in (("up", below), ("down", above))
+            )
+            stages = [up, *stages, down]
+        return stages
 
     def _port(self, source: Ints, target: Ints, seed: int, *, level: int, width: int) -> Ints:
         """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
