@@ -101,7 +101,7 @@ def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
 
 
 MAX_SHOWN_CHARACTERS = 40
-"""Letters of a cell that a message quotes."""
+"""Characters of a cell that a message quotes."""
 
 
 def describe_problem(error: ValidationError, where: str, cells: dict[str, str]) -> str:

@@ -27,12 +27,11 @@ _BINARY_PREFIX = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _ALL_PREFIXES = {**_PREFIX, **_BINARY_PREFIX}
 _TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "μs": 10**6, "ms": 10**9, "s": 10**12}
 _SIZE_BYTES = {prefix + "B": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()}
+_PER_BYTE = {"B/s": 1, "Bps": 1, "bps": 8, "b/s": 8, "bit/s": 8}
 _RATE_BPS = {
-    **{f"{prefix}B/s": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}Bps": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}bps": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}b/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
+    f"{prefix}{unit}": Fraction(factor, units)
+    for prefix, factor in _ALL_PREFIXES.items()
+    for unit, units in _PER_BYTE.items()
 }
 _WORK_RATE_PER_S = {
     f"{prefix}{unit}": Fraction(factor) for prefix, factor in _PREFIX.items() for unit in ("FLOP/s", "OP/s")

@@ -40,7 +40,7 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
 
 
 def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
-    """Let a reducer begin with an example of the gradients: raise what it refuses, warn of what it warns of."""
+    """Try a reducer on an example of the gradients: raise what it refuses, warn of what it warns of."""
     try:
         dry_run(reducer, example, ranks)
     except S2SimError as error:
@@ -50,7 +50,7 @@ def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
 
 
 def hook_notes(reducer: Reducer) -> list[str]:
-    """Return what one should know who trains with a reducer in a hook."""
+    """Return notes for users who train with a reducer in a hook."""
     name, traits = option_string(reducer), reducer.traits
     notes = []
     if not traits.agrees:
@@ -91,7 +91,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """What has to be equal for a state to be of use."""
+    """The properties that a saved state and its HookState must share."""
 
     reducer: str
     seed: int
@@ -212,7 +212,13 @@ class HookState:
         import torch
 
         buffer = bucket.buffer()
-        names = [self._name(parameter) for parameter in bucket.parameters()]
+        parameters = bucket.parameters()
+        names = [self._names.get(id(parameter), "") for parameter in parameters]
+        if "" in names:
+            raise S2SimError(
+                f"a gradient of shape {list(parameters[names.index('')].shape)} is of none of the parameters that the "
+                "HookState was made for: make it of the model that is trained"
+            )
         views = [buffer] if buffer.is_sparse else bucket.gradients()
         devices = [buffer.device] if buffer.is_cuda else None
         future = torch.futures.Future[torch.Tensor](devices=devices)
@@ -284,15 +290,6 @@ class HookState:
         if self._last is not None:
             self._last.result()
 
-    def _name(self, parameter: torch.Tensor) -> str:
-        name = self._names.get(id(parameter))
-        if name is None:
-            raise S2SimError(
-                f"a gradient of shape {list(parameter.shape)} is of none of the parameters that the HookState was made "
-                "for: make it of the model that is trained"
-            )
-        return name
-
     def _agreed_nodes(self) -> list[int]:
         """Return the number of each rank's node; raise if ranks were given different things."""
         import torch.distributed as dist
@@ -317,7 +314,7 @@ hook.__annotations__ = {}
 
 
 def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """Return a new group of the same ranks between hosts, on which nobody else posts."""
+    """Return a new group of the same ranks between hosts, for the hook alone."""
     import torch.distributed as dist
 
     ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
@@ -326,7 +323,7 @@ def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def _event(tensor: torch.Tensor) -> Any:
-    """Return what the GPU passes once a tensor is there; None for one in host memory."""
+    """Return an event after the computation of a tensor; None for one in host memory."""
     import torch
 
     return torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None

@@ -22,8 +22,8 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     nodes = layout.dims.node_set
     ports = _PortRates(nodes, fabric, way)
     links = layout.switch_links(fabric)
-    ends = [vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head)]
-    between = InterSwitchLinks(*ends[:: 1 if way == "out" else -1], fabric.rate_Bps[links])
+    tail, head = (vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head))
+    between = InterSwitchLinks(*((tail, head) if way == "out" else (head, tail)), fabric.rate_Bps[links])
     used = np.zeros(nodes.ports, np.bool_)
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)

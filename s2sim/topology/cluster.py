@@ -68,24 +68,6 @@ class Cuts:
         return Cuts(tuple(families), self.concurrent)
 
 
-def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:
-    """Return every family of the cluster, with the capacities of all links out of its groups and into them."""
-    nodes = layout.dims.node_set
-    out, into = (find_capacity(layout, fabric, way) for way in ("out", "in"))
-    node_of_rank = nodes.node_of_gpu[gpu_of_rank]
-    families = [CutFamily("gpu", gpu_of_rank, out.gpu_Bps, into.gpu_Bps)]
-    if nodes.pcie_switches:
-        below = pcie_switch_groups(nodes)[gpu_of_rank]
-        families.append(CutFamily("PCIe switch", below, out.switch_Bps, into.switch_Bps))
-    families.append(CutFamily("node", node_of_rank, out.node_Bps, into.node_Bps))
-    if nodes.domains < nodes.count:
-        domain = nodes.domain_of_gpu[gpu_of_rank]
-        families.append(CutFamily("NVLink domain", domain, out.domain_Bps, into.domain_Bps))
-    for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
-        families.append(CutFamily(partition.name, partition.group_of_node[node_of_rank], out_Bps, in_Bps))
-    return Cuts(tuple(family for family in families if family.groups > 1))
-
-
 PLACEMENTS = ("linear", "round-robin", "random")
 
 _FILE_ENDINGS = (".txt", ".csv", ".json")
@@ -119,12 +101,8 @@ def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
         draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
         return np.argsort(draws, kind="stable").astype(np.int64)
-    return _read_placement(_path_of(placement), dims)
-
-
-def _path_of(placement: str) -> Path:
     if "/" in placement or placement.endswith(_FILE_ENDINGS):
-        return user_path(placement, TopologyError)
+        return _read_placement(user_path(placement, TopologyError), dims)
     # A name wins over what happens to lie in the working directory.
     if placement and os.path.lexists(placement):
         raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
@@ -235,7 +213,18 @@ class Cluster:
 
     def cuts(self) -> Cuts:
         """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
-        return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
+        layout, gpu = self.layout, self.gpu_of_rank
+        nodes, node = layout.dims.node_set, self.host_of_rank
+        out, into = (find_capacity(layout, self.fabric, way) for way in ("out", "in"))
+        families = [CutFamily("gpu", gpu, out.gpu_Bps, into.gpu_Bps)]
+        if nodes.pcie_switches:
+            families.append(CutFamily("PCIe switch", pcie_switch_groups(nodes)[gpu], out.switch_Bps, into.switch_Bps))
+        families.append(CutFamily("node", node, out.node_Bps, into.node_Bps))
+        if nodes.domains < nodes.count:
+            families.append(CutFamily("NVLink domain", nodes.domain_of_gpu[gpu], out.domain_Bps, into.domain_Bps))
+        for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
+            families.append(CutFamily(partition.name, partition.group_of_node[node], out_Bps, in_Bps))
+        return Cuts(tuple(family for family in families if family.groups > 1))
 
     def reduction_tree(self) -> Routes:
         """Return a transfer up from all ranks to the switch that reduces, and down; see `switch_reduction`."""

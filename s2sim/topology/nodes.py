@@ -145,16 +145,6 @@ class Nodes:
         return self.having(lambda spec: not spec.peer_to_peer)
 
     @cached_property
-    def stored(self) -> Mask:
-        """Whether what goes between nodes is held up by host memory of each node, bool of shape (nodes,)."""
-        return self.having(lambda spec: spec.path == "staged" and spec.memory is not None)
-
-    @cached_property
-    def far(self) -> Mask:
-        """Whether interfaces of each node are at another socket than their GPUs, bool of shape (nodes,)."""
-        return self.having(lambda spec: spec.path == "other-socket" and spec.socket is not None)
-
-    @cached_property
     def first_socket(self) -> Ints:
         """Node i holds the sockets ``first[i] ... first[i + 1] - 1``, shape (nodes + 1,)."""
         sockets = np.array([spec.sockets for spec in self.specs], np.int64)[self.spec]
@@ -250,13 +240,11 @@ def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
             f"{_MOST:,}: ask for fewer workers"
         )
     spec = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    gpus = np.array([node.gpus for node in shape.nodes], np.int64)[spec]
-    nics = np.array([node.nics for node in shape.nodes], np.int64)[spec]
-    switches = np.array([node.pcie_switches for node in shape.nodes], np.int64)[spec]
-    per_switch = np.array([node.gpus_per_switch or 1 for node in shape.nodes], np.int64)[spec]
+    of_kinds = [(node.gpus, node.nics, node.pcie_switches, node.gpus_per_switch or 1) for node in shape.nodes]
+    gpus, nics, switches, per_switch = np.array(of_kinds, np.int64)[spec].T
     nics_at_switch = np.array([node.pcie_switches > 0 and not node.nics_at_host for node in shape.nodes])[spec]
     first_gpu, first_port, first_switch = (
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]) for held in (gpus, nics, switches)
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]) for counts in (gpus, nics, switches)
     )
     first_gpu[-1] = workers
     node = np.arange(len(spec), dtype=np.int64)
@@ -264,8 +252,8 @@ def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
     local_gpu = np.arange(workers) - first_gpu[node_of_gpu]
     local_port = np.arange(ports) - first_port[node_of_port]
     # The first GPU that uses an interface: interface i serves GPUs from ceil(i * GPUs / interfaces) on, or one of them.
-    held, beside = gpus[node_of_port], nics[node_of_port]
-    first_user = np.where(beside > held, local_port * held // beside, -(-local_port * held // beside))
+    users, ports_there = gpus[node_of_port], nics[node_of_port]
+    first_user = np.where(ports_there > users, local_port * users // ports_there, -(-local_port * users // ports_there))
     return Nodes(
         specs=shape.nodes,
         spec=spec,

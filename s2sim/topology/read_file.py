@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from s2sim.errors import S2SimWarning, TopologyError, unknown_name
 from s2sim.files import is_toml_path, user_path
@@ -20,6 +21,10 @@ from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.read_node import read_groups
 from s2sim.topology.shape import ClusterShape, NamedLinks
 
+_COUNTS = (
+    *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
+    *("hosts_per_router", "routers_per_group", "global_links_per_router"),
+)
 # A hypercube of as many dimensions has more nodes than any cluster.
 _MAX_DIMENSIONS = 32
 
@@ -66,7 +71,7 @@ def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None
 
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
-    """Return what is given of links by their names, in order."""
+    """Return the links with a rate or latency by name, in order."""
     found: dict[str, NamedLinks] = {}
     for field in fields.quantities:
         if (about := named_link(field)) is None:
@@ -101,6 +106,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
     size, dimensions = _torus_size(fields)
+    counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
     return ClusterShape(
@@ -114,15 +120,8 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         kind=name,
         host_cable=kind.host_cable,
         levels=levels,
-        hosts_per_leaf=fields.count("fabric.hosts_per_leaf"),
-        uplinks_per_leaf=fields.count("fabric.uplinks_per_leaf"),
-        leaves_per_pod=fields.count("fabric.leaves_per_pod"),
-        uplinks_per_aggregation=fields.count("fabric.uplinks_per_aggregation"),
         size=size,
         dimensions=dimensions,
-        hosts_per_router=fields.count("fabric.hosts_per_router"),
-        routers_per_group=fields.count("fabric.routers_per_group"),
-        global_links_per_router=fields.count("fabric.global_links_per_router"),
         max_nodes=fields.count("fabric.nodes"),
         processors=fields.count("machine.processors"),
         packet_bytes=fields.bytes("machine.packet"),
@@ -132,6 +131,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         named_links=_named_links(fields),
         routing=_routing(fields, name, kind),
         quantities=tuple(given.values()),
+        **counts,
     )
 
 
@@ -164,10 +164,9 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
 
 
 def list_topologies() -> list[tuple[str, str, str]]:
-    """Return (name, one-line summary, source) of every topology that a name stands for, shipped ones first."""
-    names = [*shipped_topologies(), *_PLUGINS.names()]
-    shapes = [(name, read_shape(_resolve_path(name))) for name in names]
-    return [(name, shape.description, shape.source) for name, shape in shapes]
+    """Return (name, one-line summary, source) of every named topology, shipped ones first."""
+    shapes = {name: read_shape(_resolve_path(name)) for name in (*shipped_topologies(), *_PLUGINS.names())}
+    return [(name, shape.description, shape.source) for name, shape in shapes.items()]
 
 
 PARTS = {

@@ -249,9 +249,10 @@ class Router:
         nodes = self._nodes
         node, socket = nodes.node_of_gpu[gpu], nodes.socket_of_gpu[gpu]
         first, after = nodes.first_socket[node], nodes.first_socket[node + 1]
-        other = np.where(nodes.far[node], first + (socket - first + 1) % (after - first), socket)
-        nothing = np.zeros(len(gpu), np.bool_)
-        return _HostStaging(socket, other, outside & nodes.stored[node], nothing, outside & nodes.far[node])
+        stored = nodes.having(lambda spec: spec.path == "staged" and spec.memory is not None)[node]
+        far = nodes.having(lambda spec: spec.path == "other-socket" and spec.socket is not None)[node]
+        other = np.where(far, first + (socket - first + 1) % (after - first), socket)
+        return _HostStaging(socket, other, outside & stored, np.zeros(len(gpu), np.bool_), outside & far)
 
     def _between(self, source: Ints, target: Ints, outside: Mask) -> list[RouteStage]:
         """Return the stages between two GPUs' interfaces, in parallel over all that each has."""

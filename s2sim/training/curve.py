@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -171,15 +171,6 @@ class CurveHistory:
             step_bytes=step_bytes,
             stopped=self.stopped,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> CurveHistory:
-        """Return what `state` was of."""
-        return cls(**state)
 
 
 def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -134,9 +135,8 @@ class SeedTrainings:
         assert self._task is not None
         set_weights(dict(self._task.module.named_parameters()), self._start)
         trainer = Trainer(self._task, wanted.settings, fitting, workers=spec.workers, seed=self._seed)
-        history = CurveHistory()
+        history = CurveHistory(**(kept["history"] if kept else {}))
         if kept is not None:
-            history = CurveHistory.of(kept["history"])
             trainer.restore(kept["trainer"])
             progress.advance(trainer.steps)
         self._growing = (fitting.option_string, history)
@@ -155,7 +155,7 @@ class SeedTrainings:
             due = last or history.stopped is not None or monotonic() - saved_s >= _SAVE_SHARE * took_s
             if path is not None and due:
                 saved_s = monotonic()
-                save(path, {"history": history.state(), "trainer": trainer.state()}, key)
+                save(path, {"history": asdict(history), "trainer": trainer.state()}, key)
                 took_s = monotonic() - saved_s
         self._growing = None
         return history.curve(fitting.option_string, self._seed)
@@ -189,7 +189,7 @@ class SeedTrainings:
 
 def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
     try:
-        # What grows beyond all bounds is told by its loss.
+        # The loss shows an overflow.
         with np.errstate(over="ignore", invalid="ignore"):
             found = trainer.step()
     except S2SimError as error:

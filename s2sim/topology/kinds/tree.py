@@ -162,12 +162,12 @@ class TreeLayout(Layout):
             ports.append(ports[0] * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks))
         stages: list[RouteStage] = []
         # From the highest level outwards.
-        for (name, below, above, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
+        for (name, first, last, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
             up, down = (
-                parallel_links_stage(fabric, f"{name}.{end}", switch * width, width, mask)
+                parallel_links_stage(fabric, f"{name}.{way}", switch * width, width, mask)
                 if self.shape.routing == "spray"
-                else single_link_stage(fabric, f"{name}.{end}", switch * width + port, mask)
-                for end, switch in (("up", below), ("down", above))
+                else single_link_stage(fabric, f"{name}.{way}", switch * width + port, mask)
+                for way, switch in (("up", first), ("down", last))
             )
             stages = [up, *stages, down]
         return stages
