@@ -14,7 +14,7 @@ from s2sim.collectives.schedules.schedule import Pattern
 from s2sim.errors import S2SimError
 from s2sim.libraries.constants import LINKS, SHARES, LibraryConstants, PathConstants, ProtocolConstants
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.node_spec import TRANSPORTS, NodeSpec
+from s2sim.topology.shape import TRANSPORTS, NodeSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from s2sim.libraries.library import Library
     from s2sim.reducers.script import Call, Recording, Work
     from s2sim.topology.hardware import Gpu
-    from s2sim.topology.node_spec import LinkSpec
+    from s2sim.topology.shape import LinkSpec
 
 
 def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:

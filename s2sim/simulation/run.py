@@ -19,7 +19,7 @@ from s2sim.simulation.faults.rank_faults import straggler_delays
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
 from s2sim.simulation.skewed_communicator import RankCommunicator
 from s2sim.topology.hardware import Gpu
-from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.shape import LinkSpec
 
 Passing = Generator[simpy.Event, None, None]
 

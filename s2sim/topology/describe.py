@@ -12,7 +12,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, join_stages
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.layout import half_Bps
-from s2sim.topology.node_spec import MAX_MESHED, NodeSpec
+from s2sim.topology.shape import MAX_MESHED, NodeSpec
 from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_rate, format_seconds
 
 

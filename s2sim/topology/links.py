@@ -15,8 +15,8 @@ from s2sim.arrays import Ints
 from s2sim.errors import TopologyError
 from s2sim.topology.graph import Fabric, LinkPart, build_fabric
 from s2sim.topology.layout import Layout
-from s2sim.topology.node_spec import LinkSpec, NodeSpec
 from s2sim.topology.nodes import Nodes
+from s2sim.topology.shape import LinkSpec, NodeSpec
 
 _Choose = Callable[[NodeSpec], LinkSpec | None]
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.errors import TopologyError
-from s2sim.topology.node_spec import NodeSpec
 from s2sim.topology.nvlink_mesh import LinkCounts, NodeMeshes, find_meshes
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, NodeSpec
 
 # As many links as a graph may have: each GPU and each interface has some.
 _MOST = 10_000_000

@@ -18,7 +18,7 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.errors import TopologyError
-from s2sim.topology.node_spec import NodeSpec
+from s2sim.topology.shape import NodeSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

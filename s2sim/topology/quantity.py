@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, suggest_nearest
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 T = TypeVar("T")
@@ -136,12 +135,6 @@ class FieldReader:
     def latency(self, field: str) -> int:
         """Return picoseconds, 0 where no time is given."""
         return self._parsed(parse_time_ps, field) if field in self.quantities else 0
-
-    def optional_link(self, table: str) -> LinkSpec | None:
-        """Return what a table says of a link, or None where nothing of it is given."""
-        if not any(field.startswith(f"{table}.") for field in self.quantities):
-            return None
-        return LinkSpec(self.required_rate(f"{table}.rate"), self.latency(f"{table}.latency"))
 
     def _parsed(self, parse: Callable[[object], T], field: str) -> T:
         quantity = self.required(field)

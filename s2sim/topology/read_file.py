@@ -16,10 +16,9 @@ from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_l
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.read_node import read_groups
-from s2sim.topology.shape import ClusterShape, NamedLinks
+from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks
 
 _COUNTS = (
     *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),

@@ -1,4 +1,4 @@
-"""Reads what nodes hold, and checks that every field about it means something."""
+"""Reads the content of nodes, and checks that every field about it has an effect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from s2sim.errors import TopologyError
 from s2sim.topology.fields import NODE_FIELDS
-from s2sim.topology.node_spec import MAX_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
 from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.quantity import FieldReader
+from s2sim.topology.shape import MAX_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
 
 
 def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
@@ -43,15 +43,21 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
 def _group_fields(fields: FieldReader, number: int) -> FieldReader:
     """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
     own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
-    held = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
-    return FieldReader(fields.quantities | held, fields.origin)
+    given = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
+    return FieldReader(fields.quantities | given, fields.origin)
+
+
+def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
+    if not any(field.startswith(f"{table}.") for field in fields.quantities):
+        return None
+    return LinkSpec(fields.required_rate(f"{table}.rate"), fields.latency(f"{table}.latency"))
 
 
 def _read_node(fields: FieldReader) -> NodeSpec:
     where = fields.origin
     gpus = fields.required_count("node.gpus")
     nics = fields.count("nic.count") or 1
-    nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
+    nvlink, pcie = _optional_link(fields, "nvlink"), _optional_link(fields, "pcie")
     if gpus > 1 and nvlink is None and pcie is None:
         raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
     if nics > gpus and nics % gpus:
@@ -136,17 +142,16 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
 def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]]:
     quantity = fields.required("nvlink.pairs")
     value = quantity.value
-    wrong = TopologyError(
-        f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to {gpus - 1}: "
-        "write for example [[0, 1], [1, 2]] in the file"
-    )
-    if not isinstance(value, list) or not value:
-        raise wrong
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or any(type(gpu) is not int for gpu in pair):
-            raise wrong
-        if not all(0 <= gpu < gpus for gpu in pair) or pair[0] == pair[1]:
-            raise wrong
+
+    def is_pair(pair: object) -> bool:
+        is_two = isinstance(pair, list) and len(pair) == 2 and pair[0] != pair[1]
+        return is_two and all(type(gpu) is int and 0 <= gpu < gpus for gpu in pair)
+
+    if not isinstance(value, list) or not value or not all(map(is_pair, value)):
+        raise TopologyError(
+            f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
+            f"{gpus - 1}: write for example [[0, 1], [1, 2]] in the file"
+        )
     return [(pair[0], pair[1]) for pair in value]
 
 
@@ -169,7 +174,7 @@ def _read_pcie_tree(
             f"{fields.origin}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
         )
     uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
-    return per_switch, uplink, fields.optional_link("pcie.host")
+    return per_switch, uplink, _optional_link(fields, "pcie.host")
 
 
 def _read_host(
@@ -178,7 +183,7 @@ def _read_host(
     """Return the sockets of the host, what joins them, and the memory of each."""
     where = fields.origin
     sockets = fields.count("pcie.sockets") or 1
-    socket, memory = fields.optional_link("pcie.socket"), fields.optional_link("pcie.memory")
+    socket, memory = _optional_link(fields, "pcie.socket"), _optional_link(fields, "pcie.memory")
     if memory is not None and not staged:
         raise TopologyError(
             f"{where}: pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "

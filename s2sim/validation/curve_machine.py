@@ -14,10 +14,9 @@ from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import Cluster, build_cluster
 from s2sim.topology.hardware import GpuLinks, LinkCatalogue
-from s2sim.topology.node_spec import MAX_MESHED
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import MAX_MESHED, ClusterShape
 from s2sim.validation.curve import MeasuredMachine
 
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
