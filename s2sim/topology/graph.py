@@ -14,7 +14,7 @@ from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import TopologyError
 from s2sim.seeds import splitmix64
 
-# A cluster of so many takes 1.2 GB and five seconds; none so large was ever built.
+# A cluster of this size takes 1.2 GB and five seconds.
 _MAX_LINKS = 10_000_000
 
 
@@ -87,15 +87,13 @@ class Fabric:
     the stop where a node's interfaces meet its neighbours counts as its switch.
     """
 
-    # rate_Bps, latency_ps: bytes per second, and picoseconds
     rate_Bps: Floats
     latency_ps: Ints
     link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand
     link_class: NDArray[np.int8]  # Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ..
     class_names: tuple[str, ...]
-    # tail, head: vertex at which each link starts and ends
-    tail: Ints
-    head: Ints
+    tail: Ints  # Vertex at which each link starts
+    head: Ints  # Vertex at which it ends
     gpus: int
     nodes: int
     blocks: Mapping[str, LinkBlock]  # The links by direction and kind, for example ``"leaf.up"``
@@ -111,8 +109,7 @@ class LinkPart:
 
     key: str
     link_class: str  # For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ..
-    # rate_Bps, latency_ps: of all links, or of each
-    rate_Bps: float | Floats
+    rate_Bps: float | Floats  # Of all links, or of each
     latency_ps: int | Ints
     template: str
     indices: Callable[[int], Iterable[int]]
@@ -159,13 +156,10 @@ class Routes:
     """The links that each of m transfers crosses."""
 
     offsets: Ints  # Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``
-    # links, weights: link numbers, in the order in which they are crossed, and the share of the transfer that crosses
-    # the link: 1 except where it is sprayed
-    links: Ints
-    weights: Floats
-    latency_ps: Ints  # Sum of the latencies along one way, the longest where it is sprayed, and what a library adds
-    # Most that each transfer gets, however much its links have left; None without any limit
-    limit_Bps: Floats | None = None
+    links: Ints  # In the order in which they are crossed
+    weights: Floats  # The share of the transfer on each link: 1 unless it is sprayed
+    latency_ps: Ints  # Sum along the route, the longest path if it is sprayed, and what a library adds
+    limit_Bps: Floats | None = None  # The highest rate of each transfer
 
     def narrowest(self, capacity: Floats) -> Floats:
         """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
@@ -229,14 +223,12 @@ def gather_slices(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteStage:
-    """A piece of all ways: what every transfer crosses next, if anything."""
+    """The next links of all routes."""
 
-    # counts, links: how many links of this stage each transfer uses, in series or side by side, and which, transfer
-    # after transfer
-    counts: Ints
-    links: Ints
+    counts: Ints  # Links of each transfer, in series or parallel; may be 0
+    links: Ints  # The links of all transfers, concatenated
     weight: float
-    latency_ps: Ints  # Latency of the stage: of links in series the sum, of links side by side the longest
+    latency_ps: Ints  # The sum for links in series, the longest of parallel links
 
 
 def join_stages(stages: Sequence[RouteStage], transfers: int) -> Routes:
@@ -285,7 +277,7 @@ def single_link_stage(fabric: Fabric, key: str, index: Ints, mask: Mask) -> Rout
 
 
 def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
-    """Return ways of as many stages, of which each takes an even part of every transfer, as one."""
+    """Return routes with equal numbers of stages, each with an even part of every transfer, as one."""
     if len(ways) == 1:
         return list(ways[0])
     found = []

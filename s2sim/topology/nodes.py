@@ -1,4 +1,4 @@
-"""The nodes of one cluster as arrays: which GPUs, network interfaces and PCIe switches each of them holds."""
+"""The nodes of one cluster as arrays: GPUs, network interfaces and PCIe switches."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from s2sim.errors import TopologyError
 from s2sim.topology.nvlink_mesh import LinkCounts, NodeMeshes, find_meshes
 from s2sim.topology.shape import ClusterShape, NodeSpec
 
-# As many links as a graph may have: each GPU and each interface has some.
+# The most links of a graph: each GPU and each interface has some.
 _MOST = 10_000_000
 
 
 def positions_of(chosen: Ints, among: int) -> Ints:
-    """Return the position of each number in ``chosen``, which is sorted; -1 where it is not among them."""
+    """Return the position of each number in the sorted ``chosen``; -1 if absent."""
     position = np.full(among, -1, np.int64)
     position[chosen] = np.arange(len(chosen))
     return position
 
 
-# Without slots, so that what follows from the attributes is found once.
+# Without slots, for cached properties.
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Nodes in order, each with the GPUs in use and with all of its interfaces and PCIe switches.
 
-    GPUs, interfaces ("ports") and PCIe switches are numbered node after node. The last node may be partial: GPUs
-    that are not in use do not count.
+    GPUs, interfaces ("ports") and PCIe switches are numbered node by node. The last node may be partial.
     """
 
     specs: tuple[NodeSpec, ...]
@@ -39,14 +38,11 @@ class Nodes:
     first_gpu: Ints
     first_port: Ints
     first_switch: Ints
-    # node_of_gpu, port_of_gpu, switch_of_gpu: where each GPU is, and which interface it uses first; -1 where it is
-    # below no PCIe switch
     node_of_gpu: Ints
-    port_of_gpu: Ints
-    switch_of_gpu: Ints
-    # node_of_port, switch_of_port: where each interface is; -1 where it joins the host bridge
+    port_of_gpu: Ints  # The first interface that each GPU uses
+    switch_of_gpu: Ints  # -1 below no PCIe switch
     node_of_port: Ints
-    switch_of_port: Ints
+    switch_of_port: Ints  # -1 at the host bridge
 
     @property
     def count(self) -> int:
@@ -80,7 +76,7 @@ class Nodes:
 
     @property
     def ports_per_gpu(self) -> int:
-        """Network interfaces over which each GPU spreads a message; as many in every node."""
+        """Network interfaces over which each GPU spreads a message, equal in all nodes."""
         return self.specs[0].nics_per_gpu
 
     @cached_property
@@ -125,7 +121,7 @@ class Nodes:
 
     @cached_property
     def domain_of_node(self) -> Ints:
-        """Number of the NVLink domain of each node: itself where each has its own NVSwitches, or none."""
+        """Number of the NVLink domain of each node; its own number if nodes do not share NVSwitches."""
         return np.arange(self.count, dtype=np.int64) // self.specs[0].domain_nodes
 
     @cached_property
@@ -140,7 +136,7 @@ class Nodes:
 
     @cached_property
     def staged(self) -> Mask:
-        """Whether what GPUs of each node send each other over PCIe passes host memory, bool of shape (nodes,)."""
+        """Whether PCIe traffic between GPUs of each node passes host memory, bool of shape (nodes,)."""
         return self.having(lambda spec: not spec.peer_to_peer)
 
     @cached_property
@@ -171,7 +167,7 @@ class Nodes:
 
     @cached_property
     def linked_sockets(self) -> Ints:
-        """Sockets of which what leads to the others has a rate."""
+        """Sockets whose link to the others has a rate."""
         return np.flatnonzero(self.having(lambda spec: spec.socket is not None)[self.node_of_socket])
 
     @cached_property
@@ -185,7 +181,7 @@ class Nodes:
         return find_meshes(self.specs, self.spec, self.gpus_in_use)
 
     def mesh_lines(self, gpus: Ints) -> LinkCounts | None:
-        """Return how many NVLinks join each two of some GPUs of one node, in this order; None where it has no mesh."""
+        """Return the number of NVLinks between each two of some GPUs of one node; None without a mesh."""
         node = self.node_of_gpu[gpus[0]]
         if (variant := self.meshes.variant[node]) < 0:
             return None
@@ -206,12 +202,12 @@ class Nodes:
         return port - self.first_port[self.node_of_port[port]]
 
     def having(self, condition: Callable[[NodeSpec], bool]) -> Mask:
-        """Return whether each node is of a kind that fulfils a condition, bool of shape (nodes,)."""
+        """Return a mask of the nodes of which the kind fulfils a condition."""
         return np.array([condition(spec) for spec in self.specs], np.bool_)[self.spec]
 
 
 def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
-    """Return how many nodes of each group hold ``workers`` GPUs, or all nodes where they are too few."""
+    """Return the nodes of each group for ``workers`` GPUs, or all nodes if they are too few."""
     left, counts = workers, []
     for group in shape.groups:
         needed = -(-left // group.node.gpus)
@@ -221,7 +217,7 @@ def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
 
 
 def gpus_in_first_nodes(shape: ClusterShape, nodes: int) -> int:
-    """Return the GPUs of the first ``nodes`` nodes, of which there are as many."""
+    """Return the number of GPUs of the first ``nodes`` nodes."""
     gpus = 0
     for group in shape.groups:
         taken = nodes if group.count is None else min(nodes, group.count)

@@ -29,7 +29,7 @@ _MAX_DIMENSIONS = 32
 
 
 def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
-    """Return how many levels of switches there are, and refuse fields that describe what the kind does not have."""
+    """Return the number of switch levels; refuse fields of other kinds."""
     asked = fields.count("fabric.levels")
     if asked is not None and asked not in kind.levels:
         allowed = " or ".join(map(str, kind.levels)) or "none"
@@ -43,7 +43,6 @@ def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
 
 
 def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
-    """Return the rule by which ways are chosen, one of those that the kind has."""
     if not kind.routings and "routing" in fields.quantities:
         warnings.warn(
             f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
@@ -146,7 +145,7 @@ def _resolve_path(name_or_path: str) -> Path:
         return shipped[name_or_path]
     installed = _PLUGINS.names()
     if name_or_path not in installed:
-        # A name wins over what happens to lie in the working directory.
+        # A name wins over a file in the working directory.
         if os.path.lexists(name_or_path):
             raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
         raise unknown_name("topology", name_or_path, [*shipped, *installed])
@@ -176,7 +175,7 @@ PARTS = {
 }
 """Lists of parts: the section of the catalogue, and what one of them is called."""
 
-# What stands in a line of a list, field by field.
+# The fields in a line of a list.
 _SHOWN = {
     "gpu": {
         "memory": "{}",
@@ -217,7 +216,7 @@ def list_parts(kind: str) -> list[tuple[str, str, str]]:
 
 
 def summarise_part(part: HardwareEntry) -> str:
-    """Return what a part is, and what is known of it that matters most."""
+    """Return the description of a part, with its most important values."""
     shown = [
         text.format(value_text(part.value(field)))
         for field, text in _SHOWN[part.section].items()

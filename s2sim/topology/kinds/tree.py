@@ -30,7 +30,7 @@ from s2sim.units import format_number_of
 
 @dataclass(frozen=True, slots=True)
 class TreeDimensions(Dimensions):
-    """Counts of a tree; the last pod may be partial, and there are no uplinks where there is nothing above."""
+    """Counts of a tree; the last pod may be partial, and a single leaf or pod has no uplinks."""
 
     leaves_per_pod: int
     pods: int
@@ -161,7 +161,6 @@ class TreeLayout(Layout):
             levels.append(("aggregation", source_pod, target_pod, cores, between_pods))
             ports.append(ports[0] * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks))
         stages: list[RouteStage] = []
-        # From the highest level outwards.
         for (name, first, last, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
             up, down = (
                 parallel_links_stage(fabric, f"{name}.{way}", switch * width, width, mask)
@@ -203,10 +202,7 @@ class TreeLayout(Layout):
         ]
 
     def bisection_Bps(self, capacity: Capacity) -> float:
-        """Return the capacity out of the weaker half of the leaves in order; of the nodes if there is one leaf.
-
-        Whole pods stay together if there are several; with an odd number the smaller half counts.
-        """
+        """Return the capacity out of the weaker and smaller half of the leaves in order; of the nodes on one leaf."""
         dims = self.dims
         if dims.leaves == 1:
             return half_Bps(capacity.node_Bps)
@@ -231,10 +227,7 @@ class TreeLayout(Layout):
         return total_Bps
 
     def oversubscription(self, capacity: Capacity) -> float:
-        """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks.
-
-        A leaf counts as full of its own kind of nodes.
-        """
+        """Return the worst ratio over the levels of full leaves, 1 without uplinks; 1 or less is non-blocking."""
         dims = self.dims
         if not dims.uplinks_per_leaf:
             return 1.0
