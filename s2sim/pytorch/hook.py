@@ -91,7 +91,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """The properties that a saved state and its HookState must share."""
+    """Properties that must be equal in a saved state and its HookState."""
 
     reducer: str
     seed: int
@@ -119,7 +119,7 @@ class HookState:
     Parameters
     ----------
     model : torch.nn.Module
-        The model, in DistributedDataParallel or by itself; parameters in float32 or bfloat16.
+        The model, in DistributedDataParallel or alone; parameters in float32 or bfloat16.
     reducer : str
         An option string as ``s2sim run --reducer`` takes it. Error feedback is added where the reducer needs some.
     group : torch.distributed.ProcessGroup, optional
@@ -139,15 +139,11 @@ class HookState:
         The option string in effect.
     step : int
         Steps that were exchanged.
-    buckets : tuple of tuple of str
-        Names of the parameters that are reduced together.
-    waited_s, reducing_s : float
-        Seconds in which all reductions so far have waited for other ranks, and in all, beside backward or not.
 
     Raises
     ------
     S2SimError
-        For a reducer or model that the hook does not take, and where ranks were given different things.
+        For a reducer or model that the hook does not take, and for arguments that differ between ranks.
     """
 
     def __init__(
@@ -208,7 +204,7 @@ class HookState:
         return self._exchange.reducing_s
 
     def take(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs beside backward."""
+        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs during backward."""
         import torch
 
         buffer = bucket.buffer()
@@ -229,7 +225,7 @@ class HookState:
 
         self._submit(PendingGradients(tensors, finished, future.set_exception, _event(buffer)), last=bucket.is_last())
         if bucket.is_last():
-            # Before DistributedDataParallel looks at the futures, whose errors it does not show as they are.
+            # Before DistributedDataParallel reads the futures, of which it changes the errors.
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
             engine.queue_callback(self._settle)
         return future
@@ -252,13 +248,13 @@ class HookState:
             parameter.grad = tensors[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this rank needs to go on, to be saved beside the optimizer's, by every rank its own."""
+        """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
         states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
         return {"format": _FORMAT, **asdict(self._about), "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned on this rank: the next step gives the same bits.
+        """Resume from a `state_dict` of this rank: the next step gives the same bits.
 
         `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
         """
@@ -291,7 +287,7 @@ class HookState:
             self._last.result()
 
     def _agreed_nodes(self) -> list[int]:
-        """Return the number of each rank's node; raise if ranks were given different things."""
+        """Return the number of each rank's node; raise if the arguments of ranks differ."""
         import torch.distributed as dist
 
         gathered: list[Any] = [None] * self._ranks

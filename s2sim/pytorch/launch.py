@@ -1,4 +1,4 @@
-"""Starts a process for every rank, hears what each tells, and leaves none behind."""
+"""Starts a process for every rank, receives their messages, and ends all of them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,18 @@ _INTERFACES = Path("/proc/self/net/dev")
 
 @dataclass(frozen=True, slots=True)
 class KernelCounters:
-    """What the kernel counts, all from when it began to."""
+    """Counters of the kernel since its start."""
 
-    sent_bytes: int  # What this process's TCP connections have sent, headers and what was sent again left out
-    again_bytes: int  # What they have sent again, because an acknowledgement was late
-    repeats: int  # Acknowledgements that told them so
-    connections: int  # How many there are
-    # interface_bytes, packets: What every process has sent over the loopback interface of this network namespace,
-    # headers of IP and TCP included.
-    interface_bytes: int
+    sent_bytes: int  # By this process's TCP connections, without headers and retransmissions
+    again_bytes: int  # Retransmitted
+    repeats: int  # Retransmission events
+    connections: int
+    interface_bytes: int  # By all processes over the loopback interface of this network namespace, with headers
     packets: int
 
 
 def read_counters() -> KernelCounters:
-    """Return what the kernel has counted so far; `S2SimError` where it does not."""
+    """Return the counters of the kernel; `S2SimError` if it has none."""
     connections = list(_connections())
     sent, again, repeats = (sum(each[at] for each in connections) for at in range(3))
     with _INTERFACES.open(encoding="ascii") as lines:
@@ -58,12 +56,12 @@ def read_counters() -> KernelCounters:
 
 
 def _connections() -> Iterator[tuple[int, int, int]]:
-    """Yield of each connection the bytes that it has sent, those of them sent again, and how often it was told so."""
+    """Yield each connection's sent bytes, retransmitted bytes, and retransmission events."""
     for path in Path("/proc/self/fd").iterdir():
         try:
             if not str(path.readlink()).startswith("socket:"):
                 continue
-            # It is the library's; what is closed here is another descriptor of it.
+            # Only a duplicate of the library's descriptor is closed.
             with socket.socket(fileno=os.dup(int(path.name))) as connection:
                 if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
@@ -129,7 +127,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,
-                # Ctrl-C comes to the one who started them, who ends them.
+                # Ctrl-C reaches the parent, which ends them.
                 start_new_session=True,
             )
         assert self.popen.stdin is not None
@@ -140,7 +138,7 @@ class _Process:
             with self.popen.stdin as pipe:
                 pipe.write(json.dumps(task).encode())
         except BrokenPipeError:
-            pass  # It has ended already, and its exit status tells why.
+            pass  # It has ended already, and its exit status gives the reason.
 
     def kill(self) -> None:
         self.popen.kill()
@@ -191,7 +189,7 @@ def _results(
 def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
     failures = [failure for failure in (process.failure() for process in running) if failure]
     if failures:
-        # One that was ended from outside is why the others fail.
+        # A process that was ended from outside is the cause of other failures.
         raise S2SimError(min(failures, key=lambda text: "was ended by" not in text))
     if silent_s > timeout_s:
         raise S2SimError(f"{len(running)} processes have told nothing for {timeout_s:g} s: they hang, and are ended")
@@ -230,7 +228,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Read a task from standard input, run it, and tell what comes of it."""
+    """Read a task from standard input, run it, and report its result."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -245,7 +243,7 @@ def main() -> None:
 
     import torch.distributed as dist
 
-    # By way of a file no port is needed, and processes in unlike network namespaces find each other.
+    # A file needs no port, and works across network namespaces.
     dist.init_process_group(
         "gloo", init_method=f"file://{task['store']}", rank=task["rank"], world_size=task["ranks"], timeout=_TIMEOUT
     )
@@ -253,7 +251,7 @@ def main() -> None:
     try:
         function = getattr(importlib.import_module(module), name)
         say("result", function(task["rank"], task["ranks"], task["arguments"], lambda value: say("told", value)))
-        # Nobody leaves while others still need what it has sent.
+        # No process leaves while others still need its data.
         dist.barrier()
     except S2SimError as error:
         say("error", str(error))

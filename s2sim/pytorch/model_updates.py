@@ -32,18 +32,17 @@ Weights = dict[str, Any]
 class TrainingSetup:
     """A reducer as it trains a model."""
 
-    option_string: str  # As it was asked for
-    reducer: Reducer  # With error feedback where training needs some, unless ``ef=false`` asked for none
+    option_string: str  # As requested
+    reducer: Reducer  # With error feedback if training needs it, unless ``ef=false``
     learning_rate: float  # Of the optimizer
-    momentum: float  # Of the optimizer, which adds none where the reducer has it within
-    plain_step: bool  # Whether the step is one of plain SGD, whatever the model's optimizer: signs are directions
-    # Whether every rank has a model of its own, because not all end alike or not every step is exchanged.
-    own_models: bool
-    notes: tuple[str, ...] = ()  # What was added, for people
+    momentum: float  # Of the optimizer; 0 if the reducer has it
+    plain_step: bool  # Whether the step is plain SGD regardless of the model's optimizer, as for signs
+    own_models: bool  # Whether every rank has its own model, as weights differ
+    notes: tuple[str, ...] = ()  # On additions, for users
 
 
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
-    """Return how a reducer trains a model, at the learning rate if given; `OptionError` if it cannot."""
+    """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
     asked = make_reducer(option_string)
     _, options = split_option_string(option_string)
     without = options.get("ef") == "false"
@@ -98,7 +97,7 @@ def _refuse(text: str, reducer: Reducer, model: ModelSettings, learning_rate: fl
 
 
 def has_server(reducer: Reducer) -> bool:
-    """Return whether rank 0 is a server, of which the model is evaluated instead of the mean of all ranks' models."""
+    """Return whether rank 0 is a server, so that its model is evaluated, and not the mean of all."""
     return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
 
 
@@ -112,7 +111,7 @@ def use_sparse_embeddings(task: Task) -> None:
 
 
 def gradient_of(parameters: Parameters, sparse: frozenset[str]) -> Gradient:
-    """Return what backward has left, float32; it is of no use to PyTorch after that."""
+    """Return the gradients of backward, float32; they share the memory of PyTorch's."""
     return Gradient(tuple(parameters), tuple(_layer_of(each, name in sparse) for name, each in parameters.items()))
 
 
@@ -129,13 +128,13 @@ def _layer_of(parameter: torch.nn.Parameter, is_sparse: bool) -> Layer:
 
 
 def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> None:
-    """Leave a gradient to the optimizer; ``rows`` says whether it takes those that hold rows alone."""
+    """Give a gradient to the optimizer; ``rows``: whether it takes row-sparse ones."""
     import torch
 
     for (_, layer), parameter in zip(gradient, parameters.values(), strict=True):
         if rows and isinstance(layer, RowSparse):
             where = torch.from_numpy(np.array(layer.rows))[None]
-            # The rows increase, so that nothing has to be looked for twice.
+            # The rows increase.
             parameter.grad = torch.sparse_coo_tensor(
                 where, _tensor(layer.values), layer.shape, is_coalesced=True, check_invariants=False
             )
@@ -165,7 +164,7 @@ def set_weights(parameters: Parameters, weights: Mapping[str, Any]) -> None:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return what an optimizer keeps of each parameter, as arrays by name; nothing of those without."""
+    """Return the state of an optimizer for each parameter, as arrays by name."""
     kept = optimizer.state_dict()["state"]
     numbers = range(sum(len(group["params"]) for group in optimizer.param_groups))
     return [
@@ -175,7 +174,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]]) -> None:
-    """Go on from an `optimizer_state`."""
+    """Resume from an `optimizer_state`."""
     import torch
 
     kept = {
@@ -247,7 +246,7 @@ def optimizer_of(
 
 
 def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
-    """Return whether a step changes nothing but the rows that the gradient holds."""
+    """Return whether a step changes only the rows that are stored in the gradient."""
     return not fitting.momentum and (fitting.plain_step or settings.optimizer == "sgd")
 
 
@@ -264,7 +263,7 @@ class PerRankModels:
         start = weights_of(self._parameters)
         self._weights: list[Weights] = [_copy_weights(start) for _ in range(workers)]
         self._gathers = isinstance(fitting.reducer, LocalSteps)
-        # What all that was exchanged has led to; where steps are gathered, a rank's own weights are ahead of it.
+        # The weights after the last exchange; with local steps a rank's own weights are ahead of them.
         self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
         self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
         self._rate = fitting.learning_rate if takes_sparse_rows(settings, fitting) else None
@@ -272,7 +271,7 @@ class PerRankModels:
         self._updates: list[Gradient] = []
 
     def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
-        """Return how far every rank's own step would take its weights, and the loss of its mini-batch there."""
+        """Return the change of weights by every rank's own step, and the loss of its mini-batch."""
         losses = []
         self._updates = []
         for rank in range(self._workers):

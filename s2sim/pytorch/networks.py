@@ -1,25 +1,22 @@
-"""Transformers with the parameters of Hugging Face's GPT-2 and BERT; attention is PyTorch's own, in one call."""
+"""Networks on drawn inputs: Hugging Face's GPT-2 and BERT, with PyTorch's fused attention, ResNet and VGG."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from torch import nn
 
-    MadeNetwork: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
+MadeNetwork: TypeAlias = tuple[nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
 
 _DROPOUT = 0.1
 
 
 def gpt2(*, batch: int, device: str) -> MadeNetwork:
     """Return GPT-2 of 124 M parameters on sequences of 1,024 tokens; its head is the table of words."""
-    import torch
-    from torch import nn
-
     words, length, width, heads, layers = 50257, 1024, 768, 12, 12
     blocks = []
     for _ in range(layers):
@@ -59,9 +56,6 @@ def gpt2(*, batch: int, device: str) -> MadeNetwork:
 
 def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> MadeNetwork:
     """Return BERT without a language-modelling head, on sequences of 512 tokens."""
-    import torch
-    from torch import nn
-
     words, length = 30522, 512
 
     def linear(inputs: int, outputs: int) -> nn.Module:
@@ -109,15 +103,14 @@ def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> Ma
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
 
 
-def _conv1d_linear(inputs: int, outputs: int, device: str) -> torch.nn.Module:
-    """Return a linear layer whose weights stand inputs first, as GPT-2 has them."""
-    import torch
+def _conv1d_linear(inputs: int, outputs: int, device: str) -> nn.Module:
+    """Return a linear layer with weights of shape (inputs, outputs), as in GPT-2."""
 
-    class InputsFirst(torch.nn.Module):
+    class InputsFirst(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = torch.nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
-            self.bias = torch.nn.Parameter(torch.zeros(outputs, device=device))
+            self.weight = nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
+            self.bias = nn.Parameter(torch.zeros(outputs, device=device))
 
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             return torch.addmm(self.bias, hidden.flatten(0, 1), self.weight).view(*hidden.shape[:2], outputs)
@@ -129,18 +122,14 @@ def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int, causal: bool
 ) -> torch.Tensor:
     """Return attention of tensors of shape (batch, length, width)."""
-    import torch
-
     batch, length, width = query.shape
     q, k, v = (each.view(batch, length, heads, width // heads).transpose(1, 2) for each in (query, key, value))
-    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=_DROPOUT, is_causal=causal)
+    mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=_DROPOUT, is_causal=causal)
     return mixed.transpose(1, 2).flatten(2)
 
 
 def _dropped(hidden: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.nn.functional.dropout(hidden, _DROPOUT)
+    return nn.functional.dropout(hidden, _DROPOUT)
 
 
 _CLASSES = 1000
@@ -149,8 +138,6 @@ _PIXELS = 224
 
 def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, device: str) -> MadeNetwork:
     """Return a ResNet (He et al., arXiv:1512.03385, table 1), strides in the 3 x 3 convolutions of its bottlenecks."""
-    from torch import nn
-
     width = 64
     parts: dict[str, nn.Module] = {
         "conv1": nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False, device=device),
@@ -179,9 +166,7 @@ def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, de
     return _with_classification_loss(module, forward, batch, device)
 
 
-def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> torch.nn.Module:
-    from torch import nn
-
+def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> nn.Module:
     convolution = partial(nn.Conv2d, bias=False, device=device)
     outer = inner * expansion
     if expansion == 1:
@@ -199,7 +184,7 @@ def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> 
     return block
 
 
-def _residual(block: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+def _residual(block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     parts = dict(block.named_children())
     last = sum(name.startswith("conv") for name in parts)
     out = hidden
@@ -215,8 +200,6 @@ def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
 
     ``channels`` are output channels of the 3 x 3 convolutions; 0 halves the image.
     """
-    from torch import nn
-
     layers: list[nn.Module] = []
     widths = [3, *(each for each in channels if each)]
     convolutions = iter([nn.Conv2d(*pair, 3, padding=1, device=device) for pair in pairwise(widths)])
@@ -239,15 +222,13 @@ def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
 
 
 def _with_classification_loss(
-    module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
+    module: nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
 ) -> MadeNetwork:
     """Return a network with its loss on one mini-batch of drawn images, and SGD with momentum."""
-    import torch
-
     images = torch.randn(batch, 3, _PIXELS, _PIXELS, device=device)
     labels = torch.randint(_CLASSES, (batch,), device=device)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    return module, lambda _: torch.nn.functional.cross_entropy(forward(images), labels), optimizer
+    return module, lambda _: nn.functional.cross_entropy(forward(images), labels), optimizer
 
 
 bert_base = partial(_bert, 768, 12, 12)
