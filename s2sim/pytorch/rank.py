@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalReduction:
-    """What a reduction leaves in this process."""
+    """A reduction in this process."""
 
     reduced: Reduced  # The mean, and what this rank sent
     waited_s: float  # Seconds of waiting for other ranks
@@ -45,28 +45,21 @@ class LocalReduction:
 def reduce_here(
     reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0
 ) -> LocalReduction:
-    """Run a reducer's program as one of the processes of a group, all of which call this with their own gradient.
+    """Run a reducer's program as one process of a group (default: all processes), each with its own instance.
 
-    Parameters
-    ----------
-    reducer : Reducer
-        This rank's own instance.
-    group : ProcessGroup or None
-        Of ``torch.distributed``; None for all processes.
-    seed, step : int
-        Root seed and training step, the same on all ranks.
+    ``seed`` and ``step`` are the root seed and the training step, equal on all ranks.
     """
     begun_s = time.perf_counter()
     clock = _WaitClock()
     rank = ProcessRank(group_members(group), step, seed, clock)
-    # Sums that overflow, and what becomes of infinities, show in the mean, as between ranks in memory.
+    # Overflows show in the mean, as between ranks in memory.
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = drive(reducer.reduce(rank, gradient))
     return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s)
 
 
 def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
-    """Run as much of a reducer's program as leaves what a later step starts from."""
+    """Run the part of a reducer's program that sets its state for later steps."""
     drive(reducer.learn(ProcessRank(group_members(group), step, seed, _WaitClock()), gradient))
 
 
@@ -132,7 +125,7 @@ class _Handle:
 
 
 class ProcessRank:
-    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`."""
+    """The rank of this process in a group; implements `s2sim.reducers.rank.Rank`."""
 
     def __init__(self, members: Members, step: int, seed: int, clock: _WaitClock) -> None:
         self.members = members
@@ -242,7 +235,7 @@ def _rebuild_payload(payload: Contribution, found: NDArray[Any] | None) -> Any:
     return rebuild(payload, leaves)
 
 
-# What is under way when a counter is read belongs to neither side; nothing is after so long.
+# After this pause no traffic is under way when a counter is read.
 _SETTLE_S = 0.05
 _COUNTED = ("sent_bytes", "again_bytes", "connections")
 
@@ -302,7 +295,7 @@ def flat(gradient: Gradient) -> Floats32:
 
 
 def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
-    """Write what a rank ends with, once for all that end with the same; return the file's name."""
+    """Write a rank's result, once for all with an equal one; return the file's name."""
     values = flat(mean)
     name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
     if not (folder / name).exists():

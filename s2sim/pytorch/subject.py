@@ -1,4 +1,4 @@
-"""What is recorded: a module with its loss and optimizer, from the recorder's models or from a user's function."""
+"""The subject of a recording: a module with loss and optimizer, of the recorder's models or a user's function."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ class TrainingSubject:
     batch: int  # Samples of a mini-batch
     sample: str
     model: str
-    # Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
-    sparse: frozenset[str] | None
+    sparse: frozenset[str] | None  # Parameters with mostly zero gradient rows; None if only gradients show that
 
 
 def subject_maker(
     model: str | None, module: str | None, batch: int | None, texts: Sequence[Path], seed: int
 ) -> Callable[[str], TrainingSubject]:
-    """Return what makes the subject on a device; what can be found wrong before it is made is an error at once."""
+    """Return a function from a device to the subject; options are checked at once."""
     if (model is None) == (module is None):
         raise OptionError("name either a model to record, such as cnn, or a function of your own with --module")
     name, options = ("", {}) if model is None else split_option_string(model)
@@ -170,7 +169,7 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What lies beside it may be imported by it, as if it were run.
+    # It may import files of its folder, as if it were run.
     _find_in(path.resolve().parent)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)

@@ -51,7 +51,7 @@ def gpu_clock() -> DeviceClock:
 
 
 def clock_of(device: str) -> DeviceClock:
-    """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` where there is none."""
+    """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` without one."""
     if device not in DEVICES:
         raise OptionError(f"--device {device} is none that is recorded on: cpu or cuda")
     if device == "cpu":
@@ -67,11 +67,8 @@ def clock_of(device: str) -> DeviceClock:
 class StepMarks:
     """Marks of one step; layers in the order in which forward entered them, as often as it did."""
 
-    # list of (str, mark): names of modules that have parameters of their own.
-    layers: list[tuple[str, Any]] = field(default_factory=list)
+    layers: list[tuple[str, Any]] = field(default_factory=list)  # (module with own parameters, mark)
     ready: dict[str, Any] = field(default_factory=dict)
-    # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
-    # step.
     forward_end: Any = None
     backward_end: Any = None
     optimizer_end: Any = None
@@ -125,22 +122,18 @@ WARMUP_STEPS = 5
 class StepTimes:
     """Medians of a module's steps in microseconds."""
 
-    # Parameter to when its gradient was ready, from the begin of backward, in the order of readiness.
-    ready_us: dict[str, float]
-    # Parameter to what forward takes from entering its module until entering the next; the parameter of a module that
-    # is ready first has all of it, so that forward waits for all of them.
+    ready_us: dict[str, float]  # By parameter in the order of readiness, since the start of backward
+    # Forward time of each module by its parameter that is ready first, so that forward waits for all of them.
     forward_us: dict[str, float]
     optimizer_us: float
-    sparse: frozenset[str]  # Parameters whose gradient has few non-zero rows
-    # Parameters that got none in any step; they count as ready at the end of backward.
-    without_gradient: tuple[str, ...]
+    sparse: frozenset[str]  # Parameters with mostly zero gradient rows
+    without_gradient: tuple[str, ...]  # In all steps; ready at the end of backward
 
 
 def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Callable[[], None]) -> StepTimes:
     """Return the times of a module in training, after warm-up steps.
 
-    Hooks take time themselves. So ``steps`` run with a hook on every layer and every parameter, and as many with one
-    hook only; these tell how long forward, backward and optimizer are, those how it is shared out.
+    Hooks take time: ``steps`` with hooks on all layers and parameters give shares, others with one hook the totals.
     """
     module = subject.module
     module.train()
@@ -183,7 +176,7 @@ def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], 
 
 
 def _sparse_embeddings(subject: TrainingSubject) -> frozenset[str]:
-    """Return the tables of embeddings of whose gradient most rows are zero, as imported gradients are judged."""
+    """Return the embedding tables with mostly zero gradient rows, by the rule of imported gradients."""
     import torch
 
     names = {id(parameter): name for name, parameter in subject.module.named_parameters()}
@@ -233,7 +226,7 @@ def _medians(
 def _forward_us(
     subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
 ) -> dict[str, float]:
-    """Return what forward takes of each parameter, scaled to what it takes in all without most hooks."""
+    """Return the forward time of each parameter, scaled to the total without most hooks."""
     owners = own_parameters(subject.module)
     bearer = {layer: min(own, key=order.index) for layer, own in owners.items()}
     shares: dict[str, list[float]] = {name: [] for name in order}

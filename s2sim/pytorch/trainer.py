@@ -1,4 +1,4 @@
-"""One training: ranks' gradients through a reducer's programs, step after step, and all of it as data to go on from."""
+"""One training: steps of ranks with a reducer's programs, and its state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def operations(task: Task) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
     # Some versions warn of Intel's GPUs when oneDNN is set to anything.
-    # A recurrent layer that one kernel of oneDNN computes counts nothing.
+    # FLOPs of recurrent layers by oneDNN are not counted.
     without_onednn = torch.backends.mkldnn.flags(enabled=False)
     with warnings.catch_warnings(action="ignore"), without_onednn, FlopCounterMode(display=False) as counter:
         torch.autograd.backward(task.loss(0, 0))
@@ -57,7 +57,7 @@ class Trainer:
         self._instances: list[Reducer] = []
 
     def step(self) -> TrainingStep:
-        """Take a training step; `S2SimError` where the model has diverged, or the reducer cannot go on."""
+        """Take a training step; `S2SimError` if the model has diverged, or the reducer fails."""
         with reproducible_torch():
             gradients, losses = self._models.contributions(self.steps)
             if not np.isfinite(losses).all():
@@ -69,20 +69,20 @@ class Trainer:
         return TrainingStep(float(np.mean(losses)), recording)
 
     def evaluate(self) -> Evaluation:
-        """Return how the model does on data that are held out."""
+        """Return the evaluation on held-out data."""
         with reproducible_torch():
             return self._models.evaluate()
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
+        """Return the state before the next step, as arrays and numbers in dicts and lists."""
         reducers = [each.state() for each in self._instances]
         return {"steps": self.steps, "models": self._models.state(), "reducers": reducers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the `state` of a training with the same parameters; this one has taken no step."""
+        """Resume from a `state`; this training has taken no step."""
         if state["steps"]:
             with reproducible_torch():
-                # What a reducer fits, it fits to the gradients of the first step.
+                # Reducers are fitted to the gradients of the first step.
                 self._start(self._models.contributions(0)[0])
         for instance, kept in zip(self._instances, state["reducers"], strict=True):
             instance.restore(kept)

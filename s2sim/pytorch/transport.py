@@ -26,7 +26,7 @@ WORD_BYTES = 8
 
 
 def pack(payload: Contribution) -> Bytes:
-    """Return the bytes of all arrays of a payload one after the other, row-sparse ones in their dense form."""
+    """Return the concatenated bytes of all arrays of a payload, row-sparse ones in dense form."""
     return _concatenate_bytes([_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload)])
 
 
@@ -42,7 +42,7 @@ def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
         axes = len(leaf.shape)
         shape = leaf.shape if shapes is None else tuple(map(int, shapes[axis : axis + axes]))
         size = int(np.prod(shape, dtype=np.int64)) * leaf.dtype.itemsize
-        # A copy begins where its type wants it to.
+        # A copy is aligned.
         array = data[at : at + size].copy().view(leaf.dtype).reshape(shape)
         array.setflags(write=False)
         leaves.append(as_row_sparse(array) if isinstance(leaf, RowSparse) else array)
@@ -51,7 +51,7 @@ def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
 
 
 def envelope(payload: Contribution) -> Bytes:
-    """Return the bytes of a payload behind a description of it, for those who know nothing of it."""
+    """Return the bytes of a payload after its description, for receivers that do not know it."""
     described = np.frombuffer(json.dumps(_describe_payload(payload)).encode(), np.uint8)
     return _concatenate_bytes([_bytes_of(np.array([len(described)], np.int64)), described, pack(payload)])
 
@@ -73,7 +73,7 @@ def _describe_payload(payload: Contribution) -> Any:
 
 
 def _payload_like(described: Sequence[Any]) -> Any:
-    """Return a payload without values of which `_describe_payload` says this."""
+    """Return a payload without values from its description."""
     kind, *rest = described
     if kind == "tuple":
         return tuple(map(_payload_like, rest))
@@ -83,7 +83,6 @@ def _payload_like(described: Sequence[Any]) -> Any:
     dtype = BFLOAT16 if name == "bfloat16" else np.dtype(name)
     if kind == "rows":
         return RowSparse(np.empty(0, np.int64), np.empty((0, *shape[1:]), dtype), tuple(shape))
-    # One element that stands for all of them.
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
@@ -98,7 +97,7 @@ def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
 def reduce_arrays(
     members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
 ) -> AsyncWork[NDArray[Any] | None]:
-    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None where nothing arrives."""
+    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None if nothing arrives."""
     dtype = parts[0].dtype
     name = dtype.names[0] if dtype.names else dtype.name
     sizes = tuple(len(part) for part in parts)
@@ -135,7 +134,7 @@ def reduce_arrays(
 
 
 def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]:
-    """Return values in another type: by their bits where it is as wide."""
+    """Return values in another type; with the same bits if it is of equal width."""
     if data.dtype == carrier:
         return data
     if data.dtype in NARROW.values() or carrier in NARROW.values():
@@ -195,7 +194,7 @@ def all_to_all(
 
 
 def broadcast(members: Members, payload: Contribution | None, root: int, *, from_data: bool) -> AsyncWork[Any]:
-    """Pass the root's payload to all, who know nothing of it."""
+    """Pass the root's payload to all, in an `envelope`."""
     message = np.empty(0, np.uint8) if payload is None or members.index != root else envelope(payload)
     if not from_data:
         members.record_size_header("broadcast", [WORD_BYTES], root=root)
@@ -208,7 +207,7 @@ def broadcast(members: Members, payload: Contribution | None, root: int, *, from
 
 
 def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_data: bool) -> AsyncWork[dict[int, Any]]:
-    """Send payloads to some members; receive what some have for this one, from those who say that they have."""
+    """Send payloads to some members; receive those of members that announce one for this rank."""
     messages = {to: envelope(payload) for to, payload in sorted(payloads.items())}
     lengths = np.array([[len(messages[to]) if to in messages else 0] for to in range(members.size)], np.int64)
     members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
@@ -226,7 +225,7 @@ def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_dat
 
 
 def _prepend_shapes(payload: Contribution) -> tuple[Bytes, int]:
-    """Return a payload behind the shapes of its arrays, and how many numbers these are."""
+    """Return a payload after the shapes of its arrays, and the number of lengths in these."""
     shapes: Ints = shapes_of(payload)
     return np.concatenate([shapes.view(np.uint8), pack(payload)]), len(shapes)
 

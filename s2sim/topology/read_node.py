@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from s2sim.errors import TopologyError
 from s2sim.topology.fields import NODE_FIELDS
@@ -143,7 +144,7 @@ def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]
     quantity = fields.required("nvlink.pairs")
     value = quantity.value
 
-    def is_pair(pair: object) -> bool:
+    def is_pair(pair: Any) -> bool:
         is_two = isinstance(pair, list) and len(pair) == 2 and pair[0] != pair[1]
         return is_two and all(type(gpu) is int and 0 <= gpu < gpus for gpu in pair)
 

@@ -94,20 +94,18 @@ class Curve:
 
     reducer: str  # By its option string
     seed: int  # Of initial weights, shards and draws
-    iterations: Ints  # int64 array, shape (n,): after how many steps the model was evaluated; the first is 0
-    # train_loss, eval_loss, accuracy: float64 array, shape (n,): mean loss of the mini-batches since the evaluation
-    # before (at 0 that of the first step's), and loss and share of right answers on held-out data.
-    train_loss: Floats
-    eval_loss: Floats
-    accuracy: Floats
-    sent_bytes: Ints  # int64 array, shape (n,): by the busiest rank until then
-    time_s: Floats  # float64 array, shape (n,): simulated time until then
-    # step_loss, step_s: float64 array, shape (steps,): of every step: mean loss of all ranks' mini-batches before it,
-    # and what it takes in simulated time.
-    step_loss: Floats
-    step_s: Floats
-    step_bytes: Ints  # int64 array, shape (steps,): of every step: what the busiest rank sends
-    stopped: str | None = None  # Why it ended before its last step
+    # Of n evaluations, shape (n,)
+    iterations: Ints  # Steps until then; the first is 0
+    train_loss: Floats  # Mean over the mini-batches since the evaluation before; at 0 that of the first step
+    eval_loss: Floats  # On held-out data
+    accuracy: Floats  # On held-out data
+    sent_bytes: Ints  # By the busiest rank until then
+    time_s: Floats  # Simulated, until then
+    # Of all steps, shape (steps,)
+    step_loss: Floats  # Mean of all ranks' mini-batches before the step
+    step_s: Floats  # Simulated
+    step_bytes: Ints  # Sent by the busiest rank
+    stopped: str | None = None  # Reason if it ended before its last step
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +143,13 @@ class CurveHistory:
         self.step_bytes.append(tick.sent_bytes)
 
     def add_evaluation(self, found: Evaluation) -> None:
-        """Add what the model does after the steps so far."""
+        """Add an evaluation after the steps so far."""
         self.iterations.append(len(self.step_loss))
         self.eval_loss.append(found.loss)
         self.accuracy.append(found.accuracy)
 
     def curve(self, reducer: str, seed: int) -> Curve:
-        """Return what there is so far."""
+        """Return the curve so far."""
         at = np.array(self.iterations, np.int64)
         loss = np.array(self.step_loss)
         step_s, step_bytes = np.array(self.step_s), np.array(self.step_bytes, np.int64)
