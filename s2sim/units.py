@@ -20,7 +20,7 @@ PS_PER_S = 10**12
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?(\d+))?)\s*([A-Za-zµμ/]*)\s*")
 _MAX_TEXT = 40
-# Powers of ten beyond this take long to write out and fit nothing.
+# Larger powers of ten are out of every range.
 _MAX_EXPONENT = 3
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_PREFIX = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -40,10 +40,7 @@ _WORK_RATE_PER_S = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of quantity: its units, how it is written, and what no cluster has.
-
-    Beyond ``most`` a mistake is likelier than a machine, and integer picoseconds would overflow.
-    """
+    """One kind of quantity, with its units; values above ``most`` are refused."""
 
     name: str
     units: dict[str, Fraction] | dict[str, int]
@@ -59,7 +56,7 @@ _WORK_RATE = _Kind("rate of work", _WORK_RATE_PER_S, "20TFLOP/s", 10**18, "1e18 
 
 
 def _shown(value: object) -> str:
-    """Return a value as a message quotes it: shortened, for nobody reads hundreds of digits."""
+    """Return a value as a message quotes it, shortened."""
     if isinstance(value, int) and abs(value) >= 10**_MAX_TEXT:
         return f"a number of more than {_MAX_TEXT} digits"
     text = repr(value)
@@ -138,7 +135,7 @@ def parse_work_rate_per_s(text: object) -> float:
 
 
 def parse_option(option: str, parse: Callable[[object], T], text: object) -> T:
-    """Return what ``parse`` makes of an option's text; the error names the option.
+    """Return an option's text, parsed; the error names the option.
 
     >>> parse_option("--compute", parse_time_ps, "120ms")
     120000000000
@@ -216,7 +213,7 @@ def plural(number: int, word: str) -> str:
 
 
 def format_number_of(number: int, word: str) -> str:
-    """Return how many things there are.
+    """Return a number with its noun.
 
     >>> format_number_of(1, "node"), format_number_of(3, "leaf")
     ('1 node', '3 leaves')

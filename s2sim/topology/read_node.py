@@ -42,7 +42,7 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
 
 
 def _group_fields(fields: FieldReader, number: int) -> FieldReader:
-    """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
+    """Return the fields of one of ``[[nodes]]``: its own before those of the whole file."""
     own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
     given = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
     return FieldReader(fields.quantities | given, fields.origin)
@@ -112,7 +112,7 @@ def _read_node(fields: FieldReader) -> NodeSpec:
 
 
 def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ...] | None:
-    """Return which GPUs have NVLinks of their own and how many, or None for an NVSwitch."""
+    """Return the pairs of GPUs with the number of NVLinks between them; None for an NVSwitch."""
     if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
         for field in ("nvlink.pairs", "nvlink.links_per_pair"):
             if field in fields.quantities:
@@ -159,7 +159,7 @@ def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]
 def _read_pcie_tree(
     fields: FieldReader, gpus: int, pcie: LinkSpec | None
 ) -> tuple[int | None, LinkSpec | None, LinkSpec | None]:
-    """Return GPUs below a PCIe switch, what leads from it to the host bridge, and what that forwards."""
+    """Return the GPUs below a PCIe switch, its uplink, and the host bridge."""
     if "pcie.gpus_per_switch" not in fields.quantities:
         for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
             if field in fields.quantities:
@@ -181,7 +181,7 @@ def _read_pcie_tree(
 def _read_host(
     fields: FieldReader, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
 ) -> tuple[int, LinkSpec | None, LinkSpec | None]:
-    """Return the sockets of the host, what joins them, and the memory of each."""
+    """Return the sockets of the host, the link between them, and the memory of each."""
     where = fields.origin
     sockets = fields.count("pcie.sockets") or 1
     socket, memory = _optional_link(fields, "pcie.socket"), _optional_link(fields, "pcie.memory")

@@ -13,18 +13,17 @@ from s2sim.topology.routing import Router
 def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     """Return one transfer that crosses every link from a rank up to the root, and every link down again.
 
-    Each link carries the whole buffer once, because whatever meets is summed on the way up and copied on the way down
-    (Graham et al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch
-    of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs with
-    an NVSwitch are summed by it first; each interface of theirs then has a tree of its own, over as many as every node
-    has, with an even part of the buffer. Others that share an interface are summed before it. Latency is that of the
-    slowest link of each level on the way up and down.
+    Each link carries the whole buffer once, summed on the way up and copied on the way down (Graham et al., "Scalable
+    Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch of the lowest level that is
+    above all ranks, or the NVSwitch of one node. GPUs with an NVSwitch are summed by it first; each of their interfaces
+    then has its own tree with an even part of the buffer. Others that share an interface are summed before it. Latency
+    is that of the slowest link of each level up and down.
 
-    An NVSwitch does not sum what GPUs push up to it: one of n GPUs reads the sum of a part, for which the switch reads
-    that part of all n, and writes it to all. So (n+1)/n of the buffer leaves every GPU, and as much arrives.
+    With an NVSwitch one of n GPUs reads the sum of a part, for which the switch reads that part of all n, and writes it
+    to all: (n+1)/n of the buffer leaves every GPU, and arrives at it.
 
-    `TopologyError` for one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and
-    where no switch is above all ranks.
+    `TopologyError` for one rank, one node without NVSwitch, GPUs of an NVLink mesh that share an interface, and ranks
+    without a common switch.
     """
     layout, fabric = router.layout, router.fabric
     nodes, name, gpus = layout.dims.node_set, layout.shape.name, np.sort(gpu_of_rank)

@@ -1,4 +1,4 @@
-"""A training of one model with several reducers, as people write it."""
+"""A training of one model with several reducers, as given by the user."""
 
 from __future__ import annotations
 
