@@ -83,7 +83,7 @@ class ProcessPlace:
     """Where a process runs."""
 
     prefix: tuple[str, ...] = ()  # Words before its command, such as ``ip netns exec NAME``
-    interface: str = "lo"  # Network interface whose address the library takes
+    interface: str = "lo"  # Network interface of the library
 
 
 def run_job(

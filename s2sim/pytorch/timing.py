@@ -87,7 +87,7 @@ def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def watch(module: torch.nn.Module, clock: DeviceClock, first: str | None = None) -> Iterator[list[StepMarks]]:
-    """Yield a list to whose last marks every layer and gradient adds its own; with ``first`` only that layer, once."""
+    """Yield a list of marks; layers and gradients are added to the last, or with ``first`` only that layer, once."""
     steps: list[StepMarks] = []
 
     def entered(name: str, *_: Any) -> None:

@@ -73,10 +73,10 @@ class _PortRates:
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
         def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:
-            found = np.full(size, missing)
+            rate_Bps = np.full(size, missing)
             if f"{key}.{way}" in fabric.blocks:
-                found[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
-            return found
+                rate_Bps[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
+            return rate_Bps
 
         self.nvlink_Bps = rates("nvlink", nodes.nvlink_gpus, nodes.gpus)
         self.pcie_Bps = rates("pcie", nodes.pcie_gpus, nodes.gpus)

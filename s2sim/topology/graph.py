@@ -174,12 +174,10 @@ class Routes:
             return self, np.zeros(0)
         limited = np.flatnonzero(np.isfinite(self.limit_Bps))
         ends = self.offsets[limited + 1]
-        return Routes(
-            offsets=self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))]),
-            links=np.insert(self.links, ends, first + np.arange(len(limited))),
-            weights=np.insert(self.weights, ends, 1.0),
-            latency_ps=self.latency_ps,
-        ), self.limit_Bps[limited]
+        offsets = self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))])
+        links = np.insert(self.links, ends, first + np.arange(len(limited)))
+        weights = np.insert(self.weights, ends, 1.0)
+        return Routes(offsets, links, weights, self.latency_ps), self.limit_Bps[limited]
 
     def crossing_only(self, chosen: Mask) -> Routes:
         """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
@@ -202,13 +200,11 @@ class Routes:
 
 def concatenate_routes(parts: Sequence[Routes]) -> Routes:
     """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
-    lengths = np.concatenate([np.diff(each.offsets) for each in parts])
-    return Routes(
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        links=np.concatenate([each.links for each in parts]),
-        weights=np.concatenate([each.weights for each in parts]),
-        latency_ps=np.concatenate([each.latency_ps for each in parts]),
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    links, weights, latency_ps = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "weights", "latency_ps")
     )
+    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps)
 
 
 def gather_slices(starts: Ints, lengths: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""The links inside every node, whatever joins them, and those of network interfaces to the fabric."""
+"""The links inside every node, and those of network interfaces to the fabric."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def build_link_graph(layout: Layout) -> Fabric:
 def find_links(fabric: Fabric, pattern: str, what: str) -> Ints:
     """Return the numbers of the links that a name or a shell pattern (``*``, ``?``) names, int64, in order.
 
-    Where there is none, `TopologyError` tells the nearest link of ``what`` and one link of each kind.
+    If there is none, `TopologyError` names the nearest link of ``what`` and one link of each kind.
     """
     fits = re.compile(translate(pattern)).match
     start = re.match(r"[^*?\[\d]*", pattern)

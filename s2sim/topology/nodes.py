@@ -101,7 +101,7 @@ class Nodes:
 
     @cached_property
     def bridge_nodes(self) -> Ints:
-        """Nodes whose host bridge has a rate of its own."""
+        """Nodes with a rate of the host bridge."""
         return np.flatnonzero(self.having(lambda spec: spec.bridge is not None))
 
     @cached_property
@@ -162,12 +162,12 @@ class Nodes:
 
     @cached_property
     def memory_sockets(self) -> Ints:
-        """Sockets whose host memory has a rate."""
+        """Sockets with a rate of host memory."""
         return np.flatnonzero(self.having(lambda spec: spec.memory is not None)[self.node_of_socket])
 
     @cached_property
     def linked_sockets(self) -> Ints:
-        """Sockets whose link to the others has a rate."""
+        """Sockets with a rate of the link to the others."""
         return np.flatnonzero(self.having(lambda spec: spec.socket is not None)[self.node_of_socket])
 
     @cached_property

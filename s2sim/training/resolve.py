@@ -67,14 +67,10 @@ class TaskFacts:
 def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
     """Return the facts of a task."""
     with reproducible_torch():
-        counted = operations(task)
-    return TaskFacts(
-        task.model,
-        task.score,
-        task.origin.data,
-        sum(each.numel() for each in task.module.parameters()),
-        compute_time(spec, gpu, counted, len(list(task.module.parameters()))),
-    )
+        flops = operations(task)
+    sizes = [parameter.numel() for parameter in task.module.parameters()]
+    compute = compute_time(spec, gpu, flops, len(sizes))
+    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), compute)
 
 
 HELD_OUT = 0.1

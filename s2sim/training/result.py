@@ -46,7 +46,7 @@ class TrainResult(ResultForm):
 
     answers: ClassVar[str] = "train"
 
-    spec: TrainSpec  # What was asked
+    spec: TrainSpec
     headline: str  # Model, cluster and machines in a line
     score: str  # What accuracy is the share of
     target: Target | None  # What was to be reached; None where dense reached nothing

@@ -74,7 +74,7 @@ class TorusLayout(Layout):
 
     @classmethod
     def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
-        """Return the stops of a torus whose size is given."""
+        """Return the stops of a torus of given size."""
         return None if shape.size is None else (prod(shape.size), "fabric.size")
 
     @classmethod
