@@ -16,7 +16,7 @@ from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound, IdleNetwork
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
-from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.network.base import at_end_of_timestep, call_after
 from s2sim.network.fluid import FluidNetwork
 from s2sim.simulation.faults.disturbance import FaultyNetwork
 from s2sim.simulation.plan import Plan, Watcher, local_work_ps
@@ -196,9 +196,7 @@ class Communicators:
             CollectiveRun(self._network, timed.schedule, cluster, end, on_round=on_round).start()
             return
         if alone:
-            over = self._env.timeout(timed.duration_ps)
-            assert over.callbacks is not None
-            over.callbacks.append(lambda _: end())
+            call_after(self._env, timed.duration_ps, end)
             return
         self._network = self._network or FluidNetwork(self._env, cluster.fabric)
         passing = IdleNetwork(self._network, timed.times)

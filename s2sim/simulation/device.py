@@ -13,6 +13,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.network.base import call_after
 from s2sim.reducers.script import Script, Work
 from s2sim.simulation.run import Passing
 from s2sim.topology.cluster import Cluster
@@ -144,9 +145,7 @@ class GpuDevice:
                 job.start_ps = int(self.env.now)
         version = self._version
         first_ps = min(ceil(self._left_ps(queue) * self._slowdown(queue[0])) for queue in self._queues if queue)
-        timeout = self.env.timeout(first_ps)
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(lambda _: self._wake(version))
+        call_after(self.env, first_ps, lambda: self._wake(version))
 
     def _wake(self, version: int) -> None:
         if version != self._version:

@@ -15,7 +15,7 @@ from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
-from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.network.base import at_end_of_timestep, call_after
 from s2sim.simulation.communicator import CompletedCalls, Launch
 from s2sim.simulation.plan import Plan, local_work_ps
 from s2sim.topology.hardware import Gpu
@@ -124,7 +124,7 @@ class SkewedCommunicator:
             on_complete, done = (lambda: self._ended(shared, number)), running.rank_done
             passage = self._passage(timed)
             if passage is None:
-                running.run = _BarrierLaunch(self.env, timed, len(self.of_rank), on_complete, done)
+                running.run = _BarrierLaunch(self.env, timed.duration_ps, len(self.of_rank), on_complete, done)
             else:
                 running.run = UncontendedRun(self.env, timed.schedule, passage, on_complete, on_rank_done=done)
         return shared.running[number]
@@ -255,30 +255,23 @@ class RankCommunicator:
             yield self._shared.env.timeout(ceil(work_ps * self._factor))
 
 
+@dataclass(slots=True)
 class _BarrierLaunch:
-    def __init__(
-        self,
-        env: simpy.Environment,
-        timed: TimedSchedule,
-        ranks: int,
-        on_complete: Callable[[], None],
-        on_rank_done: Callable[[int], None],
-    ) -> None:
-        self._env = env
-        self._duration_ps = timed.duration_ps
-        self._ranks = ranks
-        self._missing = ranks
-        self._on_complete = on_complete
-        self._on_rank_done = on_rank_done
+    """A launch that begins with its last rank and ends on all ranks together."""
+
+    env: simpy.Environment
+    duration_ps: int
+    ranks: int
+    on_complete: Callable[[], None]
+    on_rank_done: Callable[[int], None]
+    posted: int = 0
 
     def post(self, ranks: Sequence[int]) -> None:
-        self._missing -= len(ranks)
-        if self._missing == 0:
-            over = self._env.timeout(self._duration_ps)
-            assert over.callbacks is not None
-            over.callbacks.append(lambda _: self._end())
+        self.posted += len(ranks)
+        if self.posted == self.ranks:
+            call_after(self.env, self.duration_ps, self._end)
 
     def _end(self) -> None:
-        for rank in range(self._ranks):
-            self._on_rank_done(rank)
-        self._on_complete()
+        for rank in range(self.ranks):
+            self.on_rank_done(rank)
+        self.on_complete()
