@@ -216,7 +216,7 @@ class NcclProfile(LibraryProfile):
         return largest_bytes / protocol.share >= eager_bytes
 
     def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
-        """Return the constant that limits a channel's messages between nodes, and that limit in bytes of data per second.
+        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second.
 
         A channel's rate is a bus bandwidth, of which a tree up and down has half, and a channel has two trees, each for
         half of its data.
