@@ -14,8 +14,7 @@ from s2sim.errors import S2SimError
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Phase, Post, Recording, Script, Wait, Work
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
-from s2sim.simulation.faults.fault import Effect, Fault
-from s2sim.simulation.faults.rank_faults import straggler_delays
+from s2sim.simulation.faults.fault import Effect, Fault, straggler_delays
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
 from s2sim.simulation.skewed_communicator import RankCommunicator
 from s2sim.topology.hardware import Gpu
