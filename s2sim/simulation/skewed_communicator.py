@@ -1,4 +1,4 @@
-"""A communicator in simulated time whose ranks come at unlike instants, and go on when their own part is done."""
+"""A communicator in simulated time for ranks that post at different times and continue when their own part is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
-from s2sim.simulation.communicator import CompletedCalls, Launch
+from s2sim.simulation.communicator import CompletedCalls, Launch, release_hosts
 from s2sim.simulation.plan import Plan, local_work_ps
 from s2sim.topology.hardware import Gpu
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
-    """Return each rank's passage through a schedule of all ranks; None where its rounds are not its critical path.
+    """Return each rank's path through a schedule of all ranks; None if its rounds are not its critical path.
 
-    Messages take as long as with all ranks in step; the last rank then ends with the schedule. Where individual times
-    do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared links, ends
-    are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    Messages take the same time as with all ranks in step; the last rank then ends with the schedule. If individual
+    times do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared
+    links, ends are those of `s2sim.collectives.timing.critical_path.critical_path`.
     """
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:
@@ -43,18 +43,17 @@ def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
 
 
 def _message_times_ps(steps: Sequence[Step], times: RoundTimes) -> Iterator[list[Ints]]:
-    """Yield what the messages of each step take: each its own time, or all that of the last of their round."""
+    """Yield the times of the messages of each step: individual times, then those of the last of each round."""
     none = np.zeros(0, np.int64)
     yield [times.message_ps(step.round)[1] if step.round.pattern.messages else none for step in steps]
     yield [np.full(step.round.pattern.messages, times.time_ps(step.round)) for step in steps]
 
 
-# Above so many messages in all, which take a minute or so, a run is clocked.
-_MAX_MESSAGES = 1 << 25
+_MAX_MESSAGES = 1 << 25  # about a minute
 
 
 def can_skew(plan: Plan, timer: Timer) -> bool:
-    """Return whether each rank can go at its own pace: one group, one call in flight, not too many messages."""
+    """Return whether ranks can proceed separately: one group, one call in flight, not too many messages."""
     if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
         return False
     messages, messages_of = 0, dict[int, int]()
@@ -66,46 +65,39 @@ def can_skew(plan: Plan, timer: Timer) -> bool:
     return messages <= _MAX_MESSAGES
 
 
+@dataclass(eq=False)
 class SkewedCommunicator:
-    """Executes calls one launch after another on one communicator, on every rank as soon as it can.
+    """Executes calls sequentially on one communicator, on every rank as early as possible.
 
-    A rank takes part in a launch when it has posted all of its calls and is done with the launch before; a message
-    begins once both of its ranks take part, and a rank goes on when its own messages are done. All ranks go through
-    launches in one order: the first rank that is free says what is next, of what it has posted. Where what messages
-    take depends on which others are in flight, a launch begins with its last rank and ends on all at once.
+    A rank takes part in a launch when it has posted all of its calls and is done with the previous launch; a message
+    begins once both of its ranks take part, and a rank continues when its own messages are done. All ranks execute
+    launches in one order: the first rank that is free selects the next of its posted calls. If the times of messages
+    depend on concurrent ones, a launch begins with its last rank and ends on all ranks together.
 
     ``plan`` has calls of all ranks, one in flight at a time; ``factors`` scale the ranks' work; ``priorities`` has
-    a number per call, of which the smallest goes first. ``on_launch(timed, rank)`` is called when a rank takes part and
+    a number per call, of which the smallest is first. ``on_launch(timed, rank)`` is called when a rank takes part and
     returns the callback for its end. Ranks post at ``of_rank``; ``launches`` start when their last rank takes part.
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        plan: Plan,
-        timer: Timer,
-        gpu: Gpu,
-        *,
-        factors: Sequence[float],
-        priorities: Sequence[int],
-        on_launch: Callable[[TimedSchedule, int], Callable[[], None]],
-    ) -> None:
-        self.env = env
-        self.plan = plan
-        self.priorities = priorities
-        self.on_launch = on_launch
-        self._timer = timer
-        self._gpu = gpu
-        self._passages: dict[int, tuple[Schedule, CriticalPath | None]] = {}
-        self.order: list[SharedProgram] = []
-        self.ordered: set[int] = set()
-        self.posted_ps = [0] * len(plan.lowered)
-        self.launches: list[Launch] = []
-        self.completed: list[CompletedCalls] = []
-        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(factors)]
+    env: simpy.Environment
+    plan: Plan
+    timer: Timer
+    gpu: Gpu
+    factors: Sequence[float]
+    priorities: Sequence[int]
+    on_launch: Callable[[TimedSchedule, int], Callable[[], None]]
+    order: list[SharedProgram] = field(default_factory=list)
+    ordered: set[int] = field(default_factory=set)
+    launches: list[Launch] = field(default_factory=list)
+    completed: list[CompletedCalls] = field(default_factory=list)
+    _passages: dict[int, tuple[Schedule, CriticalPath | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.posted_ps = [0] * len(self.plan.lowered)
+        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(self.factors)]
 
     def next_is(self, calls: tuple[int, ...]) -> None:
-        """Let calls be the next launch for all ranks."""
+        """Make calls the next launch for all ranks."""
         lowered = [self.plan.lowered[call] for call in calls]
         self.ordered.update(calls)
         steps = list(zip(*(each.steps for each in lowered), strict=True))
@@ -113,13 +105,13 @@ class SkewedCommunicator:
         self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
 
     def _local_ps(self, local: Iterable[LocalWork]) -> int:
-        return local_work_ps(sum(local, LocalWork()), self._gpu, self._timer.cluster.shape.pcie)
+        return local_work_ps(sum(local, LocalWork()), self.gpu, self.timer.cluster.shape.pcie)
 
     def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
         """Return one of the launches of some calls, begun with the first rank that takes part."""
         if number not in shared.running:
             steps = shared.steps[number]
-            timed = self._timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
+            timed = self.timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
             shared.running[number] = running = SkewedLaunch(timed, tuple(zip(shared.calls, steps, strict=True)))
             on_complete, done = (lambda: self._ended(shared, number)), running.rank_done
             passage = self._passage(timed)
@@ -151,13 +143,13 @@ class SkewedLaunch:
     last_ps: int = 0
 
     def rank_done(self, rank: int) -> None:
-        """Let a rank go on."""
+        """Let a rank continue."""
         self.done.pop(rank).succeed()
 
 
 @dataclass(slots=True, eq=False)
 class SharedProgram:
-    """Calls that go through their steps together."""
+    """Calls that execute their steps together."""
 
     calls: tuple[int, ...]
     steps: list[tuple[LaunchStep, ...]]
@@ -203,7 +195,7 @@ class RankCommunicator:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Take part in the next launch if this rank can; say which it is if no other has."""
+        """Take part in the next launch if this rank can; select it if no other rank has."""
         shared = self._shared
         if self._busy:
             return
@@ -225,16 +217,11 @@ class RankCommunicator:
         for number, steps in enumerate(shared.steps):
             yield from self._work(shared.before_ps[number])
             if steps[0].what != SIZE_EXCHANGE:
-                for call in shared.calls:
-                    released = self.released[call]
-                    if released is not None:
-                        released.succeed()
-                        self.released[call] = None
+                release_hosts(self.released, shared.calls)
             running = self._shared.running(shared, number)
             over = self._shared.on_launch(running.timed, self._rank)
             running.last_ps = int(env.now)
-            running.done[self._rank] = env.event()
-            ended = running.done[self._rank]
+            ended = running.done[self._rank] = env.event()
             running.run.post((self._rank,))
             yield ended
             over()
