@@ -134,6 +134,11 @@ def straggler_delays(faults: Sequence[Fault], ranks: int) -> tuple[Floats, Ints]
     return factors, late_ps
 
 
+def effects_on_work(faults: Sequence[Fault], *, works: bool) -> list[Effect]:
+    """Return the effects on ranks that run scripts; ``works`` states whether the slowed ranks have any work."""
+    return [effect for fault in faults if (effect := fault.effect_on_work(works=works)) is not None]
+
+
 def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> Ints:
     """Return each rank's delay, int64 picoseconds; `OptionError` for slow GPU work, which ``where`` has none of."""
     for fault in faults:
