@@ -275,7 +275,6 @@ class HostLibraryProfile(LibraryProfile):
 
 
 def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
-    """Return the seconds that the busiest link needs for messages of a round."""
     if pattern.through_switch:
         return 0.0
     routes = cluster.routes(pattern.src, pattern.dst)

@@ -165,7 +165,6 @@ def _execute_as_carrier_type(request: CollectiveRequest, carrier: str) -> Execut
 
 
 def _or_by_byte_maximum(request: CollectiveRequest) -> Executed:
-    """One launch of a byte for every bit: unpack, reduce with max, pack."""
     demand = request.demand
     flags = replace(demand, elements=tuple(8 * count * demand.itemsize for count in demand.elements), itemsize=1)
     unpack = LocalWork(demand.buffer_bytes + flags.buffer_bytes, 1)
@@ -174,7 +173,6 @@ def _or_by_byte_maximum(request: CollectiveRequest) -> Executed:
 
 
 def _or_by_all_gather(request: CollectiveRequest) -> Executed:
-    """Every rank receives all P bitmaps; one kernel reads them and writes their OR."""
     packed, ranks = request.demand.buffer_bytes, request.demand.ranks
     gathered = Demand("all_gather", (packed,) * ranks, 1)
     return (LaunchStep((gathered,)),), LocalWork((ranks + 1) * packed, 1), f"all_gather uint8, {ranks} bitmaps merged"
@@ -214,7 +212,6 @@ def _append_reason(request: CollectiveRequest, text: str) -> str:
 
 
 def _gather_padded(request: CollectiveRequest) -> Executed:
-    """Copy into a buffer padded to the largest, gather, copy the padding out."""
     demand, sizes = request.demand, _size_exchange(request)
     largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
     fill = LocalWork(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
@@ -223,14 +220,12 @@ def _gather_padded(request: CollectiveRequest) -> Executed:
 
 
 def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
-    """Return a collective with each rank as its root, of that rank's size."""
     return tuple(
         Demand(kind, (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
     )
 
 
 def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
-    """One broadcast per rank, all in one launch."""
     demand, sizes = request.demand, _size_exchange(request)
     step = LaunchStep(_one_a_rank("broadcast", demand), LocalWork(host_syncs=len(sizes)))
     executes = _append_reason(request, f"{demand.ranks} broadcasts {request.dtype} in one group")
@@ -238,7 +233,6 @@ def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
 
 
 def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
-    """One reduce per rank, of that rank's part, all in one launch."""
     executes = f"{request.demand.ranks} reduces {request.op} {request.dtype} in one group"
     return (LaunchStep(_one_a_rank("reduce", request.demand)),), LocalWork(), executes
 
@@ -250,7 +244,6 @@ def _gather_exact_sizes(request: CollectiveRequest) -> Executed:
 
 
 def _exchange_pairwise(request: CollectiveRequest) -> Executed:
-    """Each rank sends its contribution to every other: exact sizes, and no rank forwards another's."""
     demand = request.demand
     sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
     executes = _append_reason(request, f"sends and receives of {request.dtype} between all pairs")
@@ -265,12 +258,10 @@ def _after_size_exchange(request: CollectiveRequest) -> Executed:
 
 
 def _grouped_send_receive(request: CollectiveRequest) -> Executed:
-    """Exact sizes by grouped sends and receives, which the host posts after it has the counts."""
     return *_after_size_exchange(request)[:2], _append_reason(request, f"grouped sends and receives of {request.dtype}")
 
 
 def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
-    """All-reduce a copy of the whole buffer; every rank keeps its own part."""
     whole = Demand("all_reduce", (request.demand.buffer_elements,) * request.demand.ranks, request.demand.itemsize)
     keep = LocalWork(2 * result_bytes(request.demand), 1)
     executes = f"all_reduce {request.op} {request.dtype}, of which each keeps its part"
@@ -327,7 +318,6 @@ def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
 
 
 def _stage_through_host(lowered: LoweredCall, demand: Demand) -> LoweredCall:
-    """Return a call with ``demand`` copied to host memory and back; the host waits for the copy out."""
     *sizes, step = lowered.steps
     out = LocalWork(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
     back = LocalWork(to_gpu_bytes=result_bytes(demand))

@@ -158,5 +158,4 @@ def path_latencies(path: InterNodePath, *, announced: bool) -> list[tuple[str, i
 
 
 def _bidirectional_messages(pattern: Pattern) -> Mask:
-    """Return a mask of the messages with an end that sends and receives, bool of shape (m,)."""
     return np.asarray(np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src), np.bool_)

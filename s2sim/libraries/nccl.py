@@ -244,7 +244,6 @@ class NcclProfile(LibraryProfile):
 
 
 def _launch_terms(terms: Sequence[tuple[str, int, int]]) -> tuple[MessageConstants, ...]:
-    """Return the non-zero terms of a launch by name, picoseconds and number."""
     once = np.zeros(1, np.int64)
     return tuple(select_constant("launch", [(name, ps)], once, times) for name, ps, times in terms if times)
 
@@ -274,7 +273,6 @@ def _all_direct(cluster: Cluster) -> bool:
 
 
 def _all_nvswitch(cluster: Cluster) -> bool:
-    """Return whether every node with several of the ranks has an NVSwitch."""
     nodes = cluster.dims.node_set
     several = np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
     return bool(len(several)) and all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[several]))

@@ -23,7 +23,6 @@ from s2sim.units import PS_PER_S
 
 Indices = NDArray[np.int64]
 
-
 # Entries of a tree that are still to be visited: more than it has levels.
 _DEPTH = 128
 # Initial values of a new crossing and of a new flow.

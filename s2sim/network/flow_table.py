@@ -14,7 +14,6 @@ Reals = MutableSequence[float]
 Wholes = MutableSequence[int]
 Flags = MutableSequence[bool]
 
-
 _REALS = {"weight", "limit", "rate", "was", "left", "capacity", "level", "load", "wide", "key", "limits", "size"}
 _FLAG_COLUMNS = {"held", "marked"}
 

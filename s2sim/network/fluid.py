@@ -155,7 +155,6 @@ class FluidNetwork(Network):
             self._on_loads(now, self.in_flight.loads() * PS_PER_S)
 
     def _wake(self) -> None:
-        """Settle again when the next flows complete."""
         at_ps = self.in_flight.next_ps
         if at_ps is None or (at_ps == self._wake_ps and at_ps > self.env.now):
             return

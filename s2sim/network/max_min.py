@@ -170,7 +170,6 @@ def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]
 
 
 def _set_level(table: FlowTable, here: int, new: float) -> None:
-    """Set the level of a link and the rates of its flows, with the limits from `_fair_level`."""
     weight, limits, held, after, rate = table.weight, table.limits, table.held, table.after, table.rate
     table.level[here] = new
     free = new * _BELOW
@@ -198,7 +197,6 @@ def _set_level(table: FlowTable, here: int, new: float) -> None:
 
 
 def _set_rate(table: FlowTable, flow: int, new: float) -> None:
-    """Change a flow's rate, and mark the links that may no longer agree with it."""
     link, weight, level, held, load, wide = table.link, table.weight, table.level, table.held, table.load, table.wide
     old = table.rate[flow]
     if table.was[flow] < 0:

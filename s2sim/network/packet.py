@@ -144,7 +144,6 @@ class PacketNetwork(Network):
         heappush(self._events, (time_ps, next(self._age), action, subject))
 
     def _release(self, message: Message) -> None:
-        """Queue the next packet of a message at its first link, once the previous one is on its way."""
         if message.unsent:
             message.unsent -= 1
             size_bytes = float(self._packet_bytes) if message.unsent else message.last_bytes
@@ -158,7 +157,6 @@ class PacketNetwork(Network):
             self._come_forward(queue)
 
     def _come_forward(self, queue: Queue) -> None:
-        """Choose the lane of the packet at the head, and let it compete for its link."""
         if queue.lanes:
             queue.lane = next_lane(queue.lanes)
         self._offer(queue)
@@ -200,7 +198,6 @@ class PacketNetwork(Network):
         self._serve(link, link.carry_ps)
 
     def _serve(self, link: Link, carry_ps: float) -> None:
-        """Begin to send the packet with the smallest tag that has room at its next link."""
         while link.ready:
             tag, _, queue = heappop(link.ready)
             if self._has_room(queue):
@@ -266,7 +263,6 @@ class PacketNetwork(Network):
             self._finished.append(message)
 
     def _wake(self) -> None:
-        """Resume when the next event is due, or when a finished message has to be reported."""
         at_ps = self._now if self._finished else self._events[0][0] if self._events else None
         if at_ps is None or self._wake_ps == at_ps:
             return

@@ -61,7 +61,6 @@ def _latencies_ps(own_ps: NDArray[np.int64], weights: NDArray[np.float64], route
 
 
 def _find_transitions(fabric: Fabric, links: list[int], weights: list[float]) -> list[LinkTransition]:
-    """Return the transitions of a route: a link takes its share from the links that end where it starts."""
     steps: list[LinkTransition] = []
     # Position, vertex and share of the message that has been reached and not left.
     reached = [(-1, int(fabric.tail[links[0]]), 1.0)]
@@ -165,20 +164,6 @@ def _uncontended_ps(route: PacketRoute, rates: NDArray[np.float64], cut: NDArray
         forward(at, packet, leaving)
         last = max(last, float(leaving.max(initial=0.0)))
     return last
-
-
-def _forward_packets(
-    way: PacketRoute,
-    at: int,
-    packet: NDArray[np.int64],
-    leaving: NDArray[np.float64],
-    arrivals: dict[int, list[tuple[NDArray[np.int64], NDArray[np.float64]]]],
-) -> None:
-    """Give the packets that leave a link to the links that follow, in turn."""
-    steps = [step for step in way.steps if step.before == at]
-    turns = round_robin(np.array([step.weight for step in steps]), len(packet))
-    for lane, step in enumerate(steps):
-        arrivals[step.after].append((packet[turns == lane], leaving[turns == lane]))
 
 
 def round_robin(weights: NDArray[np.float64], count: int) -> NDArray[np.int64]:

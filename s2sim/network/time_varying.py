@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 
-
 _BATCH = 256  # messages sampled at a time
 _PAIRS = 1 << 18  # pairs of ranks for which routes are computed at a time
 _SHOWN = 0.995  # three digits of the largest load must not round to more
@@ -87,7 +86,6 @@ class BackgroundTraffic:
                 )
 
     def _draw(self) -> list[int]:
-        """Sample messages and return the network's numbers of their routes."""
         cluster = self._cluster
         src = self._generator.choice(cluster.workers, _BATCH, p=self._probability)
         # Ranks sorted by node: any position except those of the sender's node.
@@ -240,7 +238,6 @@ class TimeVaryingNetwork(FluidNetwork):
         return pairs[:, 0], pairs[:, 1]
 
     def _waiting(self) -> list[TransferBatch]:
-        """Return the transfers that have been sent and share no link yet."""
         return [*(sent for _, sent in self.coming.values()), *self._arriving]
 
     def _begin(self, links: Indices, factor: float) -> LinkChange:
@@ -258,11 +255,9 @@ class TimeVaryingNetwork(FluidNetwork):
         self._settle_soon()
 
     def _unended(self) -> list[int]:
-        """Return the numbers of the flows in flight that do not end now."""
         return [number for number in self.in_flight.flows if self.in_flight.finish_ps(number) > self.env.now]
 
     def _routes_in_flight(self) -> Indices:
-        """Return the route of every transfer that has been sent and has not arrived."""
         flying = [self.in_flight.flows[number].route for number in self._unended()]
         return np.concatenate([np.array(flying, np.int64), *(sent.routes for sent in self._waiting())])
 

@@ -121,13 +121,11 @@ _KINDS = ("forward", "backward", "optimizer", "codec", "host")
 
 
 def _as_intervals(intervals: Sequence[tuple[int, int]]) -> Ints:
-    """Return intervals as int64 of shape (n, 2), without empty ones."""
     pairs = np.array(intervals, np.int64).reshape(-1, 2)
     return pairs[pairs[:, 0] < pairs[:, 1]]
 
 
 def _is_covered(intervals: Ints, points: Ints) -> Mask:
-    """Return a mask of the gaps between neighbouring points, int64 of shape (k,), that any interval covers."""
     change = np.zeros(len(points), np.int64)
     at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
     np.add.at(change, at[:, 0], 1)

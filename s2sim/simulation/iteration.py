@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 
@@ -37,42 +38,40 @@ def replay_iterations(
     faults: Sequence[Fault] = (),
 ) -> Iterations:
     """Replay iterations; permanent ``faults`` are already applied to the timer's cluster."""
+    timer = timer.with_profile(library.profile)
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
 
+@dataclass
 class _IterationReplay:
-    def __init__(
-        self,
-        exchange: Sequence[BucketExchange],
-        compute: Compute,
-        timer: Timer,
-        gpu: Gpu,
-        library: Library,
-        conditions: IterationSettings,
-        faults: Sequence[Fault],
-    ) -> None:
-        self._exchange, self._compute, self._gpu, self._conditions = exchange, compute, gpu, conditions
-        self._timer, self._faults = timer.with_profile(library.profile), faults
-        workers = timer.workers
-        for leaving in exchange:
+    _exchange: Sequence[BucketExchange]
+    _compute: Compute
+    _timer: Timer
+    _gpu: Gpu
+    _library: Library
+    _conditions: IterationSettings
+    _faults: Sequence[Fault]
+
+    def __post_init__(self) -> None:
+        workers = self._timer.workers
+        for leaving in self._exchange:
             if leaving.recording.workers != workers:
                 raise S2SimError(
                     f"a recording of {leaving.recording.workers} ranks cannot be replayed on {workers} workers"
                 )
-        self._period = max((leaving.recording.steps for leaving in exchange), default=1)
-        self._iterations = conditions.slower.shape[0]
+        self._period = max((leaving.recording.steps for leaving in self._exchange), default=1)
+        self._iterations = self._conditions.slower.shape[0]
         if self._iterations % self._period:
             raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
         self._env = simpy.Environment()
-        self._communicators, self._disturbance = self._make_communicators(library)
+        self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
 
-    def _make_communicators(self, library: Library) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
-        """Return the executor of all calls of all iterations, numbered by exchange."""
-        cluster, exchanges = self._timer.cluster, self._iterations // self._period
-        known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
-        of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
+    def _make_communicators(self) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
+        cluster, exchanges, library = self._timer.cluster, self._iterations // self._period, self._library
+        recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}
+        of_recording = {key: make_plan(recording, library) for key, recording in recordings.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
         self._first_calls = [0]
         priorities: list[int] = []
@@ -190,7 +189,6 @@ class _IterationReplay:
         return time_breakdown(spent, bounds, self._period)
 
     def _compute_on(self, ranks: IterationRanks) -> Passing:
-        """Run forward and backward of all iterations, and start the exchanges."""
         env, compute, settings = self._env, self._compute, self._conditions
         freed: list[simpy.Event] = []
         for iteration, slower in enumerate(ranks.slower):

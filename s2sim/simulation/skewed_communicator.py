@@ -159,34 +159,36 @@ class SharedProgram:
     ranks_done: int = 0
 
 
+@dataclass(eq=False)
 class RankCommunicator:
     """The communicator of one rank: ``done``, ``released`` (the host waits for it) and ``ended_ps`` of each call."""
 
-    def __init__(self, shared: SkewedCommunicator, rank: int, factor: float) -> None:
-        self._shared = shared
-        self._rank = rank
-        self._factor = factor
-        env, lowered = shared.env, shared.plan.lowered
+    shared: SkewedCommunicator
+    rank: int
+    factor: float
+    ended_ps: dict[int, int] = field(default_factory=dict)
+    _ready: list[int] = field(default_factory=list)
+    _posted: set[int] = field(default_factory=set)
+    _queue: list[list[int]] = field(default_factory=list)
+    _place: int = 0
+    _busy: bool = False
+
+    def __post_init__(self) -> None:
+        env, lowered = self.shared.env, self.shared.plan.lowered
         self.done = [env.event() for _ in lowered]
         self.released = [env.event() if each.blocks_host else None for each in lowered]
-        self.ended_ps: dict[int, int] = {}
-        self._ready: list[int] = []
-        self._posted: set[int] = set()
-        self._queue: list[list[int]] = []
-        self._place = 0
-        self._busy = False
 
     def post(self, call: int, _ranks: int) -> None:
         """Post a call on this rank."""
-        self._shared.posted_ps[call] = int(self._shared.env.now)
+        self.shared.posted_ps[call] = int(self.shared.env.now)
         self._ready.append(call)
         if len(self._ready) == 1:
-            at_end_of_timestep(self._shared.env, self._take_ready)
+            at_end_of_timestep(self.shared.env, self._take_ready)
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
         self._posted.update(ready)
-        plan, priorities = self._shared.plan, self._shared.priorities
+        plan, priorities = self.shared.plan, self.shared.priorities
         together_by: dict[Hashable, list[int]] = {}
         for call in ready:
             kinds: Hashable = plan.lowered[call].kinds if plan.groups else call
@@ -196,7 +198,7 @@ class RankCommunicator:
 
     def _start_next(self) -> None:
         """Take part in the next launch if this rank can; select it if no other rank has."""
-        shared = self._shared
+        shared = self.shared
         if self._busy:
             return
         if self._place == len(shared.order):
@@ -213,25 +215,25 @@ class RankCommunicator:
             shared.env.process(self._execute(following))
 
     def _execute(self, shared: SharedProgram) -> Generator[simpy.Event, None, None]:
-        env = self._shared.env
+        env = self.shared.env
         for number, steps in enumerate(shared.steps):
             yield from self._work(shared.before_ps[number])
             if steps[0].what != SIZE_EXCHANGE:
                 release_hosts(self.released, shared.calls)
-            running = self._shared.running(shared, number)
-            over = self._shared.on_launch(running.timed, self._rank)
+            running = self.shared.running(shared, number)
+            over = self.shared.on_launch(running.timed, self.rank)
             running.last_ps = int(env.now)
-            ended = running.done[self._rank] = env.event()
-            running.run.post((self._rank,))
+            ended = running.done[self.rank] = env.event()
+            running.run.post((self.rank,))
             yield ended
             over()
         yield from self._work(shared.after_ps)
         self._busy = False
         now = int(env.now)
         shared.ranks_done += 1
-        if shared.ranks_done == len(self._shared.of_rank):
-            start_ps = max(self._shared.posted_ps[call] for call in shared.calls)
-            self._shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
+        if shared.ranks_done == len(self.shared.of_rank):
+            start_ps = max(self.shared.posted_ps[call] for call in shared.calls)
+            self.shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
         for call in shared.calls:
             self.ended_ps[call] = now
             self.done[call].succeed()
@@ -239,7 +241,7 @@ class RankCommunicator:
 
     def _work(self, work_ps: int) -> Generator[simpy.Event, None, None]:
         if work_ps:
-            yield self._shared.env.timeout(ceil(work_ps * self._factor))
+            yield self.shared.env.timeout(ceil(work_ps * self.factor))
 
 
 @dataclass(slots=True)

@@ -178,7 +178,6 @@ def split_at_gradient(script: Script) -> tuple[Script, Script]:
 
 
 def _split_at_waits(script: Script, first_call: int) -> list[Script]:
-    """Return a script split before each wait, its calls renumbered."""
     turns: list[list[Step]] = [[]]
     for step in script:
         if isinstance(step, Post):
