@@ -226,11 +226,7 @@ class HostLibraryProfile(LibraryProfile):
         return load_host_constants(self.library, self.own)
 
     def _limit_by_processors(self, wire: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
-        """Return overheads with limits by which a round's messages end no earlier than the processors' work on them.
-
-        A message costs processor time per message, packet, byte and addition. Messages of a round share processors in
-        proportion to that time, so that all of them end together.
-        """
+        """Limit a round's messages by processor time per message, packet, byte and addition: all end together."""
         constants, shape = self._constants, cluster.shape
         packets = np.ceil(sent.bytes / (shape.packet_bytes or inf))
         fixed_s = (constants.message_ps + packets * constants.packet_ps) / PS_PER_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -237,12 +238,6 @@ def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
     return (LaunchStep(_one_a_rank("reduce", request.demand)),), LocalWork(), executes
 
 
-def _gather_exact_sizes(request: CollectiveRequest) -> Executed:
-    """Exact sizes, exchanged between hosts, which know their own since the program synchronised."""
-    executes = _append_reason(request, f"{request.demand.kind} {request.dtype} of exact sizes")
-    return (*_size_exchange(request), LaunchStep((request.demand,))), LocalWork(), executes
-
-
 def _exchange_pairwise(request: CollectiveRequest) -> Executed:
     demand = request.demand
     sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
@@ -250,15 +245,12 @@ def _exchange_pairwise(request: CollectiveRequest) -> Executed:
     return (*_size_exchange(request), LaunchStep((all_to_all_demand(sizes, demand.itemsize),))), LocalWork(), executes
 
 
-def _after_size_exchange(request: CollectiveRequest) -> Executed:
-    """GPUs receive data-dependent sizes first; the host waits for them before it launches the payload."""
+def _after_size_exchange(request: CollectiveRequest, text: str, *, host_waits: bool) -> Executed:
+    """Data-dependent sizes first: in GPUs, which the host waits for, or between hosts."""
     sizes = _size_exchange(request)
-    step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes)))
-    return (*sizes, step), LocalWork(), _append_reason(request, f"{request.demand.kind} {request.dtype}")
-
-
-def _grouped_send_receive(request: CollectiveRequest) -> Executed:
-    return *_after_size_exchange(request)[:2], _append_reason(request, f"grouped sends and receives of {request.dtype}")
+    step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes) if host_waits else 0))
+    executes = _append_reason(request, text.format(kind=request.demand.kind, dtype=request.dtype))
+    return (*sizes, step), LocalWork(), executes
 
 
 def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
@@ -276,10 +268,10 @@ EXECUTIONS: dict[str, Callable[..., Executed]] = {
     "or_by_owners": _or_by_all_to_all,
     "padded": _gather_padded,
     "broadcasts": _gather_by_broadcasts,
-    "exact": _gather_exact_sizes,
+    "exact": partial(_after_size_exchange, text="{kind} {dtype} of exact sizes", host_waits=False),
     "exchanged": _exchange_pairwise,
-    "sends": _grouped_send_receive,
-    "told": _after_size_exchange,
+    "sends": partial(_after_size_exchange, text="grouped sends and receives of {dtype}", host_waits=True),
+    "told": partial(_after_size_exchange, text="{kind} {dtype}", host_waits=True),
     "reduces": _scatter_by_reduces,
     "all_reduced": _scatter_by_all_reduce,
 }

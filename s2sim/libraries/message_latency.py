@@ -120,10 +120,7 @@ def message_overheads(
 def _inter_node_limit(
     protocol: ProtocolConstants, spec: NodeSpec, path: InterNodePath, channel: tuple[str, float]
 ) -> tuple[Powers, float]:
-    """Return the limit of a message between nodes at one end and its constants, in bytes per second on the network.
-
-    It is the least of the protocol, a stream of the network, a PCIe path past a host, and the channel's data.
-    """
+    """Return the constants and the value of the least limit between nodes at one end, in bytes/s on the network."""
     name, data_Bps = channel
     of_data = (f"protocol.{protocol.name}.share", 1), (f"network.{path.transport}.share", 1)
     limits: list[tuple[Powers, float]] = [

@@ -201,10 +201,7 @@ class NcclProfile(LibraryProfile):
         return message_overheads(self._constants, self._sends_with, pattern, cluster, channel, announced=announced)
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
-        """Return whether messages between nodes are large enough to be announced.
-
-        Small buffers are not divided among all channels, but sent whole, or by a ring in one part per rank.
-        """
+        """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
         transports = {spec.transport for spec in cluster.dims.node_set.specs}
         eager_bytes = min((way.eager_bytes for name, way in self._constants.networks if name in transports), default=0)
         demand, protocol = schedule.demand, self._sends_with
@@ -216,17 +213,14 @@ class NcclProfile(LibraryProfile):
         return largest_bytes / protocol.share >= eager_bytes
 
     def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
-        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second.
-
-        A channel's rate is a bus bandwidth, of which a tree up and down has half, and a channel has two trees, each for
-        half of its data.
-        """
+        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second."""
         generation, nodes = self._constants.generation_of(cluster.shape.gpu), len(np.unique(cluster.node_of_rank))
         if not channels or generation is None or nodes == 1:
             return "", np.inf
         rates_Bps, name = dict(generation.channel_Bps), f"{channels}-{self.chosen}"
         if nodes == 2 and f"{name}-two-nodes" in rates_Bps:
             name = f"{name}-two-nodes"
+        # A tree up and down has half of the bus bandwidth, and a channel has two trees.
         parts = 4 if channels == "tree" else 1
         return f"generation.{generation.name}.{name}", rates_Bps.get(name, np.inf) / parts
 

@@ -141,10 +141,7 @@ def _solve_levels(table: FlowTable) -> None:
 
 
 def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]) -> None:
-    """Queue the marked links that do not agree with their flows, by the lower of the present and the new level.
-
-    The new level is at least the one that follows from the flows that the link limits now.
-    """
+    """Queue the marked links that do not agree with their flows, by the lower of the present and the new level."""
     level, load, wide, key, capacity = table.level, table.load, table.wide, table.key, table.capacity
     for index in range(table.tally[_DIRTY]):
         here = table.dirty[index]
@@ -221,10 +218,7 @@ def _set_rate(table: FlowTable, flow: int, new: float) -> None:
 
 
 def _fair_level(table: FlowTable, here: int, least: float) -> float:
-    """Return the level at which a link is full, at least ``least``; write the flows' limits elsewhere to ``limits``.
-
-    Flows that are not limited to less elsewhere get equal shares.
-    """
+    """Return the level at which a link is full, at least ``least``; write the flows' limits elsewhere to ``limits``."""
     link, weight, flow_of, after = table.link, table.weight, table.flow, table.after
     level, limits, capacity = table.level, table.limits, table.capacity[here]
     count = 0

@@ -1,24 +1,16 @@
 """The packet network: the reference for the fluid network, for tens of ranks.
 
 A link sends one packet at a time at its rate; after the hop's latency the whole packet waits in front of the next link
-(store and forward). Three mechanisms make the shares of bandwidth max-min fair, so that finish times converge to those
-of `s2sim.network.fluid` as packets get smaller:
+(store and forward). Finish times converge to those of `s2sim.network.fluid` as packets get smaller, because of
 
-- *Fair queueing.* In front of every link each message has its own queue, and the link serves them by start-time fair
-  queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a packet's tag is the later of the link's virtual time and the end of
-  the message's previous packet, which is its tag plus bytes over weight. The smallest tag is served first.
-- *A window per hop* limits the packets of a message on their way to the next link, waiting there and being sent on; a
-  credit returns with the hop's latency. Without this back-pressure a message with a later bottleneck takes its full
-  share of links before it (Hahne, IEEE JSAC 9(7), 1991). Finish times differ from fluid ones by the packets that
-  pile up, which grow with the window; but with a window that is too small a message misses turns when packets of others
-  come in bursts. So the window in excess of the round trip grows with the square root of the packets of a message
-  (`s2sim.network.packet_queues.find_window`): both errors vanish as packets get smaller. The part that covers the round
-  trip does not: latency remains a difference unless it is small compared with the time of a message.
-- *Turns.* A message that is sprayed over parallel links gives each its packets in turn. A packet that waits for its
-  window delays those behind it, so that the shares stay those of the route, as in the fluid network.
+- start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) of the messages at every link: a packet's tag is the
+  later of the link's virtual time and the end of the message's previous packet, its tag plus bytes over weight;
+- a window per hop, with credits that return with the hop's latency (Hahne, IEEE JSAC 9(7), 1991). Packets that pile up
+  grow with it, and too small ones miss turns in bursts; see `s2sim.network.packet_queues.find_window`;
+- turns: a message that is sprayed over parallel links gives each its packets in turn, and a packet that waits for its
+  window delays those behind it.
 
-The queues in front of a link may also be limited for all messages together (`buffer_bytes`), without loss: packets wait
-for room in order of arrival. On cyclic routes that may deadlock, which is an error.
+With `buffer_bytes` packets wait for room in order of arrival. On cyclic routes that may deadlock, which is an error.
 """
 
 from __future__ import annotations

@@ -138,10 +138,7 @@ def pipeline_fill_ps(
 
 
 def _uncontended_ps(route: PacketRoute, rates: NDArray[np.float64], cut: NDArray[np.float64]) -> float:
-    """Return when the last packet of a message alone leaves its last link, in picoseconds without latency.
-
-    Latency delays all packets equally, because parallel links have the same.
-    """
+    """Return when the last packet of a message alone leaves its last link, in picoseconds without latency."""
     arrivals: dict[int, list[tuple[NDArray[np.int64], NDArray[np.float64]]]] = {}
 
     def forward(at: int, packet: NDArray[np.int64], leaving: NDArray[np.float64]) -> None:

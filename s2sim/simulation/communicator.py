@@ -195,17 +195,14 @@ def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> N
 def _report_round(watcher: Watcher, members: Ints, schedule: Schedule, what: str, ran: CompletedRound) -> None:
     """Report a round to a watcher by the ranks' own numbers; of concurrent groups the first."""
     if schedule.concurrent:
-        ran = _first_group_messages(ran, schedule.places - schedule.concurrent)
+        pattern = ran.round.pattern
+        own = np.flatnonzero(pattern.src < schedule.places - schedule.concurrent)
+        sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own
+        named = Pattern(pattern.src[own], pattern.dst[own], through_switch=pattern.through_switch)
+        first = Round(named, ran.round.bytes[sent])
+        ran = replace(ran, round=first, end_ps=ran.end_ps[sent], sent_ps=ran.sent_ps[sent])
     if len(members):
         pattern = ran.round.pattern
         named = replace(pattern, src=members[pattern.src], dst=members[pattern.dst])
         ran = replace(ran, round=replace(ran.round, pattern=named))
     watcher.add_round(ran, what)
-
-
-def _first_group_messages(ran: CompletedRound, ranks: int) -> CompletedRound:
-    pattern = ran.round.pattern
-    own = np.flatnonzero(pattern.src < ranks)
-    sent = np.zeros(min(len(own), 1), np.int64) if pattern.through_switch else own
-    named = Pattern(pattern.src[own], pattern.dst[own], through_switch=pattern.through_switch)
-    return replace(ran, round=Round(named, ran.round.bytes[sent]), end_ps=ran.end_ps[sent], sent_ps=ran.sent_ps[sent])

@@ -214,22 +214,17 @@ class BucketProgram:
     sync_ps: int
     loop_ps: int
     phases: set[str] = field(default_factory=set)
-    _waiting: bool = False
 
     @property
     def ranks(self) -> int:
         """Number of equal ranks."""
         return self.owner.ranks
 
-    @property
-    def waiting(self) -> bool:
-        """Whether it waits for collectives."""
-        return self._waiting
-
-    @waiting.setter
-    def waiting(self, value: bool) -> None:
-        self.owner.idle_programs += int(value) - int(self._waiting)
-        self._waiting = value
+    def wait(self, event: simpy.Event) -> Passing:
+        """Wait for collectives."""
+        self.owner.idle_programs += 1
+        yield event
+        self.owner.idle_programs -= 1
 
     def work(self, work: Work) -> Passing:
         """Do codec work on the GPU, after the host's loop where a phase begins."""
@@ -245,9 +240,7 @@ class BucketProgram:
     def await_gradient(self) -> Passing:
         """Wait until the bucket is complete."""
         if not self.ready.triggered:
-            self.waiting = True
-            yield self.ready
-            self.waiting = False
+            yield from self.wait(self.ready)
 
     def posted(self, call: int) -> None:
         """Record the time."""

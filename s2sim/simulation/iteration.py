@@ -84,7 +84,9 @@ class _IterationReplay:
             disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
         self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers)
         plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile)
-        if disturbance is None and self._unlike and can_skew(plan, self._timer):
+        slower = self._conditions.slower * self._factors
+        skewed = bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
+        if disturbance is None and skewed and can_skew(plan, self._timer):
             by_rank = SkewedCommunicator(
                 self._env,
                 plan,
@@ -108,11 +110,6 @@ class _IterationReplay:
             on_launch=self._launched,
         )
         return communicators, disturbance
-
-    @property
-    def _unlike(self) -> bool:
-        slower = self._conditions.slower * self._factors
-        return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
 
     def _make_ranks(self) -> list[IterationRanks]:
         """Return the state of each rank: one object for equal ranks that end together."""

@@ -26,11 +26,12 @@ Passing = Generator[simpy.Event, None, None]
 class Runner(Protocol):
     """Equal ranks that run a script."""
 
-    waiting: bool  # Whether they only wait for collectives
-
     @property
     def ranks(self) -> int:
         """Number of equal ranks."""
+
+    def wait(self, event: simpy.Event) -> Passing:
+        """Wait for collectives."""
 
     def work(self, work: Work) -> Passing:
         """Do work of the codec."""
@@ -65,17 +66,13 @@ def run_script(
             runner.posted(call)
             communicators.post(call, runner.ranks)
             if released is not None:
-                runner.waiting = True
-                yield released
-                runner.waiting = False
+                yield from runner.wait(released)
         elif isinstance(step, HostSync):
             yield from runner.synchronise()
         elif isinstance(step, AwaitGradient):
             yield from runner.await_gradient()
         else:
-            runner.waiting = True
-            yield env.all_of([communicators.done[first_call + call] for call in step.calls])
-            runner.waiting = False
+            yield from runner.wait(env.all_of([communicators.done[first_call + call] for call in step.calls]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +119,11 @@ class _RankClass:
         duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
         self.spent.append((work.phase, now, now + duration))
         yield self.env.timeout(duration)
+
+    def wait(self, event: simpy.Event) -> Passing:
+        self.waiting = True
+        yield event
+        self.waiting = False
 
     def synchronise(self) -> Passing:
         yield self.env.timeout(self.gpu.host_sync_ps)

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
     """Return each rank's path through a schedule of all ranks; None if its rounds are not its critical path.
 
-    Messages take the same time as with all ranks in step; the last rank then ends with the schedule. If individual
-    times do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared
-    links, ends are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    The last rank ends with the schedule. If individual times of messages do not add up to that, as while a pipeline
+    fills, each takes its round's time.
     """
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:

@@ -162,7 +162,6 @@ def representative_ranks(scripts: Sequence[Script]) -> list[int]:
 
 
 def _merge_rank_programs(programs: Sequence[tuple[Script, int]]) -> Script:
-    """Return one script of a rank's programs, given with the numbers of their first calls."""
     halves = [(split_at_gradient(script), first) for script, first in programs]
     early = _interleave_programs([_split_at_waits(before, first) for (before, _), first in halves])
     late = _interleave_programs([_split_at_waits(after, first) for (_, after), first in halves])
