@@ -41,18 +41,13 @@ class ProtocolConstants:
 
 @dataclass(frozen=True, slots=True)
 class PathConstants:
-    """A network, or the path to it: the share of the rate that data reaches, and the latency of a hop.
+    """A network, or the path to it."""
 
-    ``rendezvous_ps`` are added to messages of ``eager_bytes`` and more, which are announced before they are sent.
-    ``stream_Bps`` limits a message through one interface. The path past a host has a share of the rate of the GPU's
-    PCIe.
-    """
-
-    share: float
-    latency_ps: int
-    stream_Bps: float
+    share: float  # Of the rate that data reaches; for a path past a host, of the rate of the GPU's PCIe
+    latency_ps: int  # Of a hop
+    stream_Bps: float  # Limit of a message through one interface
     eager_bytes: float
-    rendezvous_ps: int
+    rendezvous_ps: int  # Added to messages of ``eager_bytes`` and more, which are announced
 
 
 @dataclass(frozen=True, slots=True)

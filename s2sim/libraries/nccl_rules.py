@@ -101,8 +101,7 @@ def switch_reduction_overheads(
 ) -> Overheads:
     """Return the overheads of a reduction in switches, and of the hops of the trees between nodes.
 
-    Each stage of a chunk waits for the bytes in flight at the lowest rate: in a node for the stages of the constants,
-    over nodes for each leg of a tree and the switches.
+    Each stage of a chunk (constants in a node; legs and switches over nodes) waits for the bytes in flight.
     """
     legs, fabric = sent.pattern.legs, cluster.fabric
     generation, once = constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)

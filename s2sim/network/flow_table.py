@@ -60,10 +60,7 @@ class FlowTable(NamedTuple):
 
 
 class MemberQueues(NamedTuple):
-    """Members of flows with one route and arrival time: they have one rate, and the smallest completes first.
-
-    Such a flow has the weight of its remaining members and the bytes of the smallest.
-    """
+    """Members of flows with one route, arrival time and rate: a flow has their weight and the bytes of the smallest."""
 
     member: Wholes  # Index of the transfer
     size: Reals  # Its bytes

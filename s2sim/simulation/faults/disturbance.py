@@ -27,8 +27,7 @@ class FaultyNetwork:
     """A network with the transient faults.
 
     Background traffic never ends, so that the simulation has to be stopped. The cluster already has the permanent
-    faults; ``seed`` is the root of random samples, and ``on_loads`` is called with the loads of all links whenever they
-    change.
+    faults; ``seed`` is the root of random samples, and ``on_loads`` is called whenever loads of links change.
     """
 
     def __init__(
