@@ -18,7 +18,7 @@ from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.scaling import scale_to_model
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
-from s2sim.libraries.nccl_tuner import TunerModel
+from s2sim.libraries.nccl import TunerModel
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Phase, Recording, Script, Step, Work
