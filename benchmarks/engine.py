@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from measure import measure
 
-from s2sim.network.flow_table import SOLVER_EFFORT, has_numba
+from s2sim.network.active_flows import SOLVER_EFFORT, has_numba
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

@@ -61,9 +61,7 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
 
 
 def describe_problems(found: Sequence[Mapping[str, Any]], whole: str, most: int | None = None) -> str:
-    """Return the problems that pydantic found, each with its place, in one line; ``whole`` names what has them.
-
-    Messages of our own checks stand as they were raised, without the kind of error that pydantic puts before them.
+    """Return the problems that pydantic found, each with its place, in one line; ``whole`` names the value.
 
     >>> found = [{"loc": ("layers", 0), "msg": "is no text"}, {"loc": (), "msg": "lacks a name"}]
     >>> describe_problems(found, "file", most=1)
@@ -77,7 +75,7 @@ def describe_problems(found: Sequence[Mapping[str, Any]], whole: str, most: int 
 
 
 def strip_error_kind(found: str) -> str:
-    """Return what pydantic says of a value, without the kind of error where a check of our own raised it.
+    """Return a message of pydantic without the kind of error that it adds to our own messages.
 
     >>> strip_error_kind("Value error, -3 is negative")
     '-3 is negative'

@@ -1,4 +1,4 @@
-"""Files of the user: where they are, one reader that always ends, one message for those that cannot be read."""
+"""Files of the user: paths, bounded readers and their error messages."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 2**24
-# Its reader takes a second for two or three such files.
+# Python's reader takes a second for two or three such files.
 _MAX_TOML_BYTES = 2**20
 
 
 def is_toml_path(text: str) -> bool:
-    """Return whether a text says where a TOML file is, rather than the name of one that comes with s2sim."""
+    """Return whether a text is the path of a TOML file, and not the name of a shipped one."""
     return "/" in text or text.endswith(".toml")
 
 
 def user_path(text: str, error: type[S2SimError]) -> Path:
-    """Return the path that a person wrote, ``~`` being a home directory; ``error`` is raised where there is none."""
+    """Return a path given by the user, ``~`` being a home directory; ``error`` is raised if there is none."""
     try:
         return Path(text).expanduser()
     except RuntimeError as found:
@@ -36,10 +36,7 @@ def user_path(text: str, error: type[S2SimError]) -> Path:
 
 
 def check_regular(path: Path, most_bytes: int = MAX_BYTES) -> None:
-    """Refuse with `OSError` what is no regular file of at most ``most_bytes``.
-
-    A device or a pipe might never end, and a large file would fill the memory.
-    """
+    """Raise `OSError` unless a path is a regular file of at most ``most_bytes``."""
     try:
         found = path.stat()
     except ValueError:
@@ -61,7 +58,7 @@ def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     check_regular(path, most_bytes)
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
-    # What the system makes up while it is read, as below /proc, has no size beforehand.
+    # Files generated while they are read, as in /proc, have no size beforehand.
     _check_bytes(len(data), most_bytes)
     return data
 
@@ -101,11 +98,11 @@ def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
 
 
 MAX_SHOWN_CHARACTERS = 40
-"""Letters of a cell that a message quotes."""
+"""Characters of a cell that a message quotes."""
 
 
 def describe_problem(error: ValidationError, where: str, cells: dict[str, str]) -> str:
-    """Return in one line what is wrong with a row of a table."""
+    """Return the first problem of a row of a table in one line."""
     first = error.errors()[0]
     column = str(first["loc"][0]) if first["loc"] else ""
     found = strip_error_kind(first["msg"])
@@ -113,10 +110,7 @@ def describe_problem(error: ValidationError, where: str, cells: dict[str, str]) 
 
 
 def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV file that has all columns that are ``needed``.
-
-    Each stands with the number of its line as editors count them, and its cells by column.
-    """
+    """Return the line number and the cells by column of each row of a CSV file with the ``needed`` columns."""
     limits: dict[str, Any] = {} if most_bytes is None else {"most_bytes": most_bytes}
     reader = csv.reader(io.StringIO(read_text(path, **limits)), strict=True)
     found: list[tuple[int, list[str]]] = []
@@ -149,7 +143,7 @@ _PACKAGE = Path(__file__).resolve().parent
 def data_directory(kind: str) -> Path:
     """Return the directory of shipped ``kind``, the name of a folder such as ``topologies`` or ``measured``.
 
-    A wheel carries it inside the package; in a checkout it lies beside the package.
+    In a wheel it is inside the package, in a checkout next to it.
     """
     installed = _PACKAGE / "_data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind

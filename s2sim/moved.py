@@ -1,6 +1,6 @@
-"""Import paths of version 0.1.0: plug-ins that were written for it go on for one version, with a warning.
+"""Import paths of version 0.1.0, which work for one more version, with a warning.
 
-``moved.csv`` has a line for each module that went elsewhere, and one for each of its public names that was changed.
+``moved.csv`` has a line for each moved module, and one for each of its public names that was changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def moved_modules() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 class MovedFinder:
-    """Finds old paths, as modules that have the names of the new ones; it is asked where nothing else is found."""
+    """Finds old paths, as modules with the names of the new ones, after all other finders."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Return the spec of an old module, or of a package of old ones; None for any other name."""
@@ -62,5 +62,5 @@ class MovedFinder:
 
 
 def install() -> None:
-    """Let old import paths work, behind all other ways to find a module."""
+    """Let old import paths work."""
     sys.meta_path.append(MovedFinder())

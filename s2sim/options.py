@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 _KINDS = {int: "a whole number", float: "a number"}
-# No option counts more of anything; beyond 64 bits arrays could not either.
+# No option counts more of anything, and arrays of int64 cannot.
 _MAX_COUNT = 2**62
 
 
@@ -90,7 +90,7 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
     try:
         value = annotation(text)
     except S2SimError:
-        raise  # A quantity's own text says what is wrong with it.
+        raise  # The message of a quantity is complete.
     except ValueError as error:
         raise OptionError(f"{owner}: {key}={text} is not {_KINDS.get(annotation, annotation.__name__)}") from error
     if annotation is int and abs(value) > _MAX_COUNT:
@@ -101,8 +101,7 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
 def build(cls: type[T], options: Mapping[str, str], owner: str, **given: Any) -> T:
     """Return ``cls(**given, **options)``, each option's text converted to its field's type.
 
-    `OptionError` for an option that ``cls`` has no field for (with the nearest name), or a value that its type or the
-    class's own check refuses.
+    `OptionError` for an unknown option (with the nearest name) or a value that its type or the class refuses.
     """
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     hints = _hints(cls)
@@ -120,7 +119,7 @@ def option_text(instance: Any) -> str:
 
 
 def check_options(instance: Any, owner: str, **least: int) -> None:
-    """Refuse options of a dataclass instance that are no choice of their type, or less than they must be ``least``."""
+    """Refuse options of a dataclass instance that are no choice of their type, or less than ``least``."""
     for key, choices in _literals(instance.__class__).items():
         if (value := getattr(instance, key)) is not None:
             _check_choice(value, choices, key, owner)
@@ -138,10 +137,7 @@ def check_shares(instance: Any, owner: str, *keys: str) -> None:
             raise OptionError(f"{owner}: {key}={value} is not above 0 and at most 1")
 
 
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields."""
-    return get_type_hints(cls)
+_hints = cache(get_type_hints)
 
 
 @cache
@@ -161,15 +157,12 @@ def _check_choice(value: object, choices: Any, key: str, owner: str) -> None:
 
 
 def value_text(value: object) -> str:
-    """Return the value of an option as people write it."""
+    """Return the value of an option as users write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def non_default(instance: Any) -> dict[str, str]:
-    """Return the fields of a dataclass instance that differ from their defaults, as option texts.
-
-    Fields that do not take part in comparison change nothing in what comes out, and are left out.
-    """
+    """Return the compared fields of a dataclass instance that differ from their defaults, as option texts."""
     return {
         field.name: value_text(getattr(instance, field.name))
         for field in dataclasses.fields(instance)

@@ -1,4 +1,4 @@
-"""The run record: what a result was computed from, so that anybody can compute it again."""
+"""The run record: the inputs of a result, to reproduce it."""
 
 from __future__ import annotations
 

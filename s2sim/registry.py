@@ -1,8 +1,4 @@
-"""One plug-in registry for codecs, reducers, collectives, disciplines of exchange and topologies.
-
-Built-in entries are ``module:attribute`` texts, imported when first used. Installed packages add their own through
-entry points of the group ``s2sim.<kind>``, for example ``[project.entry-points."s2sim.reducers"]``.
-"""
+"""Plug-in registry; installed packages add entry points, as ``[project.entry-points."s2sim.reducers"]``."""
 
 from __future__ import annotations
 
@@ -18,10 +14,7 @@ from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
 @dataclass(frozen=True)
 class Registry:
-    """Names of one kind (a singular word for messages) and what they stand for, ``module:attribute`` texts.
-
-    An installed package adds to the built-in ones by the entry-point group.
-    """
+    """Entries of one kind (a singular word for messages): ``module:attribute`` texts, imported on first use."""
 
     kind: str
     group: str
@@ -47,7 +40,7 @@ class Registry:
         return list(self._targets)
 
     def get(self, name: str) -> Any:
-        """Return what ``name`` stands for, importing it; `UnknownNameError` names the nearest known one."""
+        """Return the object called ``name``, importing it; `UnknownNameError` names the nearest known one."""
         if name not in self._targets:
             raise unknown_name(self.kind, name, self._targets)
         target = self._targets[name]

@@ -20,19 +20,18 @@ PS_PER_S = 10**12
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?(\d+))?)\s*([A-Za-zµμ/]*)\s*")
 _MAX_TEXT = 40
-# Powers of ten beyond this take long to write out and fit nothing.
+# Larger powers of ten are out of every range.
 _MAX_EXPONENT = 3
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY_PREFIX = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _ALL_PREFIXES = {**_PREFIX, **_BINARY_PREFIX}
 _TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "μs": 10**6, "ms": 10**9, "s": 10**12}
 _SIZE_BYTES = {prefix + "B": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()}
+_PER_BYTE = {"B/s": 1, "Bps": 1, "bps": 8, "b/s": 8, "bit/s": 8}
 _RATE_BPS = {
-    **{f"{prefix}B/s": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}Bps": Fraction(factor) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}bps": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}b/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
-    **{f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _ALL_PREFIXES.items()},
+    f"{prefix}{unit}": Fraction(factor, units)
+    for prefix, factor in _ALL_PREFIXES.items()
+    for unit, units in _PER_BYTE.items()
 }
 _WORK_RATE_PER_S = {
     f"{prefix}{unit}": Fraction(factor) for prefix, factor in _PREFIX.items() for unit in ("FLOP/s", "OP/s")
@@ -41,10 +40,7 @@ _WORK_RATE_PER_S = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of quantity: its units, how it is written, and what no cluster has.
-
-    Beyond ``most`` a mistake is likelier than a machine, and integer picoseconds would overflow.
-    """
+    """One kind of quantity, with its units; values above ``most`` are refused."""
 
     name: str
     units: dict[str, Fraction] | dict[str, int]
@@ -60,7 +56,7 @@ _WORK_RATE = _Kind("rate of work", _WORK_RATE_PER_S, "20TFLOP/s", 10**18, "1e18 
 
 
 def _shown(value: object) -> str:
-    """Return a value as a message quotes it: shortened, for nobody reads hundreds of digits."""
+    """Return a value as a message quotes it, shortened."""
     if isinstance(value, int) and abs(value) >= 10**_MAX_TEXT:
         return f"a number of more than {_MAX_TEXT} digits"
     text = repr(value)
@@ -139,7 +135,7 @@ def parse_work_rate_per_s(text: object) -> float:
 
 
 def parse_option(option: str, parse: Callable[[object], T], text: object) -> T:
-    """Return what ``parse`` makes of an option's text; the error names the option.
+    """Return an option's text, parsed; the error names the option.
 
     >>> parse_option("--compute", parse_time_ps, "120ms")
     120000000000
@@ -217,7 +213,7 @@ def plural(number: int, word: str) -> str:
 
 
 def format_number_of(number: int, word: str) -> str:
-    """Return how many things there are.
+    """Return a number with its noun.
 
     >>> format_number_of(1, "node"), format_number_of(3, "leaf")
     ('1 node', '3 leaves')

@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -147,7 +146,7 @@ def _silence(stream: TextIO) -> None:
 def _prepare_streams() -> None:
     if sys.stderr is None:
         # Closed by the parent process; the answer is still of use.
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  (no block can close it: it stays open until Python exits)
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         # Terminals show a question mark for letters that they lack.
         if hasattr(stream, "reconfigure"):

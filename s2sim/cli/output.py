@@ -93,10 +93,10 @@ def show_grids(grids: Sequence[Grid]) -> None:
     for grid in grids:
         columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
         rows = tuple(tuple(map(printable, row)) for row in grid.rows)
-        grid = replace(grid, title=printable(grid.title), columns=columns, rows=rows)  # noqa: PLW2901  (only the printable one is used)
+        shown = replace(grid, title=printable(grid.title), columns=columns, rows=rows)
         # The terminal wraps columns that are wider than itself.
-        console = Console(file=sys.stdout, width=max(width, minimum_width(grid)), highlight=False)
-        for table in rich_tables(grid, width):
+        console = Console(file=sys.stdout, width=max(width, minimum_width(shown)), highlight=False)
+        for table in rich_tables(shown, width):
             console.print()
             console.print(table)
 

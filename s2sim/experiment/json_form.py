@@ -65,7 +65,8 @@ def json_keys(kind: type) -> dict[str, bool]:
     more: tuple[str, ...] = getattr(kind, "more_json", ())
     last = {name.rstrip("?"): not name.endswith("?") for name in more}
     if not is_dataclass(kind):
-        return dict.fromkeys(kind._fields, True)  # type: ignore[attr-defined] # a named tuple
+        names: tuple[str, ...] = getattr(kind, "_fields", ())  # Of a named tuple
+        return dict.fromkeys(names, True)
     own = {field.name: True for field in fields(kind) if _LOAD not in field.metadata and field.name not in last}
     return own | last
 

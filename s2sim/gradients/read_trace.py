@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,9 @@ def parse_safetensors(data: bytes, label: str) -> dict[str, SafetensorsTensor]:
     """Return every tensor of a safetensors file, in the order of its header; ``label`` names it in errors."""
     from safetensors import SafetensorError, deserialize
 
+    read: Callable[[bytes], Any] = deserialize  # It has no annotations.
     try:
-        stored = dict(deserialize(data))  # type: ignore[no-untyped-call]  # safetensors ships no annotations of this function
+        stored = dict(read(data))
     except SafetensorError as error:
         raise TraceError(
             f"{label} is truncated, damaged or no safetensors file ({error}): record, export or copy the file again"

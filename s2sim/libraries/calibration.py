@@ -1,4 +1,4 @@
-"""Constants that somebody fitted to measurements of their own machine, and what these were of."""
+"""Constants fitted by the user to measurements of a machine, and the range of these measurements."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _FITTED = "fitted"
 
 @dataclass(frozen=True, slots=True)
 class FittedRange:
-    """What constants were fitted to.
+    """The measurements that constants were fitted to.
 
-    ``topology`` includes its overrides; ``workers`` and ``nodes`` are all numbers that ran; sizes are as nccl-tests
-    counts them, and ``points`` how many there are. Errors are medians of |ln(predicted/measured)| with the shipped
-    constants, with the fitted ones, and with those fitted without each point. ``logs`` has each log's name, SHA-256
-    and lines of tables.
+    ``topology`` includes its overrides; sizes are as nccl-tests counts them. Errors are medians of
+    |ln(predicted/measured)| with the shipped constants, with the fitted ones, and with those fitted without each point.
+    ``logs`` has each log's name, SHA-256 and lines of tables.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
@@ -45,7 +44,7 @@ class FittedRange:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Constants of a user's file, in place of those of its ``base`` library, and what they were fitted to."""
+    """Constants of a user's file, in place of those of its ``base`` library, and their measurements."""
 
     path: str
     base: str
@@ -60,25 +59,18 @@ class Calibration:
     def outside(
         self, topology: str, kinds: Collection[str], workers: int, nodes: int, sizes_bytes: Collection[int]
     ) -> list[str]:
-        """Return in words in what respects a use lies outside of what the constants were fitted to.
+        """Return texts on each respect in which a use is outside the fitted range.
 
-        Parameters
-        ----------
-        topology : str
-            As it was asked for, with its overrides.
-        kinds : collection of str
-            Collectives that run.
-        sizes_bytes : collection of int
-            As nccl-tests counts them.
+        ``topology`` includes its overrides, and ``sizes_bytes`` are as nccl-tests counts them.
         """
         fitted, found = self.fitted, []
         if topology != fitted.topology:
             found.append(f"the topology is {topology}, not {fitted.topology}")
         if others := sorted(set(kinds) - set(fitted.collectives)):
             found.append(f"{', '.join(others)} was not measured, only {', '.join(fitted.collectives)}")
-        for what, number, known in (("workers", workers, fitted.workers), ("nodes", nodes, fitted.nodes)):
-            if not min(known) <= number <= max(known):
-                between = str(known[0]) if len(set(known)) == 1 else f"{min(known)} to {max(known)}"
+        for what, number, numbers in (("workers", workers, fitted.workers), ("nodes", nodes, fitted.nodes)):
+            if not min(numbers) <= number <= max(numbers):
+                between = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)} to {max(numbers)}"
                 found.append(f"{number} {what}, not {between}")
         if sizes_bytes and (min(sizes_bytes) < fitted.smallest_bytes or max(sizes_bytes) > fitted.largest_bytes):
             ends = " to ".join(dict.fromkeys(format_bytes(end(sizes_bytes)) for end in (min, max)))
@@ -88,7 +80,7 @@ class Calibration:
 
 
 def machine_text(topology: str, overrides: Sequence[str]) -> str:
-    """Return a topology's name with what was set of it, by which a calibration knows its machine.
+    """Return a topology's name with its overrides, which identifies the machine of a calibration.
 
     >>> machine_text("dgx-h100", ["nic.rate=200Gbps"])
     'dgx-h100 nic.rate=200Gbps'
@@ -97,7 +89,7 @@ def machine_text(topology: str, overrides: Sequence[str]) -> str:
 
 
 def read_calibration(text: str) -> Calibration:
-    """Return what a file that ``s2sim calibrate`` wrote says; `TopologyError` says what is wrong with it."""
+    """Return the calibration of a file written by ``s2sim calibrate``; `TopologyError` if it is invalid."""
     path = user_path(text, TopologyError)
     tables = read_toml(path, TopologyError)
     texts = {key: tables.pop(key, None) for key in _TEXTS}
@@ -122,10 +114,10 @@ def _fitted(table: Any, path: Path) -> FittedRange:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        found = TypeAdapter(FittedRange).validate_python(table)
+        fitted = TypeAdapter(FittedRange).validate_python(table)
     except ValidationError as error:
         problems = describe_problems(error.errors(), _FITTED, most=1)
         raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim calibrate write the file") from None
-    if not (found.workers and found.nodes and found.collectives):
+    if not (fitted.workers and fitted.nodes and fitted.collectives):
         raise TopologyError(f"{path.name}: [{_FITTED}] names no workers, nodes or collectives")
-    return found
+    return fitted

@@ -1,4 +1,4 @@
-"""The profile of a library whose messages go from host memory to host memory, as MPI's and Gloo's do."""
+"""The profile of libraries with messages between host memories, MPI and Gloo."""
 
 from __future__ import annotations
 
@@ -38,65 +38,50 @@ from s2sim.topology.shape import ClusterShape
 from s2sim.units import PS_PER_S
 
 HOST_LIBRARIES = ("gloo", "mpi")
-"""Libraries whose files have these constants."""
+"""Libraries with these constants."""
 INTRA_NODE = "shared-memory"
-"""What carries messages inside a node."""
+"""The transport of messages inside a node."""
 ANY_TRANSPORT = "any"
-"""Stands for every network that has no table of its own."""
+"""Every network without its own table."""
 
 _TABLES = ("call", "memory", "processor", "ring", "network", "algorithms")
+_FIELDS = {"call.latency", "memory.add", "memory.add_half", "ring.segment"}
+_FIELDS |= {"processor.message", "processor.packet", "processor.rate", "processor.overlap"}
 _OF_NETWORKS = ("latency", "share", "stream", "eager", "copy", "rendezvous")
 
 
 @dataclass(frozen=True, slots=True)
 class TransportConstants:
-    """How messages go over one network.
+    """The messages of one network; rates are infinite if there is no limit."""
 
-    Attributes
-    ----------
-    latency_ps, rendezvous_ps : int
-        Picoseconds of every message beside the wire's, and of announcing one of ``eager_bytes`` or more.
-    share : float
-        Share of the rate that data reaches.
-    stream_Bps, copy_Bps : float
-        Most that the messages of two ranks get, and at what rate smaller messages than ``eager_bytes`` are copied;
-        infinite where nothing limits them.
-    """
-
-    latency_ps: int
-    share: float
-    stream_Bps: float
+    latency_ps: int  # Of every message, in addition to the network's
+    share: float  # Of the rate that data reaches
+    stream_Bps: float  # Limit of the messages of two ranks
     eager_bytes: float
-    copy_Bps: float
-    rendezvous_ps: int
+    copy_Bps: float  # Rate at which messages smaller than ``eager_bytes`` are copied
+    rendezvous_ps: int  # Of larger ones, which are announced
 
 
 @dataclass(frozen=True, slots=True)
 class HostConstants:
-    """All of one library, times in picoseconds."""
+    """All constants of one library, times in picoseconds."""
 
     name: str
     source: str
     call_ps: int
-    # add_Bps, add_half_Bps: bytes per second that a process adds to those it has, and the same of sums in two bytes
-    add_Bps: float
-    add_half_Bps: float
-    # message_ps, packet_ps, pass_Bps: where nodes share processors: what a message takes at both its ends, and a packet
-    # (all that TCP hands over at once); bytes per second that a processor passes from one process to another
-    message_ps: int
-    packet_ps: int
-    pass_Bps: float
-    # Exponent p: messages take the p-norm of the times of wires and shared processors; 1 is one after the other
-    overlap: float
-    # Most that a piece of a ring has, whose algorithm cuts what ranks pass on into pieces; infinite for any
-    segment_bytes: float
-    # By transport; `INTRA_NODE` inside nodes, `ANY_TRANSPORT` for those that are not named
-    carriers: tuple[tuple[str, TransportConstants], ...]
-    algorithms: tuple[tuple[str, tuple[str, ...]], ...]  # Option strings of what it has, by kind
+    add_Bps: float  # Rate of summation in a process
+    add_half_Bps: float  # The same for elements of two bytes
+    message_ps: int  # If nodes share processors: processor time of a message at both ends
+    packet_ps: int  # The same of a packet (all that TCP hands over in one call)
+    pass_Bps: float  # Rate of a processor that copies from one process to another
+    overlap: float  # Exponent p: messages take the p-norm of the times of links and shared processors; 1 is their sum
+    segment_bytes: float  # Largest chunk of a ring; infinite for any
+    carriers: tuple[tuple[str, TransportConstants], ...]  # By transport, `INTRA_NODE` or `ANY_TRANSPORT`
+    algorithms: tuple[tuple[str, tuple[str, ...]], ...]  # Option strings by kind
     quantities: tuple[Quantity, ...]
 
     def carrier(self, transport: str) -> tuple[str, TransportConstants]:
-        """Return how messages go over a transport, and the name of its table; an error where the file does not say."""
+        """Return the table's name and the constants of a transport; `TopologyError` if there are none."""
         carriers = dict(self.carriers)
         name = transport if transport in carriers else ANY_TRANSPORT
         if name not in carriers:
@@ -107,7 +92,7 @@ class HostConstants:
 
 
 def read_host_constants(path: Path, own: ConstantOverrides = ()) -> HostConstants:
-    """Return the constants of a library's file, with some of one's own; `TopologyError` says what is wrong."""
+    """Return the constants of a library's file with overrides; `TopologyError` if it is invalid."""
     tables = read_toml(path, TopologyError)
     where = path.name
     name, source = pop_header(tables, _TABLES, where)
@@ -117,13 +102,9 @@ def read_host_constants(path: Path, own: ConstantOverrides = ()) -> HostConstant
             raise TopologyError(f"{name} has no constant {field}{suggest_nearest(field, given)}")
         given[field] = Quantity(field, value, "measured", "fitted")
     fields = FieldReader(given, where)
-    networks = list(tables.get("network", {}))
-    kinds = list(tables.get("algorithms", {}))
-    known = {"call.latency", "memory.add", "memory.add_half", "ring.segment"}
-    known |= {"processor.message", "processor.packet", "processor.rate", "processor.overlap"}
-    known |= {*(f"algorithms.{kind}" for kind in kinds)}
-    known |= {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
-    check_known_fields(fields, known)
+    networks, kinds = list(tables.get("network", {})), list(tables.get("algorithms", {}))
+    of_networks = {f"network.{name}.{key}" for name in networks for key in _OF_NETWORKS}
+    check_known_fields(fields, {*_FIELDS, *of_networks, *(f"algorithms.{kind}" for kind in kinds)})
     return HostConstants(
         name=name,
         source=source,
@@ -154,30 +135,30 @@ def _read_transport(fields: FieldReader, table: str) -> TransportConstants:
 
 @cache
 def load_host_constants(library: str, own: ConstantOverrides = ()) -> HostConstants:
-    """Return the shipped constants of a library by its name, with some of one's own in their place."""
+    """Return the shipped constants of a library by its name, with overrides."""
     return read_host_constants(data_directory("libraries") / f"{library}.toml", own)
 
 
 _REDUCING_KINDS = ("all_reduce", "reduce", "reduce_scatter")
-# Of these the second half of all rounds passes sums on, while rounds of both halves are alike: half of what a message
-# carries is added.
 _HALF_BYTES = 2
+# The second half of the rounds of these forwards sums, and rounds of both halves are equal: half of each message is
+# added.
 _GATHERED_AFTER = ("ring", "halving-doubling")
 
 
 @dataclass(frozen=True, slots=True)
 class HostLibraryProfile(LibraryProfile):
-    """Constants of a library: a message takes the latency of its network beside the wire's, and 1/share of its bytes.
+    """Constants of a library: a message has an additional latency and takes 1/share of its bytes on the network.
 
-    Small ones are copied on their way, larger ones announced first; what reduces adds what has come before it goes on.
-    ``own`` constants hold in place of those of ``library``, a file of ``libraries/``.
+    Small messages are copied, larger ones announced first; reductions add received data before they continue. ``own``
+    constants replace those of ``library``, a file of ``libraries/``.
     """
 
     library: str
     own: ConstantOverrides = ()
 
     def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return why constants do not tell what networks of a shape take; None where they do."""
+        """Return the reason why networks of a shape have no constants, or None."""
         try:
             for spec in shape.nodes:
                 self._constants.carrier(transport_of(spec, self.library))
@@ -191,73 +172,69 @@ class HostLibraryProfile(LibraryProfile):
         return self._constants.quantities
 
     def assumed(self, shape: ClusterShape) -> str:
-        """Return the networks."""
+        """Return the networks as text."""
         return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
-        """Return the algorithms that the library has for a kind, rings cut into pieces no larger than a segment."""
-        found = dict(self._constants.algorithms).get(demand.kind, ())
+        """Return the library's algorithms of a kind, rings with chunks no larger than a segment."""
+        algorithms = dict(self._constants.algorithms).get(demand.kind, ())
         if demand.ranks <= (cluster.shape.processors or inf):
-            # Ranks that need not wait for a processor post at once, and none is ahead of another.
-            found = tuple(text.replace("spread:turns=true", "spread") for text in found)
-        return tuple(self._cut(text, demand) for text in found)
+            # Ranks that need not wait for a processor post together, and none is ahead of another.
+            algorithms = tuple(option_string.replace("spread:turns=true", "spread") for option_string in algorithms)
+        return tuple(self._in_segments(option_string, demand) for option_string in algorithms)
 
-    def _cut(self, text: str, demand: Demand) -> str:
+    def _in_segments(self, text: str, demand: Demand) -> str:
         name, options = split_option_string(text)
         if name != "ring" or "chunks" not in options:
             return text
         if not demand.shared:
-            # What ranks contribute in unequal parts is passed on whole.
+            # Unequal contributions are forwarded whole.
             return text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1"
         share = demand.buffer_bytes / demand.ranks
-        pieces = max(int(options["chunks"]), ceil(share / self._constants.segment_bytes))
-        return join_option_string(name, {**options, "chunks": str(pieces)})
+        chunks = max(int(options["chunks"]), ceil(share / self._constants.segment_bytes))
+        return join_option_string(name, {**options, "chunks": str(chunks)})
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
-        """Return the latency of a call; ranks that share processors call one after the other."""
+        """Return the latency of a call; ranks that share processors call sequentially."""
         turns = max(1.0, schedule.demand.ranks / (cluster.shape.processors or inf))
         return (
             select_constant("launch", [("call.latency", ceil(turns * self._constants.call_ps))], np.zeros(1, np.int64)),
         )
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
-        """Return what each message of a round takes beside the wire; rings are clocked by the mean around them."""
+        """Return the overheads of each message of a round; a ring's round latency is the mean around it."""
         pattern, algorithm = sent.pattern, schedule.algorithm.partition(":")[0]
         inside = inside_node(cluster, pattern)
-        found = self._carried(sent.bytes, inside, cluster)
+        result = self._transport_overheads(sent.bytes, inside, cluster)
         added, half_size = np.zeros(pattern.messages), schedule.demand.itemsize == _HALF_BYTES
         add_Bps = self._constants.add_half_Bps if half_size else self._constants.add_Bps
         if schedule.demand.kind in _REDUCING_KINDS:
             half = schedule.demand.kind == "all_reduce" and algorithm in _GATHERED_AFTER
             added = sent.bytes / 2 if half else sent.bytes
         if cluster.shape.processors is not None:
-            found = self._shared(found, sent, added / add_Bps, cluster)
+            result = self._limit_by_processors(result, sent, added / add_Bps, cluster)
         elif added.any():
             adding = _bandwidth_term("addition", "memory.add_half" if half_size else "memory.add", added, add_Bps)
-            found = overheads_of([*found.latencies, adding], found.shares, found.limits)
+            result = overheads_of([*result.latencies, adding], result.shares, result.limits)
         if algorithm == "ring":
-            way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
-            return replace(found, round_latency=ring_round_latency(pattern, way_ps + found.latency_ps, found.latencies))
-        return found
+            hop_ps = cluster.routes(pattern.src, pattern.dst).latency_ps + result.latency_ps
+            return replace(result, round_latency=ring_round_latency(pattern, hop_ps, result.latencies))
+        return result
 
     @property
     def _constants(self) -> HostConstants:
         return load_host_constants(self.library, self.own)
 
-    def _shared(self, found: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
-        """Return overheads with limits by which a round's messages end no sooner than processors are done with all.
-
-        Each message takes a processor for itself, for its packets, for the bytes that pass and for those that are
-        added. Messages of a round share processors in proportion to what they take, so that all of them end together.
-        """
+    def _limit_by_processors(self, wire: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
+        """Limit a round's messages by processor time per message, packet, byte and addition: all end together."""
         constants, shape = self._constants, cluster.shape
         packets = np.ceil(sent.bytes / (shape.packet_bytes or inf))
         fixed_s = (constants.message_ps + packets * constants.packet_ps) / PS_PER_S
         work_s = fixed_s + sent.bytes / constants.pass_Bps + adding_s
         busy_s = max(float(work_s.sum()) / (shape.processors or 1), float(work_s.max()))
         if busy_s == 0:
-            return found
-        sent_bytes = sent.bytes * found.factor
+            return wire
+        sent_bytes = sent.bytes * wire.factor
         wire_s = _wire_s(sent.pattern, sent_bytes, cluster)
         slower_s = max(busy_s, wire_s)
         if not isinf(constants.overlap):
@@ -265,34 +242,35 @@ class HostLibraryProfile(LibraryProfile):
                 1 / constants.overlap
             )
         able_Bps = np.divide(sent_bytes, slower_s, out=np.full(len(sent_bytes), inf), where=sent_bytes > 0)
-        values = np.minimum(able_Bps, found.limit_Bps)
-        # What takes a processor is a sum over constants, and proportional to none.
+        values = np.minimum(able_Bps, wire.limit_Bps)
+        # Processor time is a sum over constants, and proportional to none.
         limit = MessageConstants("limit", ((),) * len(values), values, np.arange(len(values)))
-        return overheads_of(found.latencies, found.shares, [limit])
+        return overheads_of(wire.latencies, wire.shares, [limit])
 
-    def _carried(self, sizes_bytes: Floats, inside: Mask, cluster: Cluster) -> Overheads:
-        """Return what the network of each message adds to it: inside nodes shared memory, else that of the cluster."""
+    def _transport_overheads(self, sizes_bytes: Floats, inside: Mask, cluster: Cluster) -> Overheads:
+        """Return the overheads of each message's transport: shared memory inside nodes, else the cluster's network."""
         transports = [] if inside.all() else [transport_of(cluster.dims.node_set.specs[0], self.library)]
         names, carriers = zip(*map(self._constants.carrier, (INTRA_NODE, *transports)), strict=True)
         row = np.where(inside, 0, len(carriers) - 1)
         eager = np.array([carrier.eager_bytes for carrier in carriers])[row] > sizes_bytes
+
+        def named(key: str, values: list[float]) -> list[tuple[str, float]]:
+            return [(f"network.{name}.{key}", value) for name, value in zip(names, values, strict=True)]
+
+        rendezvous = [*named("rendezvous", [float(c.rendezvous_ps) for c in carriers]), ("", 0)]
         latencies = [
-            select_constant(
-                "hop", _constant_per_message("latency", names, [float(c.latency_ps) for c in carriers]), row
-            )
+            select_constant("hop", named("latency", [float(c.latency_ps) for c in carriers]), row),
+            select_constant("rendezvous", rendezvous, np.where(eager, len(carriers), row)),
         ]
-        rendezvous = _constant_per_message("rendezvous", names, [float(c.rendezvous_ps) for c in carriers])
-        latencies.append(select_constant("rendezvous", [*rendezvous, ("", 0)], np.where(eager, len(carriers), row)))
         for number, carrier in enumerate(carriers):
             copied = np.where(eager & (row == number), sizes_bytes, 0.0)
             latencies.append(_bandwidth_term("copy", f"network.{names[number]}.copy", copied, carrier.copy_Bps))
-        share = select_constant("share", _constant_per_message("share", names, [c.share for c in carriers]), row)
-        limit = select_constant("limit", _constant_per_message("stream", names, [c.stream_Bps for c in carriers]), row)
+        share = select_constant("share", named("share", [c.share for c in carriers]), row)
+        limit = select_constant("limit", named("stream", [c.stream_Bps for c in carriers]), row)
         return overheads_of(latencies, [share], [limit])
 
 
 def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
-    """Return the seconds that the busiest link needs for messages of a round."""
     if pattern.through_switch:
         return 0.0
     routes = cluster.routes(pattern.src, pattern.dst)
@@ -301,12 +279,8 @@ def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
     return float((carried / cluster.fabric.rate_Bps).max())
 
 
-def _constant_per_message(key: str, names: tuple[str, ...], values: list[float]) -> list[tuple[str, float]]:
-    return [(f"network.{name}.{key}", value) for name, value in zip(names, values, strict=True)]
-
-
 def _bandwidth_term(kind: str, constant: str, sizes_bytes: Floats, rate_Bps: float) -> MessageConstants:
-    """Return the whole picoseconds that bytes take at the rate of a constant, of each message."""
+    """Return the time of each message's bytes at the rate of a constant, rounded up to picoseconds."""
     row: Ints
     sizes, row = np.unique(sizes_bytes, return_inverse=True)
     powers = ((constant, -1),)

@@ -1,4 +1,4 @@
-"""A communication library as a value: what it executes for what is asked of it, and how many at once."""
+"""A communication library as a value: its table of rules, its options and its constants."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from s2sim.options import join_option_string
 from s2sim.topology.shape import ClusterShape
 
 TIMING, TIMINGS = "timing", ("auto", "measured", "wire")
-"""Option of libraries with constants: by these where a topology says its network, always, or never."""
+"""Option of libraries with constants: use them if a topology states its network, always, or never."""
 
 TIMING_OPTIONS = (TIMING, "launch")
-"""Options that decide what a library adds, not what it executes."""
+"""Options of the protocol overhead, not of what is executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoweringRule:
-    """One line of a library's table: what it ``does`` for collectives of these kinds, operations and types.
+    """One line of a library's table: its execution of collectives of some kinds, operations and types.
 
-    Operations end in ``v`` where sizes differ from rank to rank, or are known only from data; types are NumPy's names,
-    none for any. ``does`` is a key of `s2sim.libraries.lowering.EXECUTIONS`; ``when`` is the option and
-    value for which the line holds; ``carrier`` is the type that stands in for one that the library lacks.
+    Operations end in ``v`` if sizes differ between ranks or depend on data; ``dtypes`` are NumPy's names, empty for
+    any. ``does`` is a key of `s2sim.libraries.lowering.EXECUTIONS`; ``when`` is the option and value for which the line
+    applies; ``carrier`` is the type that replaces one that the library lacks.
     """
 
     kinds: tuple[str, ...]
@@ -42,18 +42,13 @@ class Library:
     summary: str
     source: str
     table: tuple[LoweringRule, ...]
-    # Whether collectives of one kind that are posted at once are one launch: bytes add, latency is paid once
-    groups: bool
-    # Collectives of one communicator that run at once, in the order in which they were posted; None for any number
-    in_flight: int | None
-    # Each option and its values, the default first; ``chosen`` has the value of each, ``given_options`` those that were
-    # named
-    options: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    groups: bool  # Whether collectives of one kind posted together are one launch: bytes add, latency is paid once
+    in_flight: int | None  # Concurrent collectives of one communicator, in the order of posting; None for any number
+    options: tuple[tuple[str, tuple[str, ...]], ...] = ()  # Each option and its values, the default first
     staged: bool = False  # Whether buffers go through host memory, unless the option ``buffers`` says otherwise
-    chosen: tuple[tuple[str, str], ...] = ()
-    # measured, profile: what it adds to the wire by its constants, and how it runs: by these, or on the wire alone
-    measured: LibraryProfile | None = None
-    profile: LibraryProfile = NO_OVERHEADS
+    chosen: tuple[tuple[str, str], ...] = ()  # The value of each option
+    measured: LibraryProfile | None = None  # Protocol overhead by its constants
+    profile: LibraryProfile = NO_OVERHEADS  # The profile in use: ``measured``, or none
     calibration: Calibration | None = None
     given_options: tuple[str, ...] = field(default=(), compare=False)
 
@@ -64,13 +59,13 @@ class Library:
         return join_option_string(self.name, {key: value for key, value in self.chosen if value != defaults[key]})
 
     def on(self, shape: ClusterShape) -> Library:
-        """Return the library as it runs on clusters of a shape: by its constants where these tell, unless asked."""
+        """Return the library on clusters of a shape: with its constants if they apply, unless the user decided."""
         if not self._decides or self.measured is None or self.unmodelled_reason(shape) is not None:
             return self
         return replace(self, profile=self.measured)
 
     def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return why times on clusters of a shape leave out what it adds, where nobody asked for that; else None."""
+        """Return why times on clusters of a shape lack the protocol overhead unrequested; else None."""
         if self.measured is None:
             return f"there are no constants that tell what {self.name} adds"
         if not self._decides:

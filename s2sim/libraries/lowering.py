@@ -1,9 +1,10 @@
-"""From what is asked of a communication library to what it executes, by its table."""
+"""Lowering: from a requested collective to the launches of a communication library, by its table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -15,17 +16,18 @@ from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library, LoweringRule
 
 SIZE_EXCHANGE = "sizes"
-"""What the launch of an exchange of sizes carries."""
+"""The content of a launch that exchanges sizes."""
+SIZE_BYTES = 8
+"""Bytes of a rank's size in such an exchange: an int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRequest:
     """A collective that a reducer calls.
 
-    ``op`` is ``sum``, ``max`` or ``or`` of what reduces, ``gather`` of an all-gather, ``all_to_all_demand`` of an all-
-    to-all or
-    ``peers`` where blocks go to some ranks alone, ``copy`` of a broadcast, ``pass`` of sends to the next rank. With
-    ``size_from_data`` ranks know only from data how much they contribute.
+    ``op`` is ``sum``, ``max`` or ``or`` of a reduction, ``gather`` of an all-gather, ``exchange`` of an all-to-all or
+    ``peers`` if blocks go to some ranks only, ``copy`` of a broadcast, ``pass`` of sends to the next rank. With
+    ``size_from_data`` the sizes of contributions depend on data.
     """
 
     demand: Demand
@@ -35,10 +37,9 @@ class CollectiveRequest:
 
     @property
     def row(self) -> str:
-        """The operation under which tables have it: with a ``v`` where sizes differ or only data tells them.
+        """The operation in tables: with a ``v`` if sizes differ or depend on data.
 
-        All ranks hold as much of what is reduced, so that none has to be told; both peers know what passes between
-        them unless only data tells.
+        All ranks have equal buffers in a reduction, and both peers know their sizes unless these depend on data.
 
         >>> CollectiveRequest(Demand("all_gather", (3, 4), 1), "gather", "uint8", False).row
         'gatherv'
@@ -53,7 +54,7 @@ class CollectiveRequest:
 
     @property
     def text(self) -> str:
-        """For people.
+        """Human-readable form.
 
         >>> CollectiveRequest(Demand("all_reduce", (8, 8), 1), "or", "uint8", False).text
         'all_reduce or uint8'
@@ -73,10 +74,10 @@ class CollectiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class LocalWork:
-    """What the busiest rank does by itself between launches.
+    """Local work of the busiest rank between launches.
 
-    ``gpu_bytes`` are read from and written to the GPU's memory (packing, merging, copying padding out), by so many
-    ``kernels``; ``host_syncs`` counts how often the host waits for the GPU.
+    ``gpu_bytes`` are read from and written to the GPU's memory (packing, merging, copying padding out) by ``kernels``;
+    ``host_syncs`` counts how often the host waits for the GPU.
     """
 
     gpu_bytes: int = 0
@@ -91,10 +92,7 @@ class LocalWork:
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
-    """Demands of one kind that are launched at once, and what has to be done before, once the step before has ended.
-
-    ``what`` says what goes, where it is not the payload itself.
-    """
+    """Demands of one kind in one launch, the work before it, and its content (``what``) if not the payload itself."""
 
     demands: tuple[Demand, ...]
     before: LocalWork = LocalWork()
@@ -103,9 +101,9 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class LoweredCall:
-    """What a library executes for one call: steps one after another, and the work after the last of them.
+    """The execution of one call by a library: sequential steps, and the work after the last of them.
 
-    ``options`` of the library decided it; ``ranks`` take part, on a communicator of their own, all if empty.
+    ``options`` of the library decided it; ``ranks`` take part on their own communicator, all ranks if empty.
     """
 
     steps: tuple[LaunchStep, ...]
@@ -118,7 +116,7 @@ class LoweredCall:
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """All that goes over the network."""
+        """All demands on the network."""
         return tuple(demand for step in self.steps for demand in step.demands)
 
     @property
@@ -128,16 +126,15 @@ class LoweredCall:
 
     @property
     def blocks_host(self) -> bool:
-        """Whether the host needs the sizes before it can launch the payload; its program goes on only then."""
+        """Whether the host needs the sizes before it can launch the payload and continue its program."""
         return self.steps[0].what == SIZE_EXCHANGE
 
 
 def merge_into_launch(demands: Sequence[Demand]) -> Demand:
-    """Return what one launch of collectives of a kind asks of the network: one keeps its elements, several count bytes.
+    """Return the demand of one launch of collectives of a kind: one keeps its elements, several count bytes.
 
-    Broadcasts of several roots follow each other through the ranks; they are timed as one of all bytes from the first
-    root: every rank but the root passes as many bytes on as it would, and no link carries more than its share and one
-    contribution. So are reduces to several roots.
+    Broadcasts from several roots are timed as one of all bytes from the first root: every rank except the root forwards
+    the same number of bytes, and no link transmits more than its share and one contribution. So are reduces.
     """
     first, ranks = demands[0], demands[0].ranks
     if len(demands) == 1:
@@ -150,12 +147,8 @@ def merge_into_launch(demands: Sequence[Demand]) -> Demand:
     return Demand(first.kind, tuple(map(sum, sizes)), 1)
 
 
-SIZE_BYTES = 8
-"""A rank's size, as it is exchanged: an int64."""
-
-
 Executed: TypeAlias = tuple[tuple[LaunchStep, ...], LocalWork, str]
-"""Steps, the work after the last of them, and what is executed, for people."""
+"""Steps, the work after the last of them, and the execution as text."""
 
 
 def _execute_directly(request: CollectiveRequest) -> Executed:
@@ -163,7 +156,7 @@ def _execute_directly(request: CollectiveRequest) -> Executed:
 
 
 def _execute_as_carrier_type(request: CollectiveRequest, carrier: str) -> Executed:
-    """Another type stands in: of the same width it needs no work, a wider one a pass before and one after."""
+    """Another type replaces it: of the same width without work, a wider one with a pass before and one after."""
     demand = replace(request.demand, itemsize=np.dtype(carrier).itemsize)
     widen, narrow = LocalWork(), LocalWork()
     if demand.itemsize != request.demand.itemsize:
@@ -173,7 +166,6 @@ def _execute_as_carrier_type(request: CollectiveRequest, carrier: str) -> Execut
 
 
 def _or_by_byte_maximum(request: CollectiveRequest) -> Executed:
-    """One launch of a byte for every bit: unpack, reduce with max, pack."""
     demand = request.demand
     flags = replace(demand, elements=tuple(8 * count * demand.itemsize for count in demand.elements), itemsize=1)
     unpack = LocalWork(demand.buffer_bytes + flags.buffer_bytes, 1)
@@ -182,14 +174,13 @@ def _or_by_byte_maximum(request: CollectiveRequest) -> Executed:
 
 
 def _or_by_all_gather(request: CollectiveRequest) -> Executed:
-    """Every rank gets all P bitmaps; one kernel reads them and writes their OR."""
     packed, ranks = request.demand.buffer_bytes, request.demand.ranks
     gathered = Demand("all_gather", (packed,) * ranks, 1)
     return (LaunchStep((gathered,)),), LocalWork((ranks + 1) * packed, 1), f"all_gather uint8, {ranks} bitmaps merged"
 
 
 def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
-    """Stretches of ceil(n/P) bytes, alike for all: to their owner, who merges P of them, and from there to all."""
+    """Ranges of ceil(n/P) bytes go to their owner, which merges P of them, and from there to all ranks."""
     ranks = request.demand.ranks
     own = -(-request.demand.buffer_bytes // ranks)
     out = LaunchStep((Demand("all_to_all", (own * ranks,) * ranks, 1),), what="stretches to their owners")
@@ -198,17 +189,14 @@ def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
 
 
 def result_bytes(demand: Demand) -> int:
-    """Return the bytes that the rank with most ends with."""
+    """Return the bytes of the largest result of a rank."""
     if demand.kind == "all_to_all":
         return int(blocks_of(demand).sizes().sum(axis=0).max())
     return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
 
 
 def _size_exchange(request: CollectiveRequest) -> tuple[LaunchStep, ...]:
-    """Return the exchange of sizes where only data tells them.
-
-    Of a rank with all, of each block with its target, of a root's payload with those that it comes to.
-    """
+    """Return the exchange of data-dependent sizes: of a rank, of each block, or of a root's payload."""
     if not request.size_from_data:
         return ()
     demand = request.demand
@@ -225,7 +213,6 @@ def _append_reason(request: CollectiveRequest, text: str) -> str:
 
 
 def _gather_padded(request: CollectiveRequest) -> Executed:
-    """All contribute as much as the largest: copy into a padded buffer, gather, copy the padding out."""
     demand, sizes = request.demand, _size_exchange(request)
     largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
     fill = LocalWork(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
@@ -234,14 +221,12 @@ def _gather_padded(request: CollectiveRequest) -> Executed:
 
 
 def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
-    """Return a collective with each rank as its root, of that rank's size."""
     return tuple(
         Demand(kind, (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
     )
 
 
 def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
-    """One broadcast a rank, all in one launch, each to its place in the result."""
     demand, sizes = request.demand, _size_exchange(request)
     step = LaunchStep(_one_a_rank("broadcast", demand), LocalWork(host_syncs=len(sizes)))
     executes = _append_reason(request, f"{demand.ranks} broadcasts {request.dtype} in one group")
@@ -249,39 +234,26 @@ def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
 
 
 def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
-    """One reduce a rank, all in one launch, each of that rank's part."""
     executes = f"{request.demand.ranks} reduces {request.op} {request.dtype} in one group"
     return (LaunchStep(_one_a_rank("reduce", request.demand)),), LocalWork(), executes
 
 
-def _gather_exact_sizes(request: CollectiveRequest) -> Executed:
-    """Exact sizes; the exchange of them is between hosts, which know their own since the program synchronised."""
-    executes = _append_reason(request, f"{request.demand.kind} {request.dtype} of exact sizes")
-    return (*_size_exchange(request), LaunchStep((request.demand,))), LocalWork(), executes
-
-
 def _exchange_pairwise(request: CollectiveRequest) -> Executed:
-    """Each sends what it has to every other by itself: exact sizes, and no rank passes on what another has."""
     demand = request.demand
     sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
     executes = _append_reason(request, f"sends and receives of {request.dtype} between all pairs")
     return (*_size_exchange(request), LaunchStep((all_to_all_demand(sizes, demand.itemsize),))), LocalWork(), executes
 
 
-def _after_size_exchange(request: CollectiveRequest) -> Executed:
-    """Sizes that only data tells come to GPUs first; the host waits for them before it launches the rest."""
+def _after_size_exchange(request: CollectiveRequest, text: str, *, host_waits: bool) -> Executed:
+    """Data-dependent sizes first: in GPUs, which the host waits for, or between hosts."""
     sizes = _size_exchange(request)
-    step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes)))
-    return (*sizes, step), LocalWork(), _append_reason(request, f"{request.demand.kind} {request.dtype}")
-
-
-def _grouped_send_receive(request: CollectiveRequest) -> Executed:
-    """Exact sizes by grouped sends and receives: counts come to GPUs, and the host waits for them to post receives."""
-    return *_after_size_exchange(request)[:2], _append_reason(request, f"grouped sends and receives of {request.dtype}")
+    step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes) if host_waits else 0))
+    executes = _append_reason(request, text.format(kind=request.demand.kind, dtype=request.dtype))
+    return (*sizes, step), LocalWork(), executes
 
 
 def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
-    """Copy the whole buffer and all-reduce it; every rank keeps its own part."""
     whole = Demand("all_reduce", (request.demand.buffer_elements,) * request.demand.ranks, request.demand.itemsize)
     keep = LocalWork(2 * result_bytes(request.demand), 1)
     executes = f"all_reduce {request.op} {request.dtype}, of which each keeps its part"
@@ -296,17 +268,17 @@ EXECUTIONS: dict[str, Callable[..., Executed]] = {
     "or_by_owners": _or_by_all_to_all,
     "padded": _gather_padded,
     "broadcasts": _gather_by_broadcasts,
-    "exact": _gather_exact_sizes,
+    "exact": partial(_after_size_exchange, text="{kind} {dtype} of exact sizes", host_waits=False),
     "exchanged": _exchange_pairwise,
-    "sends": _grouped_send_receive,
-    "told": _after_size_exchange,
+    "sends": partial(_after_size_exchange, text="grouped sends and receives of {dtype}", host_waits=True),
+    "told": partial(_after_size_exchange, text="{kind} {dtype}", host_waits=True),
     "reduces": _scatter_by_reduces,
     "all_reduced": _scatter_by_all_reduce,
 }
 
 
 def lower(request: CollectiveRequest, library: Library) -> LoweredCall:
-    """Return what ``library`` executes for what is asked; `S2SimError` where its table has no line for it."""
+    """Return the execution of a request by ``library``; `S2SimError` if its table has no rule for it."""
     if request.demand.ranks == 1:
         return LoweredCall(
             (LaunchStep((request.demand,)),), LocalWork(), request.text, request.text, "one rank has nothing to send"
@@ -318,14 +290,14 @@ def lower(request: CollectiveRequest, library: Library) -> LoweredCall:
         options.add("buffers")
     lowered = LoweredCall(steps, after, request.text, executes, entry.why, frozenset(options))
     if library.through_host:
-        # What goes to every other is one buffer, and crosses to the host once.
-        of = request.demand if entry.does == "exchanged" else lowered.steps[-1].demands[0]
-        lowered = _stage_through_host(lowered, of)
+        # A buffer that is sent to every other rank is copied to the host once.
+        staged = request.demand if entry.does == "exchanged" else lowered.steps[-1].demands[0]
+        lowered = _stage_through_host(lowered, staged)
     return lowered
 
 
 def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
-    """Return the line of a library's table for what is asked; `S2SimError` where there is none."""
+    """Return the rule of a library's table for a request; `S2SimError` if there is none."""
     for entry in library.table:
         if (
             request.demand.kind in entry.kinds
@@ -338,7 +310,6 @@ def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
 
 
 def _stage_through_host(lowered: LoweredCall, demand: Demand) -> LoweredCall:
-    """Return it with ``demand`` copied to host memory and back; the host waits until the copy out is complete."""
     *sizes, step = lowered.steps
     out = LocalWork(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
     back = LocalWork(to_gpu_bytes=result_bytes(demand))

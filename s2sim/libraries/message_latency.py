@@ -1,4 +1,4 @@
-"""What each hop of a message takes by a library's constants: latencies that add up, shares of the rate, and a limit."""
+"""The overheads of each message by a library's constants: latencies, shares of the rate, and a limit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from s2sim.collectives.schedules.schedule import Pattern
 from s2sim.errors import S2SimError
 from s2sim.libraries.constants import LINKS, SHARES, LibraryConstants, PathConstants, ProtocolConstants
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.node_spec import TRANSPORTS, NodeSpec
+from s2sim.topology.shape import TRANSPORTS, NodeSpec
 
 
 @dataclass(frozen=True, slots=True)
 class InterNodePath:
-    """What a hop between nodes takes by the network of a node (``transport``) and the way to it (``path``)."""
+    """The constants of a hop between nodes: of a node's network (``transport``) and of the ``path`` to it."""
 
     transport: str
     path: str
@@ -33,18 +33,18 @@ class InterNodePath:
 
 
 def inter_node_path(constants: LibraryConstants, spec: NodeSpec) -> InterNodePath:
-    """Return what the network of a node and the way to it make of a hop; an error where the constants do not tell."""
+    """Return the constants of a node's network and of the path to it; `S2SimError` if there are none."""
     network, path, transport = dict(constants.networks), dict(constants.paths), transport_of(spec, constants.name)
-    for what, name, known in (("network", transport, network), ("path", spec.path, path)):
-        if name not in known:
+    for what, name, table in (("network", transport, network), ("path", spec.path, path)):
+        if name not in table:
             raise S2SimError(
-                f"the constants of {constants.name} do not tell the {what} {name}: they have {', '.join(known)}"
+                f"the constants of {constants.name} do not tell the {what} {name}: they have {', '.join(table)}"
             )
     return InterNodePath(transport, spec.path, network[transport], path[spec.path])
 
 
 def transport_of(spec: NodeSpec, library: str) -> str:
-    """Return the transport of a node's network; an error where its topology does not say it."""
+    """Return the transport of a node's network; `S2SimError` if its topology does not state it."""
     if spec.transport is None:
         raise S2SimError(
             f"what {library} adds depends on the network, and the topology does not say which: where its latencies are "
@@ -62,11 +62,11 @@ def message_overheads(
     *,
     announced: bool = False,
 ) -> Overheads:
-    """Return what hops and protocol add to each message of a pattern through no switch.
+    """Return the overheads of hops and protocol for each message of a pattern without switch reduction.
 
-    Inside a node that is by whether a message goes over NVLink, over PCIe or through host memory, between nodes by the
-    slower and the narrower of both ends, where ``channel`` is a constant that limits the data of a message, and its
-    bytes per second. Messages that are ``announced`` wait for that.
+    Inside a node they depend on the link (NVLink, PCIe or host memory), between nodes on the slower and the narrower of
+    both ends, where ``channel`` is a constant that limits the data of a message, with its bytes per second. With
+    ``announced``, messages wait for a rendezvous.
     """
     nodes = cluster.dims.node_set
     spec = nodes.spec[cluster.node_of_rank]
@@ -79,11 +79,10 @@ def message_overheads(
     hop_row = np.where(over_nvlink, LINKS.index("nvlink"), LINKS.index("pcie"))
     staged = np.array([not each.peer_to_peer for each in nodes.specs])[source] & ~over_nvlink
     share_row = np.where(staged, SHARES.index("host-memory") + _bidirectional_messages(pattern), hop_row)
-    every = np.zeros(pattern.messages, np.int64)
-    protocol_share = select_constant("share", [(f"protocol.{protocol.name}.share", protocol.share)], every)
-    limits = [select_constant("limit", [(f"protocol.{protocol.name}.limit", protocol.limit_Bps)], every)]
+    all_messages = np.zeros(pattern.messages, np.int64)
+    protocol_share = select_constant("share", [(f"protocol.{protocol.name}.share", protocol.share)], all_messages)
     if inside.all():
-        # All that a rank sends at once, over however many channels, has one limit.
+        # All messages that a rank sends concurrently share one limit.
         counts, at_once = np.unique(np.bincount(pattern.src)[pattern.src], return_inverse=True)
         of_rank = [(f"protocol.{protocol.name}.limit", protocol.limit_Bps / count) for count in counts.tolist()]
         return overheads_of(
@@ -91,21 +90,24 @@ def message_overheads(
             [select_constant("share", shares, share_row), protocol_share],
             [select_constant("limit", of_rank, at_once)],
         )
-    ways = [inter_node_path(constants, each) for each in nodes.specs]
-    way_ps, way_share = np.array([way.latency_ps for way in ways]), np.array([way.network.share for way in ways])
-    slower = np.where(way_ps[source] >= way_ps[target], source, target)
-    narrower = np.where(way_share[source] <= way_share[target], source, target)
+    paths = [inter_node_path(constants, each) for each in nodes.specs]
+    path_ps, path_share = (
+        np.array([path.latency_ps for path in paths]),
+        np.array([path.network.share for path in paths]),
+    )
+    slower = np.where(path_ps[source] >= path_ps[target], source, target)
+    narrower = np.where(path_share[source] <= path_share[target], source, target)
     hop_row = np.where(inside, hop_row, len(hops))
     share_row = np.where(inside, share_row, len(shares) + narrower)
     hops.append((f"protocol.{protocol.name}.network", protocol.between_ps))
-    shares += [(f"network.{way.transport}.share", way.network.share) for way in ways]
-    # Messages that stay inside have the last row, which is of no constant.
-    nowhere = len(ways)
+    shares += [(f"network.{path.transport}.share", path.network.share) for path in paths]
+    # Messages inside nodes have the last row, which has no constant.
+    nowhere = len(paths)
     latencies = [
         select_constant("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
-        for each in zip(*(path_latencies(way, announced=announced) for way in ways), strict=True)
+        for each in zip(*(path_latencies(path, announced=announced) for path in paths), strict=True)
     ]
-    most = [_inter_node_limit(protocol, each, way, channel) for each, way in zip(nodes.specs, ways, strict=True)]
+    most = [_inter_node_limit(protocol, each, path, channel) for each, path in zip(nodes.specs, paths, strict=True)]
     most_Bps = np.array([value for _, value in most])
     tighter = np.where(most_Bps[source] <= most_Bps[target], source, target)
     values = np.array([*most_Bps, protocol.limit_Bps])
@@ -116,56 +118,41 @@ def message_overheads(
 
 
 def _inter_node_limit(
-    protocol: ProtocolConstants, spec: NodeSpec, way: InterNodePath, channel: tuple[str, float]
+    protocol: ProtocolConstants, spec: NodeSpec, path: InterNodePath, channel: tuple[str, float]
 ) -> tuple[Powers, float]:
-    """Return what limits a message between nodes at one end, in bytes per second on the network, and by what constants.
-
-    That is the protocol, a stream of the network, the way to the network past a host, where that goes over PCIe, or the
-    channel, which is told of data.
-    """
+    """Return the constants and the value of the least limit between nodes at one end, in bytes/s on the network."""
     name, data_Bps = channel
-    of_data = (f"protocol.{protocol.name}.share", 1), (f"network.{way.transport}.share", 1)
-    found: list[tuple[Powers, float]] = [
+    of_data = (f"protocol.{protocol.name}.share", 1), (f"network.{path.transport}.share", 1)
+    limits: list[tuple[Powers, float]] = [
         (((f"protocol.{protocol.name}.limit", -1),), protocol.limit_Bps),
         (((f"protocol.{protocol.name}.network-limit", -1),), protocol.network_limit_Bps),
-        (((f"network.{way.transport}.stream", -1),), way.network.stream_Bps),
-        (((name, -1), *of_data), data_Bps / (protocol.share * way.network.share)),
+        (((f"network.{path.transport}.stream", -1),), path.network.stream_Bps),
+        (((name, -1), *of_data), data_Bps / (protocol.share * path.network.share)),
     ]
     if spec.pcie is not None and spec.path != "switch":
-        found.append((((f"path.{spec.path}.share", -1),), spec.pcie.rate_Bps * way.to_network.share))
-    return min(found, key=lambda each: each[1])
+        limits.append((((f"path.{spec.path}.share", -1),), spec.pcie.rate_Bps * path.to_network.share))
+    return min(limits, key=lambda limit: limit[1])
 
 
 def select_constant(kind: str, named: Sequence[tuple[str, float]], row: Ints, times: int = 1) -> MessageConstants:
-    """Return what each message has of some constants, which latencies are multiples of and shares and limits divide by.
+    """Return the constant of each message: row ``row`` (int64, shape (m,)) of the ``named`` values, ``times`` times.
 
-    Parameters
-    ----------
-    kind : str
-        ``"share"``, ``"limit"``, or of what a latency is.
-    named : sequence of (str, float)
-        Constants and their values, no name for what is none.
-    row : int64 array, shape (m,)
-        Which of them each message has.
-    times : int
-        How often.
+    ``kind`` is ``"share"``, ``"limit"``, or the kind of a latency; values that are no constants have no name.
     """
     power = -1 if kind in ("share", "limit") else 1
     powers = tuple(((name, power),) if name else () for name, _ in named)
     return MessageConstants(kind, powers, np.array([value for _, value in named], np.float64), row, times)
 
 
-def path_latencies(way: InterNodePath, *, announced: bool) -> list[tuple[str, int]]:
-    """Return the latencies of a network and of the way to it, by the names of their constants, no name for none."""
-    rendezvous_ps = way.network.rendezvous_ps if announced else 0
+def path_latencies(path: InterNodePath, *, announced: bool) -> list[tuple[str, int]]:
+    """Return the latencies of a network and of the path to it, by the names of their constants, no name for none."""
+    rendezvous_ps = path.network.rendezvous_ps if announced else 0
     return [
-        (f"network.{way.transport}.latency", way.network.latency_ps),
-        (f"path.{way.path}.latency", way.to_network.latency_ps),
-        (f"network.{way.transport}.rendezvous" if rendezvous_ps else "", rendezvous_ps),
+        (f"network.{path.transport}.latency", path.network.latency_ps),
+        (f"path.{path.path}.latency", path.to_network.latency_ps),
+        (f"network.{path.transport}.rendezvous" if rendezvous_ps else "", rendezvous_ps),
     ]
 
 
 def _bidirectional_messages(pattern: Pattern) -> Mask:
-    """Return which messages have an end that sends and receives, bool of shape (m,)."""
-    both: Mask = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
-    return both
+    return np.asarray(np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src), np.bool_)

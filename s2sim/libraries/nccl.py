@@ -1,11 +1,11 @@
-"""The profile of a library whose constants are known: what its launches, hops and protocols take beside the wire."""
+"""The profile of NCCL and its descendants: the overheads of launches, hops and protocols, and NCCL's own tuner."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import ceil
+from math import ceil, floor, log2
 
 import numpy as np
 
@@ -29,40 +29,24 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.shape import ClusterShape
 
-# Of GPUs that NVLink does not join.
 _CHANNELS_WITHOUT_NVLINK = 2
-# Kinds that NCCL makes of sends and receives.
-_MESSAGES = ("all_to_all", "send_recv")
+_MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and receives
 
 
 @dataclass(frozen=True, slots=True)
 class NcclProfile(LibraryProfile):
-    """Constants of a library, how its processes are launched, and which protocol it sends with.
+    """Constants of a library, the launch of its processes, and the protocol that it sends with.
 
     A hop takes the latency of its link, of the protocol over that kind of link, and between nodes of the network and
-    of the way to it. What is sent takes 1/share of its bytes on the network: of the protocol, of the link, of the
-    network.
-
-    Attributes
-    ----------
-    library, own : str, Own
-        Whose constants, a file of ``libraries/``, and constants in place of these.
-    one_process : bool
-        Whether one process launches on all GPUs of its node, one after the other.
-    chosen, only : str
-        Protocol, empty for the fastest, and that to which the user restricts the choice.
-    version : tuple of int
-        Of the library, which has what came with it or before; none for the newest.
-    min_channels : int
-        Least number of channels that the user set.
+    of the path to it. Data takes 1/share of its bytes on the network: of the protocol, of the link, of the network.
     """
 
-    library: str
-    one_process: bool = False
-    chosen: str = ""
-    only: str = ""
-    version: Version = ()
-    min_channels: int = 1
+    library: str  # A file of ``libraries/``
+    one_process: bool = False  # Whether one process launches on all GPUs of its node sequentially
+    chosen: str = ""  # Protocol, empty for the fastest
+    only: str = ""  # Protocol to which the user restricts the choice
+    version: Version = ()  # Of the library; empty for the newest
+    min_channels: int = 1  # As set by the user
     own: ConstantOverrides = ()
 
     @property
@@ -71,7 +55,7 @@ class NcclProfile(LibraryProfile):
         return self.chosen
 
     def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return why constants do not tell what networks of a shape take; None where they do."""
+        """Return the reason why networks of a shape have no constants, or None."""
         try:
             for spec in shape.nodes:
                 inter_node_path(self._constants, spec)
@@ -85,7 +69,7 @@ class NcclProfile(LibraryProfile):
         return self._constants.quantities
 
     def assumed(self, shape: ClusterShape) -> str:
-        """Return the networks, and how processes are launched."""
+        """Return the networks and the launch of processes as text."""
         networks = " and ".join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))
         return f"with its constants for {networks}, one process a {'node' if self.one_process else 'GPU'}"
 
@@ -95,9 +79,9 @@ class NcclProfile(LibraryProfile):
         return tuple(each.name for each in self._constants.protocols)
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
-        """Return the algorithms of a kind, trees in as many pieces as each protocol sends; none for other kinds.
+        """Return the algorithms of a kind, trees with the chunks of each protocol; none for other kinds.
 
-        Along a chain data goes as it comes, line by line. NVSwitches reduce between the GPUs that the constants name.
+        A chain forwards data as it arrives, line by line. NVSwitches reduce between the GPUs that the constants name.
         """
         several, has = len(np.unique(cluster.node_of_rank)) > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
@@ -108,8 +92,7 @@ class NcclProfile(LibraryProfile):
             return ()
         trees: tuple[str, ...] = ()
         if several and has("tree"):
-            names = [each.name for each in self._constants.protocols]
-            pieces = sorted({self._tree_pieces(name, demand, cluster) for name in names})
+            pieces = sorted({self._tree_pieces(name, demand, cluster) for name in self.protocol_names})
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
@@ -118,29 +101,26 @@ class NcclProfile(LibraryProfile):
         return ("ring", *trees, *((switch,) if reduces else ()))
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
-        """Return one profile for each protocol of this cluster; the last of them, plain data, alone for some.
-
-        Switches reduce so, and so are large messages sent from one rank to another.
-        """
+        """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
         constants, kind = self._constants, schedule.demand.kind
-        known = sorted(constants.protocols, key=lambda each: each.share)
-        plain = known[-1:]
-        known = [each for each in known if constants.has(each.name, self.version)]
+        protocols = sorted(constants.protocols, key=lambda each: each.share)
+        plain = protocols[-1:]
+        protocols = [each for each in protocols if constants.has(each.name, self.version)]
         if schedule.assisted:
-            known = plain
+            protocols = plain
         elif kind in _MESSAGES:
             small = constants.has("messages", self.version)
             size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
-            known = [each for each in known if size_bytes <= each.messages_bytes] if small else plain
+            protocols = [each for each in protocols if size_bytes <= each.messages_bytes] if small else plain
         elif self.only:
-            known = [each for each in constants.protocols if each.name == self.only]
+            protocols = [each for each in constants.protocols if each.name == self.only]
         else:
-            known = [each for each in known if not each.direct or _all_direct(cluster)]
+            protocols = [each for each in protocols if not each.direct or _all_direct(cluster)]
         if kind == "all_reduce" and schedule.stage.whole is not None:
-            # One that is cut as none of the protocols cuts it was asked for.
+            # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand
-            known = [each for each in known if self._tree_pieces(each.name, demand, cluster) == pieces] or known
-        return tuple(replace(self, chosen=each.name) for each in known)
+            protocols = [p for p in protocols if self._tree_pieces(p.name, demand, cluster) == pieces] or protocols
+        return tuple(replace(self, chosen=each.name) for each in protocols)
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
         trees = 2 * tree_channels(channel_count(cluster, None), demand.ranks)
@@ -149,38 +129,36 @@ class NcclProfile(LibraryProfile):
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a launch, and that of each peer."""
-        constants, once = self._constants, np.zeros(1, np.int64)
+        constants = self._constants
         if schedule.demand.ranks == 1:
-            # NCCL launches no kernel where there is nobody to exchange with (`ncclLaunchOneRank`).
+            # NCCL launches no kernel for a single rank (`ncclLaunchOneRank`).
             return ()
-        made_of = [("launch.collective", constants.launch_ps, 1)]
+        terms = [("launch.collective", constants.launch_ps, 1)]
         if schedule.demand.kind in _MESSAGES:
             inside, between = most_peers(schedule.demand, cluster.node_of_rank)
-            made_of += [("peer.inside", constants.peer_inside_ps, inside)]
-            made_of += [("peer.network", constants.peer_between_ps, between)]
-        return tuple(select_constant("launch", [(name, ps)], once, times) for name, ps, times in made_of if times)
+            terms += [("peer.inside", constants.peer_inside_ps, inside)]
+            terms += [("peer.network", constants.peer_between_ps, between)]
+        return _launch_terms(terms)
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
-        """Return what a process takes that launches on one GPU of its node after the other, ahead of them."""
+        """Return the time of a process that launches on the GPUs of its node sequentially."""
         if not self.one_process:
             return ()
-        constants, once = self._constants, np.zeros(1, np.int64)
-        gpus = int(np.bincount(cluster.host_of_rank).max())
-        launches = select_constant("launch", [("launch.gpu", constants.launch_gpu_ps)], once, gpus)
-        channels = self.blocks(schedule.demand, cluster)
-        return launches, select_constant(
-            "launch", [("launch.channel", constants.launch_channel_ps)], once, gpus * channels
+        constants, gpus = self._constants, int(np.bincount(cluster.host_of_rank).max())
+        channels = gpus * self.blocks(schedule.demand, cluster)
+        return _launch_terms(
+            [("launch.gpu", constants.launch_gpu_ps, gpus), ("launch.channel", constants.launch_channel_ps, channels)]
         )
 
     def blocks(self, demand: Demand, cluster: Cluster) -> int:
-        """Return how many channels a buffer is cut among, each of which is a thread block."""
+        """Return the number of channels of a buffer, each of which is a thread block."""
         generation = self._constants.generation_of(cluster.shape.gpu)
         linked = all(spec.nvlink is not None for spec in cluster.dims.node_set.specs)
         most = generation.channels if generation is not None and linked else _CHANNELS_WITHOUT_NVLINK
         return max(1, min(most, ceil(demand.buffer_bytes / self._plain.part_bytes)))
 
     def cache_key(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
-        """Return all that `overheads` look at; those of switches depend on rates and sizes."""
+        """Return all inputs of `overheads`; those of switches depend on rates and sizes."""
         if sent.pattern.through_switch:
             return None
         # The only rates that limits follow, see `message_overheads`.
@@ -192,39 +170,38 @@ class NcclProfile(LibraryProfile):
         return self, to_hosts, announced, around, pipeline
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
-        """Return what hops and protocol add; rounds of rings and pipelines have a clock."""
+        """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
             return switch_reduction_overheads(self._constants, self._sends_with, sent, cluster, self.min_channels)
         announced = self._announced(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
-            every = _message_overheads(self, whole.round.pattern, cluster, channels, announced)
-            found = every.take(pattern.part_of[1]) if pattern.part_of else every
-            return replace(found, round_latency=_pipeline_latency(whole, every, cluster))
+            total = _message_overheads(self, whole.round.pattern, cluster, channels, announced)
+            part = total.take(pattern.part_of[1]) if pattern.part_of else total
+            return replace(part, round_latency=_pipeline_latency(whole, total, cluster))
         channels = "ring" if schedule.algorithm.partition(":")[0] == "ring" else ""
-        found = _message_overheads(self, pattern, cluster, channels, announced)
+        added = _message_overheads(self, pattern, cluster, channels, announced)
         if channels:
-            way_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
-            return replace(found, round_latency=ring_round_latency(pattern, way_ps + found.latency_ps, found.latencies))
-        return found
+            route_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
+            return replace(
+                added, round_latency=ring_round_latency(pattern, route_ps + added.latency_ps, added.latencies)
+            )
+        return added
 
     def each_message(
         self, pattern: Pattern, cluster: Cluster, channels: str = "", *, announced: bool = False
     ) -> Overheads:
-        """Return what hops and protocol add to each message of a pattern through no switch.
+        """Return the overheads of each message of a pattern without switch reduction.
 
-        ``channels`` are ``ring`` or ``tree`` where a channel's rate is a limit; messages between nodes may be
+        ``channels`` are ``ring`` or ``tree`` if a channel's rate is a limit; messages between nodes may be
         ``announced`` first.
         """
         channel = self._channel(channels, cluster)
         return message_overheads(self._constants, self._sends_with, pattern, cluster, channel, announced=announced)
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
-        """Return whether messages between nodes are so large that they are announced.
-
-        Small buffers are not cut among all channels, but sent whole, or by a ring each rank's part of them.
-        """
+        """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
         transports = {spec.transport for spec in cluster.dims.node_set.specs}
         eager_bytes = min((way.eager_bytes for name, way in self._constants.networks if name in transports), default=0)
         demand, protocol = schedule.demand, self._sends_with
@@ -236,19 +213,16 @@ class NcclProfile(LibraryProfile):
         return largest_bytes / protocol.share >= eager_bytes
 
     def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
-        """Return the constant that limits a channel's messages between nodes, and that limit in data a second.
-
-        A channel's rate is told as bus bandwidth, of which a tree that goes up and down has half. Here a channel has
-        two trees, each for half of its data.
-        """
+        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second."""
         generation, nodes = self._constants.generation_of(cluster.shape.gpu), len(np.unique(cluster.node_of_rank))
         if not channels or generation is None or nodes == 1:
             return "", np.inf
-        known, name = dict(generation.channel_Bps), f"{channels}-{self.chosen}"
-        if nodes == 2 and f"{name}-two-nodes" in known:
+        rates_Bps, name = dict(generation.channel_Bps), f"{channels}-{self.chosen}"
+        if nodes == 2 and f"{name}-two-nodes" in rates_Bps:
             name = f"{name}-two-nodes"
+        # A tree up and down has half of the bus bandwidth, and a channel has two trees.
         parts = 4 if channels == "tree" else 1
-        return f"generation.{generation.name}.{name}", known.get(name, np.inf) / parts
+        return f"generation.{generation.name}.{name}", rates_Bps.get(name, np.inf) / parts
 
     @property
     def _plain(self) -> ProtocolConstants:
@@ -263,24 +237,27 @@ class NcclProfile(LibraryProfile):
         return load_constants(self.library, self.own)
 
 
-# A pattern of which rounds have parts, with each of three protocols, beside one that it is compared with.
+def _launch_terms(terms: Sequence[tuple[str, int, int]]) -> tuple[MessageConstants, ...]:
+    once = np.zeros(1, np.int64)
+    return tuple(select_constant("launch", [(name, ps)], once, times) for name, ps, times in terms if times)
+
+
+# Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.
 @lru_cache(maxsize=8)
 def _message_overheads(
     profile: NcclProfile, pattern: Pattern, cluster: Cluster, channels: str, announced: bool
 ) -> Overheads:
-    """Return ``profile.each_message`` of the same pattern once."""
     return profile.each_message(pattern, cluster, channels, announced=announced)
 
 
 @lru_cache(maxsize=8)
 def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) -> RoundLatency:
-    """Return what clocks a pipeline once."""
-    way_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
-    return pipeline_round_latency(whole, way_ps + added.latency_ps, added.latencies)
+    route_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
+    return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies)
 
 
 def _all_direct(cluster: Cluster) -> bool:
-    """Return whether messages go over NVLink inside nodes, and between nodes past no processor."""
+    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes."""
     used = cluster.dims.node_set
     specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
     together = int(np.bincount(cluster.node_of_rank).max()) > 1
@@ -290,7 +267,70 @@ def _all_direct(cluster: Cluster) -> bool:
 
 
 def _all_nvswitch(cluster: Cluster) -> bool:
-    """Return whether every node with several of the ranks has an NVSwitch."""
     nodes = cluster.dims.node_set
     several = np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
     return bool(len(several)) and all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[several]))
+
+
+# NCCL's own choice, by src/graph/tuning.cc of v2.30.7-1, in microseconds, by (tree, ring): base latencies, and those of
+# a step inside a node and between nodes.
+_BASE_US = {"LL": (6.8, 6.6), "Simple": (8.4, 8.4)}
+_NVLINK_US = {"LL": (0.6, 0.6), "Simple": (4.0, 3.4)}
+_PCIE_US = {"LL": (1.0, 1.0), "Simple": (4.0, 5.7)}
+_NETWORK_US = {"LL": (5.0, 2.7), "Simple": (14.0, 14.0)}
+_POSTING_US = {"LL": 1.0, "Simple": 3.0}
+# Shares of the bus bandwidth of a protocol.
+_RING_TERMS = {"LL": 0.5, "Simple": 1.0}
+_TREE_TERMS = {"LL": 0.92 / 3.8, "Simple": 0.92}
+# Factors of a tree's bandwidth, from 64 bytes on and for each doubling.
+_CORRECTION = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
+    "Simple": (
+        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
+        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
+    ),
+}
+# Rings with at least that many bytes per channel and rank have longer latencies on GPUs before Ampere.
+_LONG_BYTES, _LONGER = 64, 1.9
+
+
+@dataclass(frozen=True, slots=True)
+class TunerModel(NcclProfile):
+    """NCCL with its own choice between rings and trees over several nodes, by its estimates.
+
+    It estimates a tree at half of the bus bandwidth for any number of nodes n, and a ring at n / (2 (n - 1)) of it: so
+    large messages use rings also where trees would be faster, as on two nodes.
+    """
+
+    def choose(self, demand: Demand, cluster: Cluster) -> str | None:
+        """Return ``ring`` if NCCL estimates it to be faster than a tree; None leaves the fastest."""
+        names = " ".join(self.candidates(demand, cluster))
+        if demand.kind != "all_reduce" or "double-binary-tree" not in names or "nvls" in names:
+            return None
+        tree_us, ring_us = estimates_us(demand.buffer_bytes, cluster)
+        return "ring" if ring_us <= tree_us else None
+
+
+def estimates_us(size_bytes: int, cluster: Cluster) -> tuple[float, float]:
+    """Return NCCL's estimates of a tree and of a ring over several nodes, in microseconds."""
+    ranks, nodes = cluster.workers, len(np.unique(cluster.node_of_rank))
+    ranks_per_node = ranks / nodes
+    specs = cluster.dims.node_set.specs
+    bus_GBps = min(spec.nics * spec.nic.rate_Bps for spec in specs) / 1e9
+    inside_us = _NVLINK_US if all(spec.nvlink is not None for spec in specs) else _PCIE_US
+    power = floor(log2(max(1, size_bytes / 64)))
+    trees, rings = [], []
+    for protocol, (tree_base_us, ring_base_us) in _BASE_US.items():
+        tree_in_us, ring_in_us = inside_us[protocol]
+        tree_net_us, ring_net_us = _NETWORK_US[protocol]
+        corrections = _CORRECTION[protocol]
+        correction = corrections[power] if power < len(corrections) else 1.0
+        latency_us = tree_base_us + 2 * ((ranks_per_node - 1) * tree_in_us + floor(log2(nodes)) * tree_net_us)
+        trees.append(latency_us + size_bytes / (1e3 * bus_GBps * _TREE_TERMS[protocol] * 0.5 * correction))
+        between, steps = 2 * (nodes - 1), 2 * (ranks - 1)
+        net_us = tree_net_us if ranks_per_node == 1 else ring_net_us
+        latency_us = ring_base_us + (steps - between) * max(ring_in_us, _POSTING_US[protocol]) + between * net_us
+        if protocol == "Simple" and size_bytes / ranks >= _LONG_BYTES:
+            latency_us *= _LONGER
+        rings.append(latency_us + size_bytes / (1e3 * bus_GBps * _RING_TERMS[protocol] * ranks / steps))
+    return min(trees), min(rings)

@@ -1,16 +1,6 @@
-"""What a reduction in switches takes beside the wire, by a library's constants.
+"""NCCL's rules for chunks, and the overheads of a reduction in switches.
 
-In how many pieces NCCL sends what goes along a pipeline, by its rule for chunks.
-
-A channel's part of a buffer goes along its tree in chunks that fit in a step of its buffers. Smaller buffers go in
-smaller chunks, as long as these are not too small (`calcCollChunking` in src/enqueue.cc, v2.27, and the sizes of
-buffers in src/include/device.h).
-
-How much of a buffer is in flight through an NVSwitch at once, by NCCL's rule for chunks.
-
-A reduction in switches is a pipeline: nothing comes out of it before its first chunks have gone through every stage.
-NCCL lets each channel work on a chunk for each GPU that reads sums ("head"), and takes smaller chunks of smaller
-buffers (`calcCollChunking` in src/enqueue.cc, v2.27).
+Sources: `calcCollChunking` in src/enqueue.cc, v2.27, and the sizes of buffers in src/include/device.h.
 """
 
 from __future__ import annotations
@@ -30,31 +20,20 @@ from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
 MAX_PIECES = 256
-"""Beyond so many pieces a pipeline's fill is small, and rounds cost time here."""
+"""With more chunks the fill of a pipeline hardly changes, and the simulation is slower."""
 
-# Data in a step of a channel's buffers.
+# Bytes of data in a step of a channel's buffers.
 _LL, _LL128, _SIMPLE = 32 << 10, 576_000, 512 << 10
-# In a row of rules each halves chunks down to a least size while so many do not fill the tree's hops so often.
+# Each rule halves chunks down to a least size while the buffer does not fill the tree's hops the given number of times.
 _SIMPLE_RULES = ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10))
 _LL128_RULES = ((64, 128 << 10), (16, 32 << 10))
 
 
 def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ranks_a_node: int) -> int:
-    """Return in how many pieces each tree's part of an all-reduce goes up and down it.
+    """Return the number of chunks of each tree's part of an all-reduce.
 
-    Parameters
-    ----------
-    protocol : str
-        ``LL``, ``LL128``, or another, which is plain data.
-    size_bytes : float
-        Of the buffer.
-    channels : int
-        Trees that run side by side.
-    nodes, ranks_a_node : int
-        What trees lie over.
+    ``protocol`` is ``LL``, ``LL128``, or another, which is plain data; ``channels`` trees share ``size_bytes``.
 
-    Examples
-    --------
     >>> [tree_pieces(protocol, 16 << 20, 16, 2, 8) for protocol in ("LL", "LL128", "Simple")]
     [32, 15, 16]
     """
@@ -71,15 +50,15 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
     return max(1, min(MAX_PIECES, ceil(size_bytes / (channels * chunk))))
 
 
-# In a row of rules each makes chunks smaller where a buffer is not so many times what is in flight.
+# Largest chunk, and rules that reduce it if a buffer is smaller than the given multiple of the bytes in flight.
 _ONE_NODE_RULES = (131072, ((64, 65536), (8, 32768), (2, 16384)))
 _MULTI_NODE_RULES = (131072, ((4, 65536), (1, 32768)))
 
 
 def nvls_in_flight_bytes(size_bytes: float, lanes: int, *, over_nodes: bool) -> float:
-    """Return the bytes of a buffer that are in flight at once on ``lanes`` = channels times heads.
+    """Return the bytes of a buffer in flight on ``lanes`` = channels times heads (GPUs of a node that read sums).
 
-    With ``over_nodes`` for NVLS trees, whose chunks are larger for the same buffer.
+    With ``over_nodes`` for NVLS trees, which have larger chunks for the same buffer.
 
     >>> nvls_in_flight_bytes(64 << 20, 128, over_nodes=True) / 2**20
     16.0
@@ -92,14 +71,9 @@ def nvls_in_flight_bytes(size_bytes: float, lanes: int, *, over_nodes: bool) -> 
 
 
 def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
-    """Return the most peers of a rank in its own node, and the most in others.
+    """Return the largest number of peers of a rank in its own node, and in other nodes.
 
-    Parameters
-    ----------
-    demand : Demand
-        An all-to-all, or what every rank sends to the next.
-    node_of_rank : int64 array, shape (ranks,)
-        Which ranks share a node.
+    ``demand`` is an all-to-all or sends to the next rank; ``node_of_rank`` is int64 of shape (ranks,).
 
     >>> from s2sim.collectives.schedules.demand import Demand
     >>> most_peers(Demand("all_to_all", (6,) * 6, 4), np.array([0, 0, 0, 0, 1, 1]))
@@ -110,14 +84,14 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
         same = node_of_rank == np.roll(node_of_rank, -1)
         return int((sends & same).any()), int((sends & ~same).any())
     if not demand.blocks:
-        # All meet all, if each has something to send.
+        # Each rank sends to all.
         in_node = np.bincount(node_of_rank)
         return int(in_node.max()) - 1, demand.ranks - int(in_node[in_node > 0].min())
-    meets = blocks_of(demand).sizes() > 0
-    np.fill_diagonal(meets, val=False)
+    sends = blocks_of(demand).sizes() > 0
+    np.fill_diagonal(sends, val=False)
     same = node_of_rank[:, None] == node_of_rank
     inside, between = (
-        max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (meets & same, meets & ~same)
+        max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (sends & same, sends & ~same)
     )
     return inside, between
 
@@ -125,10 +99,9 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
 def switch_reduction_overheads(
     constants: LibraryConstants, protocol: ProtocolConstants, sent: Round, cluster: Cluster, min_channels: int
 ) -> Overheads:
-    """Return what a reduction in switches takes, and the hops of the trees that pass it on between nodes.
+    """Return the overheads of a reduction in switches, and of the hops of the trees between nodes.
 
-    Each stage that a chunk goes through waits for the first of what is in flight at once, at the rate of what is
-    busiest: in a node those of the constants, over nodes each leg of a tree and the switches.
+    Each stage of a chunk (constants in a node; legs and switches over nodes) waits for the bytes in flight.
     """
     legs, fabric = sent.pattern.legs, cluster.fabric
     generation, once = constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)
@@ -159,14 +132,14 @@ def switch_reduction_overheads(
     fill_ps = round(stages * flight_bytes / min(limit_Bps, own_Bps) * PS_PER_S)
     powers += limited_by if limit_Bps < own_Bps else own.powers[0]
     latencies.append(MessageConstants("fill", (powers,), np.array([float(fill_ps)]), once))
-    # A limit is of what goes over the network, of which only a share is data.
+    # A limit is in bytes on the network, of which only a share is data.
     limited_by += tuple((each, 1) for each, _ in own.powers[0])
     limit = MessageConstants("limit", (limited_by,), np.array([limit_Bps / share]), once)
     return overheads_of(latencies, [own], [limit])
 
 
 def _switch_rate_share(generation: GpuGeneration | None, sent: Round, cluster: Cluster) -> tuple[str, float]:
-    """Return the constant that says what share of the rate switches reach, and that share; all of it without one."""
+    """Return the constant of the share of the rate that switches reach, and that share; 1 without a constant."""
     if generation is None or generation.switched is None:
         return "", 1.0
     name, reached = f"in-network.{generation.name}.share", generation.switched

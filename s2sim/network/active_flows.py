@@ -1,30 +1,34 @@
-"""What is in flight on a network, one event after the other: a table of flows that come and go."""
+"""The flows in flight on a network, the table that the solver works on, and the choice of plain or compiled Python.
+
+Small work runs as plain Python over lists. Once there has been enough of it in this process to be worth the second that
+it takes to load numba, the same functions run compiled over arrays, where numba is installed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.network.flow_table import (
-    PLAIN_FUNCTIONS,
-    SOLVER_EFFORT,
-    as_arrays,
-    as_lists,
-    compiled_functions,
-    enlarge_table,
-    make_flow_table,
-)
-from s2sim.network.max_min import LOOKS, NEVER, deactivate_flow, mark_link
+from s2sim.network import max_min
+from s2sim.network.flow_table import FlowTable, MemberQueues, as_arrays, as_lists
+from s2sim.network.max_min import LOOKS, NEVER, TALLIES, deactivate_flow, mark_link
 from s2sim.topology.graph import Routes, gather_slices
 from s2sim.units import PS_PER_S
 
 Indices = NDArray[np.int64]
 
-
-# Flows, and crossings of each, that there is room for at first.
+# Entries of a tree that are still to be visited: more than it has levels.
+_DEPTH = 128
+# Initial values of a new crossing and of a new flow.
+_BY_CROSSING = {"link": 0, "weight": 0, "flow": 0, "after": -1, "before": -1, "held": 0, "limits": 0}
+_BY_FLOW = {"first": 0, "last": 0, "limit": 0, "rate": 0, "was": -1, "left": 0, "since": 0, "entered": 0, "moved": 0}
+# Initial room: flows, and crossings per flow.
 _FLOWS, _CROSSINGS = 64, 8
 
 
@@ -32,13 +36,13 @@ class TransferBatch(NamedTuple):
     """Transfers that are sent together."""
 
     routes: NDArray[np.int64]  # Numbers of their routes
-    sizes_bytes: NDArray[np.float64]  # Bytes of each
-    owner: int  # Who is told of their delivery
-    tags: NDArray[np.int64]  # What the owner is told
+    sizes_bytes: NDArray[np.float64]
+    owner: int
+    tags: NDArray[np.int64]  # Passed to the owner at delivery
 
 
 class ActiveFlow(NamedTuple):
-    """One transfer in flight: the number of its route, who is told of its delivery, and what."""
+    """One transfer in flight: the number of its route, its owner and its tag."""
 
     route: int
     owner: int
@@ -46,18 +50,7 @@ class ActiveFlow(NamedTuple):
 
 
 class ActiveFlows:
-    """Flows in flight, each by a number that is its own as long as it is.
-
-    Parameters
-    ----------
-    capacity : float64 array, shape (links,)
-        Bytes per picosecond of every link.
-
-    Attributes
-    ----------
-    flows : dict of int to Flow
-        What is in flight, by number, in the order in which it came.
-    """
+    """Flows in flight by number, in order of arrival; ``capacity`` has the bytes per picosecond of every link."""
 
     def __init__(self, capacity: NDArray[np.float64]) -> None:
         nothing = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
@@ -67,11 +60,10 @@ class ActiveFlows:
         self._functions = PLAIN_FUNCTIONS
         self.flows: dict[int, ActiveFlow] = {}
         self._numbers = self._crossings = 0  # ever used
-        # Numbers that are free again, by how many crossings they have.
-        self._free: dict[int, list[int]] = {}
+        self._free: dict[int, list[int]] = {}  # numbers to reuse, by their number of crossings
 
     def enter(self, known: RouteIndex, arriving: list[TransferBatch], now: int) -> None:
-        """Let what arrives share links from now on, and give all flows their fair rates."""
+        """Let arriving transfers share links from now on, and give all flows their fair rates."""
         new = []
         for sent in arriving:
             columns = sent.routes.tolist(), sent.sizes_bytes.tolist(), sent.tags.tolist()
@@ -88,7 +80,6 @@ class ActiveFlows:
             self._table, self._functions = as_arrays(table), compiled_functions()
 
     def _add(self, path: FlowRoute, size_bytes: float, flow: ActiveFlow) -> int:
-        """Return the number of a flow that is about to enter."""
         free = self._free.get(len(path.links))
         number = free.pop() if free else self._new_number(len(path.links))
         self.flows[number] = flow
@@ -112,12 +103,12 @@ class ActiveFlows:
         return number
 
     def complete(self, now: int) -> list[ActiveFlow]:
-        """Return the flows that end by now, which are in flight no longer."""
+        """Remove the flows that end by now and return them."""
         count = self._functions.remove_finished(self._table, now)
         return [self._release(int(number)) for number in self._table.stack[:count]]
 
     def remove(self, number: int) -> ActiveFlow:
-        """Take a flow away before its end."""
+        """Remove a flow before its end."""
         deactivate_flow(self._table, number)
         return self._release(number)
 
@@ -128,17 +119,17 @@ class ActiveFlows:
 
     @property
     def next_ps(self) -> int | None:
-        """When the next flows complete, those that tie drawn together; None where nothing is in flight."""
+        """When the next flows complete, those that tie together; None if nothing is in flight."""
         then = int(self._functions.next_ps(self._table))
         return None if then == NEVER else then
 
     def finish_ps(self, number: int) -> int:
-        """Return when a flow ends if nothing changes."""
+        """Return the end of a flow if nothing changes."""
         finish = self._table.finish
         return int(finish[len(finish) // 2 + number])
 
     def left_bytes(self, number: int, now: int) -> float:
-        """Return what a flow has left."""
+        """Return the bytes of a flow that are still to be sent."""
         table = self._table
         return float(max(table.left[number] - table.rate[number] * (now - table.since[number]), 0.0))
 
@@ -150,7 +141,7 @@ class ActiveFlows:
             mark_link(table, link)
 
     def loads(self) -> NDArray[np.float64]:
-        """Return what every link carries now, float64 bytes per picosecond of shape (links,)."""
+        """Return the present load of every link, float64 bytes per picosecond of shape (links,)."""
         table = self._table
         carried = np.zeros(len(table.capacity))
         for number in self.flows:
@@ -161,26 +152,15 @@ class ActiveFlows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowRoute:
-    """The way of a flow."""
+    """The route of a flow."""
 
-    links: list[int]  # That it crosses
-    weights: list[float]  # Share of the flow on each
-    limit: float  # Bytes per picosecond that it gets with nothing else in flight
+    links: list[int]
+    weights: list[float]  # Share of the flow on each link
+    limit: float  # Bytes per picosecond with nothing else in flight
 
 
 class RouteIndex:
-    """Routes as one table that grows.
-
-    Parameters
-    ----------
-    capacity : float64 array, shape (links,)
-        Bytes per picosecond of every link.
-
-    Attributes
-    ----------
-    latency_ps : int64 array, shape (routes,)
-        Of every route.
-    """
+    """Routes as one table that grows, with ``latency_ps`` of each; ``capacity`` in bytes per picosecond per link."""
 
     def __init__(self, capacity: NDArray[np.float64]) -> None:
         self._capacity = capacity
@@ -201,7 +181,7 @@ class RouteIndex:
         return np.arange(first, len(self._starts))
 
     def take(self, numbers: Indices) -> Routes:
-        """Return the routes of some numbers."""
+        """Return the routes of the given numbers."""
         crossings = gather_slices(self._starts[numbers], self._lengths[numbers])
         offsets = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
         limits_Bps = self._limits_Bps[numbers]
@@ -214,7 +194,7 @@ class RouteIndex:
         )
 
     def path(self, number: int) -> FlowRoute:
-        """Return the way of one route."""
+        """Return one route as lists."""
         path = self._paths.get(number)
         if path is None:
             crossings = slice(self._starts[number], self._starts[number] + self._lengths[number])
@@ -224,11 +204,142 @@ class RouteIndex:
         return path
 
     def crossing(self, numbers: Indices, links: Indices) -> NDArray[np.bool_]:
-        """Return which routes cross any of some links, bool of the shape of ``numbers``."""
+        """Return a mask of the routes that cross any of some links, bool of the shape of ``numbers``."""
         if not len(numbers):
             return np.zeros(0, np.bool_)
         marked = np.zeros(len(self._capacity), np.bool_)
         marked[links] = True
         routes = self.take(numbers)
-        crossing: NDArray[np.bool_] = np.logical_or.reduceat(marked[routes.links], routes.offsets[:-1])
-        return crossing
+        return np.asarray(np.logical_or.reduceat(marked[routes.links], routes.offsets[:-1]), np.bool_)
+
+
+def make_flow_table(
+    routes: Routes,
+    sizes_bytes: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    members: NDArray[np.int64] | None = None,
+) -> FlowTable:
+    """Return a table of arrays with one flow per route, none of them in flight.
+
+    ``sizes_bytes`` has the bytes of each flow, ``capacity`` the bytes per picosecond of every link, and ``members`` the
+    number of transfers that each flow represents (default: one).
+    """
+    flows, crossings, links = len(sizes_bytes), len(routes.links), len(capacity)
+    most = int(np.bincount(routes.links, minlength=1).max(initial=0))
+    arrays = {
+        "link": routes.links,
+        "weight": routes.weights if members is None else routes.weights * np.repeat(members, np.diff(routes.offsets)),
+        "flow": np.repeat(np.arange(flows), np.diff(routes.offsets)),
+        "after": np.full(crossings, -1),
+        "before": np.full(crossings, -1),
+        "held": np.zeros(crossings, np.bool_),
+        "first": routes.offsets[:-1],
+        "last": routes.offsets[1:],
+        "limit": routes.narrowest(capacity)
+        if routes.limit_Bps is None
+        else np.minimum(routes.narrowest(capacity), routes.limit_Bps / PS_PER_S),
+        "rate": np.zeros(flows),
+        "was": np.full(flows, -1.0),
+        "left": np.array(sizes_bytes, np.float64),
+        "since": np.zeros(flows, np.int64),
+        "entered": np.zeros(flows, np.int64),
+        "capacity": capacity,
+        "level": np.full(links, np.inf),
+        "head": np.full(links, -1),
+        "load": np.zeros(links),
+        "wide": np.zeros(links),
+        "key": np.full(links, -1.0),
+        "marked": np.zeros(links, np.bool_),
+        "dirty": np.zeros(links, np.int64),
+        "moved": np.zeros(flows, np.int64),
+        "limits": np.zeros(most),
+        "stack": np.zeros(flows + _DEPTH, np.int64),
+        "finish": _minimum_tree(np.full(flows, NEVER)),
+        "tally": np.zeros(TALLIES, np.int64),
+    }
+    return FlowTable(**cast("Any", arrays))
+
+
+def _minimum_tree(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the tree of smallest entries above the leaves; see `FlowTable.finish`."""
+    half = 1 << max(len(leaves) - 1, 1).bit_length()
+    tree = np.full(2 * half, NEVER)
+    tree[half : half + len(leaves)] = leaves
+    while half > 1:
+        half //= 2
+        tree[half : 2 * half] = tree[2 * half : 4 * half].reshape(-1, 2).min(axis=1)
+    return tree
+
+
+def enlarge_table(table: FlowTable, flows: int, crossings: int) -> FlowTable:
+    """Return a table of arrays with room for more flows and crossings."""
+    arrays = as_arrays(table)._asdict()
+    for name, value in _BY_CROSSING.items():
+        arrays[name] = _padded(arrays[name], crossings, value)
+    for name, value in _BY_FLOW.items():
+        arrays[name] = _padded(arrays[name], flows, value)
+    arrays["stack"] = np.zeros(flows + _DEPTH, np.int64)
+    finish = arrays["finish"]
+    arrays["finish"] = _minimum_tree(_padded(finish[len(finish) // 2 :], flows, NEVER)[:flows])
+    return FlowTable(**arrays)
+
+
+def _padded(column: NDArray[Any], length: int, value: float) -> NDArray[Any]:
+    return np.concatenate([column, np.full(max(length - len(column), 0), value, column.dtype)])
+
+
+# Visits of flows, about three seconds of plain Python: less than compiling, which happens once, and more than loading
+# compiled functions.
+_WORTH_COMPILING = 1_500_000
+# Least visits that a flow causes if it shares links with many; fewer if all have one size, so that many end at once.
+_VISITS_PER_FLOW, _VISITS_PER_EQUAL_FLOW = 400, 100
+
+
+class SolverFunctions(NamedTuple):
+    """The entry points of `s2sim.network.max_min`, plain or compiled."""
+
+    add_flows: Callable[[FlowTable, Any, int], None]
+    remove_finished: Callable[[FlowTable, int], int]
+    next_ps: Callable[[FlowTable], int]
+    deliver: Callable[[FlowTable, MemberQueues, Any, Any, Any, int], int]
+
+
+PLAIN_FUNCTIONS = SolverFunctions(
+    max_min.add_flows, max_min.remove_finished, max_min.next_ps, max_min.run_to_completion
+)
+
+
+@cache
+def compiled_functions() -> SolverFunctions:
+    """Return the functions compiled by numba."""
+    from numba import njit
+    from numba.extending import register_jitable
+
+    for function in max_min.INNER_FUNCTIONS:
+        register_jitable(function)
+    try:
+        functions = [njit(cache=True, nogil=True)(function) for function in PLAIN_FUNCTIONS]
+    except RuntimeError:  # no directory to cache compiled functions in
+        functions = [njit(nogil=True)(function) for function in PLAIN_FUNCTIONS]
+    return SolverFunctions(*cast("Any", functions))
+
+
+@dataclass(slots=True)
+class SolverEffort:
+    """The work done as plain Python in this process, which determines when compiling pays."""
+
+    visits: int = 0  # Of flows
+
+    def compiles(self, flows: int = 0, *, alike: bool = False) -> bool:
+        """Return whether numba is installed and pays, with ``flows`` more to come, of one size if ``alike``."""
+        to_come = flows * (_VISITS_PER_EQUAL_FLOW if alike else _VISITS_PER_FLOW)
+        return self.visits + to_come > _WORTH_COMPILING and has_numba()
+
+
+@cache
+def has_numba() -> bool:
+    """Return whether numba is installed, without loading it."""
+    return find_spec("numba") is not None
+
+
+SOLVER_EFFORT = SolverEffort()

@@ -1,7 +1,7 @@
-"""The fluid network: flows share links max-min fairly, and one SimPy event stands for all that complete together.
+"""The fluid network: flows share links max-min fairly, and one SimPy event completes all that end together.
 
-A transfer first waits for its path's latency, then its bytes share links with all others in flight, and it is
-delivered when the last byte has gone. Rates change only when a flow comes or goes; `s2sim.network.max_min` finds them.
+A transfer first waits for the latency of its route; then its bytes share links with all others in flight. Rates change
+only when a flow arrives or completes; `s2sim.network.max_min` finds them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.network.active_flows import ActiveFlows, RouteIndex, TransferBatch
-from s2sim.network.end_of_timestep import at_end_of_timestep
-from s2sim.network.flow_table import (
+from s2sim.network.active_flows import (
     PLAIN_FUNCTIONS,
     SOLVER_EFFORT,
-    as_arrays,
-    as_lists,
+    ActiveFlows,
+    RouteIndex,
+    TransferBatch,
     compiled_functions,
     make_flow_table,
-    merge_identical_flows,
 )
+from s2sim.network.base import Network, at_end_of_timestep, call_after
+from s2sim.network.flow_table import as_arrays, as_lists, merge_identical_flows
 from s2sim.network.max_min import LOOKS
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
@@ -30,50 +30,28 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     import simpy
 
-OnDelivered = Callable[[NDArray[np.int64]], None]
 OnLoads = Callable[[int, NDArray[np.float64]], None]
 
 
-class FluidNetwork:
+class FluidNetwork(Network):
     """Flows on a fabric, in simulated time.
 
-    Parameters
-    ----------
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    fabric : Fabric
-        Links with their rates.
-    on_loads : callable, optional
-        Told of the time in picoseconds and of what every link carries from then on, float64 bytes per second of shape
-        (links,), whenever flows come or go.
-
-    Attributes
-    ----------
-    env : simpy.Environment
-        As given.
-    known : RouteIndex
-        The routes that it has been given.
-    owners : list of callable
-        Whom it tells of deliveries.
-    in_flight : ActiveFlows
-        What shares links now.
-    coming : dict
-        What has been sent and whose latency passes, by a number of its own, with the moment when it has passed.
-    solves : int
-        How often it had to find rates.
+    ``on_loads(now_ps, loads_Bps)`` is called whenever flows arrive or complete, with the load of every link from then
+    on, float64 bytes per second of shape (links,). ``known`` are the routes that were added, ``in_flight`` the flows
+    that share links now, ``coming`` the transfers in their latency with its end in picoseconds, by number, and
+    ``solves`` counts how often rates were computed.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
-        self.env = env
+        super().__init__(env)
         self._fabric = fabric
         self._on_loads = on_loads
         capacity = fabric.rate_Bps / PS_PER_S  # bytes per picosecond
         self.known = RouteIndex(capacity)
-        self.owners: list[OnDelivered] = []
         self.in_flight = ActiveFlows(capacity)
         self.coming: dict[int, tuple[int, TransferBatch]] = {}
         self._sent = 0
-        # What has arrived and waits for the instant to settle.
+        # Past their latency, until the end of the timestep
         self._arriving: list[TransferBatch] = []
         self._settling = False
         self._wake_ps = -1
@@ -89,27 +67,10 @@ class FluidNetwork:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
         return self.known.add(routes)
 
-    def add_owner(self, on_delivered: OnDelivered) -> int:
-        """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""
-        self.owners.append(on_delivered)
-        return len(self.owners) - 1
-
     def send(
         self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
-        """Start transfers now; each is reported to ``owner`` under its tag when its last byte has arrived.
-
-        Parameters
-        ----------
-        routes : int64 array, shape (n,)
-            Numbers from `add_routes`.
-        sizes_bytes : float64 array, shape (n,)
-            Bytes of each; zero takes the latency alone.
-        owner : int
-            From `add_owner`.
-        tags : int64 array, shape (n,)
-            What the owner is told.
-        """
+        """Start transfers now; see `Network.send`."""
         if self._occupant is not None and self._occupant[0] != owner:
             (_, land), self._occupant = self._occupant, None
             land()
@@ -123,7 +84,7 @@ class FluidNetwork:
             self._arrive_after(int(delay), TransferBatch(routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
 
     def reserve(self, owner: int, land: Callable[[], None]) -> None:
-        """Let ``owner`` pass time on an idle network without sending: whoever else sends first calls ``land``."""
+        """Let ``owner`` pass time on the idle network without sending; another sender calls ``land`` first."""
         self._occupant = owner, land
 
     def end_reservation(self) -> None:
@@ -162,17 +123,15 @@ class FluidNetwork:
         self._sent += 1
         self.coming[number] = int(self.env.now) + delay_ps, sent
 
-        def arrive(_: object) -> None:
+        def arrive() -> None:
             del self.coming[number]
             self._arriving.append(sent)
             self._settle_soon()
 
         if delay_ps == 0:
-            arrive(None)
+            arrive()
         else:
-            timeout = self.env.timeout(delay_ps)
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(arrive)
+            call_after(self.env, delay_ps, arrive)
 
     def _settle_soon(self) -> None:
         if not self._settling:
@@ -180,7 +139,7 @@ class FluidNetwork:
             at_end_of_timestep(self.env, self._settle)
 
     def _settle(self) -> None:
-        """Take away what has completed, tell its owners, add what has arrived, and find the new rates."""
+        """Remove completed flows, report them to their owners, add arrived ones, and find the new rates."""
         now = int(self.env.now)
         tags: dict[int, list[int]] = {}
         for flow in self.in_flight.complete(now):
@@ -196,22 +155,19 @@ class FluidNetwork:
             self._on_loads(now, self.in_flight.loads() * PS_PER_S)
 
     def _wake(self) -> None:
-        """Settle again when the next flows complete."""
         at_ps = self.in_flight.next_ps
         if at_ps is None or (at_ps == self._wake_ps and at_ps > self.env.now):
             return
         self._wake_ps = at_ps
 
-        def wake(_: object) -> None:
+        def wake() -> None:
             if self._wake_ps == at_ps:
                 self._settle_soon()
 
-        timeout = self.env.timeout(max(at_ps - int(self.env.now), 0))
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(wake)
+        call_after(self.env, max(at_ps - int(self.env.now), 0), wake)
 
 
-# Flows delivered between two reports, and between two looks at whether compiling pays by now.
+# Flows delivered between two reports, and between two checks whether compiling pays.
 _COMPLETIONS_PER_REPORT = 200
 
 
@@ -222,20 +178,10 @@ def solve_batch_ps(
     capacity: NDArray[np.float64],
     on_delivered: Callable[[int], None] = lambda _: None,
 ) -> NDArray[np.int64]:
-    """Return when each flow is delivered, int64 picoseconds of shape (flows,).
+    """Return the delivery time of each flow, int64 picoseconds of shape (flows,).
 
-    Parameters
-    ----------
-    routes : Routes
-        One a flow.
-    start_ps : int64 array, shape (flows,)
-        When each starts; its latency passes first.
-    sizes_bytes : float64 array, shape (flows,)
-        Bytes of each.
-    capacity : float64 array, shape (links,)
-        Bytes per picosecond of every link.
-    on_delivered : callable
-        Told how many have been delivered, some at a time.
+    There is one route, start time (its latency follows) and size in bytes per flow; ``capacity`` has the bytes per
+    picosecond of every link; ``on_delivered`` is called with the number of flows delivered since its last call.
     """
     arrive_ps, delivered_ps = start_ps + routes.latency_ps, np.zeros(len(sizes_bytes), np.int64)
     chosen, members, queues = merge_identical_flows(routes, arrive_ps, sizes_bytes)

@@ -1,13 +1,12 @@
-"""Flows in flight as one table, and the law they follow: latency, then bytes over a share of the rate.
+"""Max-min fair rates of the flows in flight; when flows or links change, only links of changed levels are visited.
 
-The share is max-min fair. When flows come or go, or a link changes, only those links are visited whose level changes.
-The level of a link is what it gives to each flow that nothing else holds back (infinite where it is not full), so that
-a flow's rate is the lowest level on its way. What a link gives depends only on links with lower levels (Bertsekas and
-Gallager, Data Networks, section 6.5.2); links that no longer agree with their flows are therefore put right from the
-lowest level up, as in a shortest-path search after some lengths have changed, and each is visited about twice.
+The level of a link is the rate of each flow that no other link limits (infinite if it is not full), so that a flow's
+rate is the lowest level on its route. A level depends only on links with lower levels (Bertsekas and Gallager, Data
+Networks, section 6.5.2); links that no longer agree with their flows are therefore updated from the lowest level up, as
+in a shortest-path search after some lengths have changed, and each is visited about twice.
 
 The functions take a `s2sim.network.flow_table.FlowTable` of lists or of arrays, as plain Python or compiled by numba
-(extra ``numba``), with the same bits. They and their constants stay in one file: numba's cache looks at no other.
+(extra ``numba``), with the same bits. They and their constants stay in one file: numba's cache checks no other.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from s2sim.network.flow_table import FlowTable, MemberQueues, Wholes
 
 NEVER = 2**62
-# Completions closer than this share of their duration are one event (DESIGN law 1).
-TIE = 1e-9
+TIE = 1e-9  # completions closer than this share of their duration are one event
 ROUNDING_PS = 1e-3  # left by floating point above whole numbers: some hundred events round 10 ms by that much
 MAX_PS = 2.0**61  # about 27 days: longer ones would not fit in 64 bits with room to add
 TOO_LONG = "a transfer would take over 27 days: check its size and the rates of its links"
@@ -36,7 +34,7 @@ _DIRTY, _MOVED, _ARRIVED, LOOKS, TALLIES = range(5)
 
 
 def activate_flow(table: FlowTable, flow: int, now: int) -> None:
-    """Let a flow share links from now on; its crossings, its limit and its bytes are in the table."""
+    """Let a flow share links from now on; its crossings, limit and bytes are in the table."""
     link, weight, level, head = table.link, table.weight, table.level, table.head
     first, last = table.first[flow], table.last[flow]
     rate = table.limit[flow]
@@ -65,7 +63,7 @@ def activate_flow(table: FlowTable, flow: int, now: int) -> None:
 
 
 def deactivate_flow(table: FlowTable, flow: int) -> None:
-    """Let a flow share links no longer."""
+    """Remove a flow from its links."""
     link, head = table.link, table.head
     rate = table.rate[flow]
     for crossing in range(table.first[flow], table.last[flow]):
@@ -89,7 +87,7 @@ def deactivate_flow(table: FlowTable, flow: int) -> None:
 
 
 def mark_link(table: FlowTable, link: int) -> None:
-    """Look at a link in the next `update_rates`."""
+    """Let the next `update_rates` check a link."""
     if not table.marked[link]:
         table.marked[link] = True
         table.dirty[table.tally[_DIRTY]] = link
@@ -97,7 +95,7 @@ def mark_link(table: FlowTable, link: int) -> None:
 
 
 def _round_up_ps(size_bytes: float, rate: float) -> int:
-    """Return how long bytes take at a rate, as `s2sim.network.network.round_up_ps` has it."""
+    """Return the duration of bytes at a rate, rounded as by `s2sim.network.network.round_up_ps`."""
     duration_ps = size_bytes / rate
     if not duration_ps < MAX_PS:
         raise S2SimError(TOO_LONG)
@@ -105,7 +103,7 @@ def _round_up_ps(size_bytes: float, rate: float) -> int:
 
 
 def update_rates(table: FlowTable, now: int) -> None:
-    """Give all flows their fair rates again, and those whose rates change new ends."""
+    """Compute the fair rates of all flows, and new ends for changed rates."""
     _solve_levels(table)
     was, rate, left, since = table.was, table.rate, table.left, table.since
     for index in range(table.tally[_MOVED]):
@@ -119,7 +117,7 @@ def update_rates(table: FlowTable, now: int) -> None:
 
 
 def _solve_levels(table: FlowTable) -> None:
-    """Find the levels of all links and the rates of all flows, from the links marked."""
+    """Compute the levels of all links and the rates of all flows, starting with the marked links."""
     key, level = table.key, table.level
     pending = [(0.0, 0)]
     pending.pop()
@@ -143,11 +141,7 @@ def _solve_levels(table: FlowTable) -> None:
 
 
 def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]) -> None:
-    """Queue those of the marked links that do not agree with their flows.
-
-    The lower of a link's level and of what it should be says when its turn comes; what it should be is at least what
-    follows from those flows that it holds back now.
-    """
+    """Queue the marked links that do not agree with their flows, by the lower of the present and the new level."""
     level, load, wide, key, capacity = table.level, table.load, table.wide, table.key, table.capacity
     for index in range(table.tally[_DIRTY]):
         here = table.dirty[index]
@@ -173,7 +167,6 @@ def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]
 
 
 def _set_level(table: FlowTable, here: int, new: float) -> None:
-    """Give a link a level and its flows their rates, with the limits that `_fair_level` has found."""
     weight, limits, held, after, rate = table.weight, table.limits, table.held, table.after, table.rate
     table.level[here] = new
     free = new * _BELOW
@@ -201,7 +194,6 @@ def _set_level(table: FlowTable, here: int, new: float) -> None:
 
 
 def _set_rate(table: FlowTable, flow: int, new: float) -> None:
-    """Change a flow's rate, and mark the links that may no longer agree with it."""
     link, weight, level, held, load, wide = table.link, table.weight, table.level, table.held, table.load, table.wide
     old = table.rate[flow]
     if table.was[flow] < 0:
@@ -226,10 +218,7 @@ def _set_rate(table: FlowTable, flow: int, new: float) -> None:
 
 
 def _fair_level(table: FlowTable, here: int, least: float) -> float:
-    """Return the level at which a link is full, at least ``least``; the flows' limits elsewhere go to ``limits``.
-
-    Equal shares for those flows that are not limited to less elsewhere, found by setting aside those that are.
-    """
+    """Return the level at which a link is full, at least ``least``; write the flows' limits elsewhere to ``limits``."""
     link, weight, flow_of, after = table.link, table.weight, table.flow, table.after
     level, limits, capacity = table.level, table.limits, table.capacity[here]
     count = 0
@@ -269,7 +258,7 @@ def _fair_level(table: FlowTable, here: int, least: float) -> float:
 
 
 def set_finish(table: FlowTable, flow: int, finish_ps: int) -> None:
-    """Note when a flow ends; never, where it is not in flight."""
+    """Set the end of a flow, `NEVER` if it is not in flight."""
     tree = table.finish
     place = len(tree) // 2 + flow
     tree[place] = finish_ps
@@ -283,7 +272,7 @@ def set_finish(table: FlowTable, flow: int, finish_ps: int) -> None:
 
 
 def next_ps(table: FlowTable) -> int:
-    """Return when the next flows complete, the latest of those that tie with the earliest, or `NEVER`."""
+    """Return the end of the next flows, the latest of those that tie with the earliest, or `NEVER`."""
     tree, half = table.finish, len(table.finish) // 2
     earliest = tree[1]
     if earliest == NEVER:
@@ -297,9 +286,9 @@ def next_ps(table: FlowTable) -> int:
 
 
 def pop_finished(table: FlowTable, now: int) -> int:
-    """Put the flows that end by a moment on the stack, in order, and return how many they are."""
+    """Put the flows that end by ``now`` on the stack, in order, and return their number."""
     tree, stack, half = table.finish, table.stack, len(table.finish) // 2
-    # The stack holds what has been found from below, and what is still to be looked at from above.
+    # The stack has results at its lower end, and positions still to be visited at its upper end.
     found, top = 0, len(stack)
     if tree[1] <= now:
         top -= 1
@@ -321,14 +310,14 @@ def pop_finished(table: FlowTable, now: int) -> int:
 
 
 def add_flows(table: FlowTable, flows: Wholes, now: int) -> None:
-    """Let flows share links from now on, and give all flows their rates."""
+    """Let flows share links from now on, and compute all rates."""
     for index in range(len(flows)):
         activate_flow(table, flows[index], now)
     update_rates(table, now)
 
 
 def remove_finished(table: FlowTable, now: int) -> int:
-    """Let the flows that end by now share links no longer; they are on the stack, and how many is returned."""
+    """Remove the flows that end by now, put them on the stack and return their number."""
     count = pop_finished(table, now)
     for index in range(count):
         deactivate_flow(table, table.stack[index])
@@ -336,7 +325,7 @@ def remove_finished(table: FlowTable, now: int) -> int:
 
 
 def _complete_members(table: FlowTable, queues: MemberQueues, flow: int, now: int, delivered_ps: Wholes) -> int:
-    """Take those members of a flow out that end by now, and return how many they are; the others go on as before."""
+    """Remove the members of a flow that end by now and return their number; the others continue."""
     first, end = queues.place[flow], queues.end[flow]
     rate, since, size = table.rate[flow], table.since[flow], queues.size
     left = table.left[flow]
@@ -369,10 +358,9 @@ def _complete_members(table: FlowTable, queues: MemberQueues, flow: int, now: in
 def run_to_completion(
     table: FlowTable, queues: MemberQueues, order: Wholes, arrive_ps: Wholes, delivered_ps: Wholes, most: int
 ) -> int:
-    """Let flows arrive and complete, and return how many members have completed: ``most`` or more, or all left.
+    """Let flows arrive in ``order`` and complete, and return the number of completed members: ``most`` or more, or all.
 
-    None is in flight at first, and they arrive in that order, each when its latency has passed. When each member's last
-    byte has gone is noted. What is left goes on when this is called again.
+    Writes the delivery time of each member. Another call continues with the remaining flows.
     """
     arrived = table.tally[_ARRIVED]
     completed = 0
@@ -392,7 +380,7 @@ def run_to_completion(
     return completed
 
 
-# All that others of them call, for the compiler.
+# Functions that the compiled entry points call.
 INNER_FUNCTIONS: tuple[Any, ...] = (
     *(activate_flow, deactivate_flow, mark_link, update_rates, _solve_levels, _queue_inconsistent_links),
     *(_fair_level, _set_level, _set_rate, set_finish, next_ps, pop_finished, add_flows, remove_finished),

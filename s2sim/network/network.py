@@ -1,14 +1,15 @@
-"""The networks by name, and what each of them offers."""
+"""The networks by name, and the delivery times of transfers on them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.network.base import Network
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.max_min import MAX_PS, ROUNDING_PS, TOO_LONG
 from s2sim.network.packet_queues import PACKET_BYTES, check_packets
@@ -28,53 +29,6 @@ def round_up_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 NETWORKS = ("fluid", "packet")
-
-
-class Network(Protocol):
-    """What carries transfers in simulated time.
-
-    Attributes
-    ----------
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    """
-
-    env: simpy.Environment
-
-    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
-        """Make routes known and return their numbers."""
-
-    def add_owner(self, on_delivered: Callable[[NDArray[np.int64]], None]) -> int:
-        """Return the number under which transfers report their delivery."""
-
-    def send(
-        self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
-    ) -> None:
-        """Start transfers now."""
-
-
-class SkippableNetwork(Network, Protocol):
-    """A network on which time may pass without messages as long as nothing else is sent."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is in flight or on its way into it."""
-
-    def reserve(self, owner: int, land: Callable[[], None]) -> None:
-        """Let ``owner`` pass time on the idle network without sending: whoever else sends first calls ``land``."""
-
-    def end_reservation(self) -> None:
-        """End what `reserve` began."""
-
-    def send_at(
-        self,
-        start_ps: int,
-        routes: NDArray[np.int64],
-        sizes_bytes: NDArray[np.float64],
-        owner: int,
-        tags: NDArray[np.int64],
-    ) -> None:
-        """Send on the idle network as if it had been done at a time that has passed."""
 
 
 def check_network(name: str, *, packet_bytes: int | None = None, buffer_bytes: int | None = None) -> None:
@@ -101,30 +55,19 @@ def make_network(
     buffer_bytes: int | None = None,
     on_hops: Callable[[], None] | None = None,
 ) -> Network:
-    """Return a network of that name.
+    """Return a network by its name, ``"fluid"`` or ``"packet"``.
 
-    Parameters
-    ----------
-    name : str
-        ``"fluid"`` or ``"packet"``.
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    fabric : Fabric
-        Links.
-    packet_bytes : int, optional
-        Bytes of a packet; without it 4096.
-    buffer_bytes : int, optional
-        Most bytes in front of one link; without it there is no limit but the windows.
-    on_hops : callable, optional
-        Told of the packet network's progress.
+    Packets have ``packet_bytes`` (default: 4096); at most ``buffer_bytes`` wait in front of one link (default: limited
+    by windows alone); ``on_hops`` is called as the packet network makes progress.
     """
     check_network(name, packet_bytes=packet_bytes, buffer_bytes=buffer_bytes)
     if name == "fluid":
         return FluidNetwork(env, fabric)
     from s2sim.network.packet import PacketNetwork
 
-    size_bytes = PACKET_BYTES if packet_bytes is None else packet_bytes
-    return PacketNetwork(env, fabric, packet_bytes=size_bytes, buffer_bytes=buffer_bytes, on_hops=on_hops)
+    return PacketNetwork(
+        env, fabric, packet_bytes=packet_bytes or PACKET_BYTES, buffer_bytes=buffer_bytes, on_hops=on_hops
+    )
 
 
 def deliver_ps(
@@ -135,22 +78,11 @@ def deliver_ps(
     on_delivered: Callable[[int], None] = lambda _: None,
     network: Callable[[simpy.Environment, Fabric], Network] | None = None,
 ) -> NDArray[np.int64]:
-    """Return when each transfer is delivered, int64 picoseconds of shape (n,).
+    """Return the delivery time of each transfer, int64 picoseconds of shape (n,).
 
-    Parameters
-    ----------
-    fabric : Fabric
-        Links.
-    routes : Routes
-        One a transfer.
-    start_ps : int64 array, shape (n,)
-        When each starts.
-    sizes_bytes : float64 array, shape (n,)
-        Bytes of each.
-    on_delivered : callable
-        Told how many have been delivered each time some are.
-    network : callable
-        Makes the network that carries them; without it they are alone on the fluid network, which needs no simulation.
+    There is one route, start time and size in bytes per transfer. ``on_delivered`` is called with the number of
+    transfers delivered since its last call. ``network`` makes the network that transmits them; without it they are
+    alone on the fluid network, which needs no simulation.
     """
     if network is None:
         return solve_batch_ps(routes, start_ps, sizes_bytes, fabric.rate_Bps / PS_PER_S, on_delivered)
@@ -160,7 +92,7 @@ def deliver_ps(
     carrier = network(env, fabric)
     numbers = carrier.add_routes(routes)
     finish = np.zeros(len(start_ps), np.int64)
-    # A network may carry other things, which go on for ever.
+    # Other traffic on the network may never end.
     left, over = len(start_ps), env.event()
 
     def delivered(tags: NDArray[np.int64]) -> None:
@@ -175,9 +107,9 @@ def deliver_ps(
 
     def sender() -> Generator[simpy.Event, None, None]:
         order = np.argsort(start_ps, kind="stable")
-        moments, first = np.unique(start_ps[order], return_index=True)
-        for moment, members in zip(moments.tolist(), np.split(order, first[1:]), strict=True):
-            yield env.timeout(moment - env.now)
+        times_ps, first = np.unique(start_ps[order], return_index=True)
+        for time_ps, members in zip(times_ps.tolist(), np.split(order, first[1:]), strict=True):
+            yield env.timeout(time_ps - env.now)
             carrier.send(numbers[members], sizes_bytes[members], owner, members)
 
     if len(start_ps):
@@ -187,5 +119,5 @@ def deliver_ps(
 
 
 def uncontended_ps(fabric: Fabric, routes: Routes, sizes_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return how long each transfer takes with nothing else in flight, int64 picoseconds of shape (n,)."""
+    """Return the duration of each transfer with nothing else in flight, int64 picoseconds of shape (n,)."""
     return routes.latency_ps + round_up_ps(sizes_bytes / routes.narrowest(fabric.rate_Bps / PS_PER_S))

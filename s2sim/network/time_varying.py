@@ -22,42 +22,20 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 
-
-# Drawn at a time.
-_BATCH = 256
-# Pairs of ranks whose routes are looked at together.
-_PAIRS = 1 << 18
-# Three digits of the largest load must not round to more.
-_SHOWN = 0.995
-# Some minutes.
-_MAX_MESSAGES = 200_000
+_BATCH = 256  # messages sampled at a time
+_PAIRS = 1 << 18  # pairs of ranks for which routes are computed at a time
+_SHOWN = 0.995  # three digits of the largest load must not round to more
+_MAX_MESSAGES = 200_000  # some minutes
+_ROUNDING_BYTES = 1e-3  # what adding and subtracting may leave of zero
 
 
 class BackgroundTraffic:
-    """Messages of one size that load every network interface in use to a share of its rate, on average.
+    """Messages of ``size_bytes`` that load every network interface in use to a share of its rate, on average.
 
     A message leaves through an interface with a probability in proportion to its rate, from one of the ranks that use
-    it, to any rank of the other nodes with the same probability. Links that carry more of it than interfaces do, as of
-    a torus or an oversubscribed tree, fill at a smaller load; from there on ever more would be in flight, and the load
-    is refused.
-
-    Parameters
-    ----------
-    network : TimeVaryingNetwork
-        Carries them.
-    cluster : Cluster
-        Whose ranks and interfaces there are.
-    load : float
-        Share of the rate of the interfaces.
-    size_bytes : int
-        Of each message.
-    generator : numpy.random.Generator
-        Draws them.
-
-    Attributes
-    ----------
-    messages : int
-        Sent until now.
+    it, to any rank of the other nodes with the same probability. Links that transmit more of it than interfaces do, as
+    in a torus or an oversubscribed tree, fill at a smaller load, and a load at which they would is refused.
+    ``messages`` counts those sent until now.
     """
 
     def __init__(
@@ -108,15 +86,14 @@ class BackgroundTraffic:
                 )
 
     def _draw(self) -> list[int]:
-        """Return the network's numbers of the routes of some messages."""
         cluster = self._cluster
         src = self._generator.choice(cluster.workers, _BATCH, p=self._probability)
-        # Ranks by node: any place but those of the sender's own node.
+        # Ranks sorted by node: any position except those of the sender's node.
         nodes = cluster.node_of_rank[self._by_node]
-        own = np.searchsorted(nodes, cluster.node_of_rank[src])
-        held = np.searchsorted(nodes, cluster.node_of_rank[src], side="right") - own
-        place = (self._generator.random(_BATCH) * (cluster.workers - held)).astype(np.int64)
-        dst = self._by_node[place + np.where(place >= own, held, 0)]
+        first = np.searchsorted(nodes, cluster.node_of_rank[src])
+        count = np.searchsorted(nodes, cluster.node_of_rank[src], side="right") - first
+        position = (self._generator.random(_BATCH) * (cluster.workers - count)).astype(np.int64)
+        dst = self._by_node[position + np.where(position >= first, count, 0)]
         pairs = list(zip(src.tolist(), dst.tolist(), strict=True))
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._numbers]
         if new:
@@ -129,11 +106,11 @@ class BackgroundTraffic:
 
 def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[float, str]:
     """Return the load at which the first link is full, and its name; ranks send ``sent_Bps``, shape (ranks,), at 1."""
-    node, every = cluster.node_of_rank, np.arange(cluster.workers)
+    node, ranks = cluster.node_of_rank, np.arange(cluster.workers)
     to_each_Bps = sent_Bps / (cluster.workers - np.bincount(node)[node])
     carried_Bps = np.zeros(len(cluster.fabric))
-    for some in np.array_split(every, max(1, cluster.workers**2 // _PAIRS)):
-        src, dst = np.repeat(some, cluster.workers), np.tile(every, len(some))
+    for some in np.array_split(ranks, max(1, cluster.workers**2 // _PAIRS)):
+        src, dst = np.repeat(some, cluster.workers), np.tile(ranks, len(some))
         apart = node[src] != node[dst]
         routes = cluster.routes(src[apart], dst[apart])
         crossing_Bps = np.repeat(to_each_Bps[src[apart]], np.diff(routes.offsets)) * routes.weights
@@ -144,42 +121,28 @@ def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[floa
 
 
 def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
-    """Return how likely a message comes from each rank, float64 of shape (ranks,), and the rate of all interfaces."""
+    """Return the probability that a rank sends a message, float64 of shape (ranks,), and the rate of all interfaces."""
     ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
     rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
     shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
     return shared / shared.sum(), float(shared.sum())
 
 
-# What adding and taking away may leave of nothing.
-_ROUNDING_BYTES = 1e-3
-
-
 @dataclass(slots=True, eq=False)
 class LinkChange:
-    """What happens to some links from a moment on, and whom it has met so far."""
+    """A change of some links from some time on."""
 
-    links: NDArray[np.int64]  # Which
-    factor: float  # Of their rate; 0 where they have failed
-    # Those that crossed the links while they were slow, or that went around them because they had failed
-    messages: int = 0
-    numbers: set[int] = field(default_factory=set)  # of routes that would cross the links
+    links: Indices
+    factor: float  # Of their rate; 0 if they have failed
+    messages: int = 0  # That crossed the links while they were slow, or went around them after they failed
+    numbers: set[int] = field(default_factory=set)  # Of routes that would cross the links
 
 
 class TimeVaryingNetwork(FluidNetwork):
-    """A fluid network whose links may change while flows are in flight.
+    """A fluid network with links that may change while flows are in flight.
 
-    What is in flight over a link that fails goes on another way with the bytes that it has left; the latency of that
-    way is not waited for again. Whatever is sent later takes the other way from the start.
-
-    Parameters
-    ----------
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    cluster : Cluster
-        Whose links they are, with their rates at the start; some may be dead already.
-    on_loads : callable, optional
-        As of `FluidNetwork`.
+    A flow over a link that fails continues on another route with its remaining bytes, without waiting for the latency
+    of that route. Later transfers take the other route from the start. Links of ``cluster`` may have failed already.
     """
 
     def __init__(self, env: simpy.Environment, cluster: Cluster, on_loads: OnLoads | None = None) -> None:
@@ -189,7 +152,7 @@ class TimeVaryingNetwork(FluidNetwork):
         dead, why = failed_links(cluster)
         self._dead = dead.copy()
         self._why = list(why)
-        # By the number of a route: the route to take instead, the bytes sent over it, and the ranks that it joins.
+        # By the number of a route: the route taken instead, the bytes sent over it, and the ranks that it joins.
         self._instead = np.zeros(0, np.int64)
         self._carried = np.zeros(0)
         self._pairs: dict[int, tuple[int, int]] = {}
@@ -202,13 +165,13 @@ class TimeVaryingNetwork(FluidNetwork):
         return numbers
 
     def join(self, numbers: Indices, src: Indices, dst: Indices) -> None:
-        """Say which ranks routes lead from and to, for messages and for who shared a link."""
+        """Register the ranks at the ends of routes, for messages and for the flows that shared a link."""
         self._pairs.update(zip(numbers.tolist(), zip(src.tolist(), dst.tolist(), strict=True), strict=True))
 
     def slow_down(self, links: Indices, factor: float) -> LinkChange:
-        """Let links carry ``factor`` of what they do from now on, beside whatever else slows them."""
+        """Scale the rates of links by ``factor`` from now on, in addition to other changes."""
         change = self._begin(links, factor)
-        change.messages += int(self.known.crossing(self._here(), links).sum())
+        change.messages += int(self.known.crossing(self._routes_in_flight(), links).sum())
         return change
 
     def recover(self, change: LinkChange) -> None:
@@ -217,19 +180,16 @@ class TimeVaryingNetwork(FluidNetwork):
         self._set_rates()
 
     def fail(self, links: Indices, why: str) -> LinkChange:
-        """Let nothing cross links from now on; ``why`` says what has failed, for messages.
+        """Let nothing cross links from now on; ``why`` names the failure in messages.
 
-        Raises
-        ------
-        TopologyError
-            Where something in flight, or sent later, has no other way.
+        `TopologyError` if a transfer in flight, or sent later, has no other route.
         """
         change = self._begin(links, 0.0)
         self._dead[links] = True
         self._why.append(why)
-        here, waiting = self._here(), self._waiting()
-        self._lead_around(here)
-        change.messages += sum(number in change.numbers for number in here.tolist())
+        routes, waiting = self._routes_in_flight(), self._waiting()
+        self._lead_around(routes)
+        change.messages += sum(number in change.numbers for number in routes.tolist())
         now = int(self.env.now)
         for number in self._unended():
             route = self.in_flight.flows[number].route
@@ -247,7 +207,7 @@ class TimeVaryingNetwork(FluidNetwork):
         return change
 
     def send(self, routes: Indices, sizes_bytes: NDArray[np.float64], owner: int, tags: Indices) -> None:
-        """Start transfers now, around what has failed; see `FluidNetwork.send`."""
+        """Start transfers now, around failed links; see `Network.send`."""
         self._lead_around(routes)
         taken = self._instead[routes]
         for change in self._changes:
@@ -259,11 +219,11 @@ class TimeVaryingNetwork(FluidNetwork):
         super().send(taken, sizes_bytes, owner, tags)
 
     def record_unsent(self, routes: Indices, sizes_bytes: NDArray[np.float64]) -> None:
-        """Take note of transfers whose ends are known without sending them, as nothing else meets them."""
+        """Record transfers whose ends are known without sending them, because they share no link."""
         np.add.at(self._carried, self._instead[routes], sizes_bytes)
 
     def sent(self) -> tuple[Routes, Indices, Indices, NDArray[np.float64]]:
-        """Return all routes that carried anything until now, the ranks that they join, and the bytes of each."""
+        """Return all routes in use until now, the ranks that they join, and the bytes of each."""
         carried = self._carried.copy()
         for number, flow in self.in_flight.flows.items():
             carried[flow.route] -= self.in_flight.left_bytes(number, int(self.env.now))
@@ -278,7 +238,6 @@ class TimeVaryingNetwork(FluidNetwork):
         return pairs[:, 0], pairs[:, 1]
 
     def _waiting(self) -> list[TransferBatch]:
-        """Return what has been sent and shares no link yet."""
         return [*(sent for _, sent in self.coming.values()), *self._arriving]
 
     def _begin(self, links: Indices, factor: float) -> LinkChange:
@@ -288,7 +247,6 @@ class TimeVaryingNetwork(FluidNetwork):
         return change
 
     def _set_rates(self) -> None:
-        """Find the rates of all links, and let all flows in flight be solved again."""
         capacity = self._router.fabric.rate_Bps / PS_PER_S
         for change in self._changes:
             if change.factor:
@@ -297,32 +255,30 @@ class TimeVaryingNetwork(FluidNetwork):
         self._settle_soon()
 
     def _unended(self) -> list[int]:
-        """Return the numbers of the flows in flight that do not end now."""
         return [number for number in self.in_flight.flows if self.in_flight.finish_ps(number) > self.env.now]
 
-    def _here(self) -> Indices:
-        """Return the route of every transfer that has been sent and has not arrived."""
+    def _routes_in_flight(self) -> Indices:
         flying = [self.in_flight.flows[number].route for number in self._unended()]
         return np.concatenate([np.array(flying, np.int64), *(sent.routes for sent in self._waiting())])
 
     def _lead_around(self, numbers: Indices) -> None:
-        """Find other ways for those routes that cross links that have failed."""
+        """Find other routes for those that cross failed links."""
         if not self._why:
             return
-        asked = np.unique(numbers)
-        taken = self._instead[asked]
+        requested = np.unique(numbers)
+        taken = self._instead[requested]
         hit = self.known.crossing(taken, np.flatnonzero(self._dead))
         if not hit.any():
             return
-        asked, taken = asked[hit], taken[hit]
+        requested, taken = requested[hit], taken[hit]
         for change in self._changes:
             if not change.factor:
-                met = self.known.crossing(taken, change.links)
-                change.numbers.update(asked[met].tolist(), taken[met].tolist())
+                crossing = self.known.crossing(taken, change.links)
+                change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
         src, dst = self._joined(taken)
         why = " and ".join(self._why)
-        ways = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
-        new = self.add_routes(ways)
+        routes = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
+        new = self.add_routes(routes)
         self.join(new, src, dst)
-        self._instead[asked] = new
+        self._instead[requested] = new
         self._instead[taken] = new

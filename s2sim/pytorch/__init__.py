@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from s2sim.errors import suggest_nearest
@@ -12,6 +11,4 @@ __all__ = ["HookState", "hook"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 's2sim.pytorch' has no attribute {name!r}{suggest_nearest(name, __all__)}")
-    return getattr(import_module("s2sim.pytorch.hook"), name)
+    raise AttributeError(f"module 's2sim.pytorch' has no attribute {name!r}{suggest_nearest(name, __all__)}")

@@ -124,46 +124,17 @@ def hold_out(tokens: Ints, share: float, *, length: int, most: int) -> tuple[Int
     return tokens[: len(tokens) - held], windows
 
 
-_MAX_WINDOWS = 64
-"""Sequences that a language model is evaluated by; a softmax over all words of more would take longer than to train."""
-
-
-def split_tokens(tokens: Ints, held_out: float, length: int) -> tuple[Ints, torch.Tensor | None]:
-    """Return the words to train on, and windows of the others, see `hold_out`; None where nothing is held out."""
-    import torch
-
-    if not held_out:
-        return tokens, None
-    kept, windows = hold_out(tokens, held_out, length=length, most=_MAX_WINDOWS)
-    return kept, torch.from_numpy(windows)
-
-
-def evaluate_next_words(
-    module: torch.nn.Module, logits: Callable[[torch.Tensor], torch.Tensor], windows: torch.Tensor
+def evaluate_classes(
+    module: torch.nn.Module, logits: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
 ) -> Evaluation:
-    """Return how a language model foretells the words of windows, int64 of shape (windows, length + 1)."""
-    import torch
-
-    with torch.no_grad():
-        here = windows.to(device_of(module))
-        return _evaluate_logits(logits(here[:, :-1]), here[:, 1:].reshape(-1))
-
-
-def evaluate_classes(module: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> Evaluation:
-    """Return how a network tells the classes of inputs."""
+    """Return the mean cross-entropy of a model's logits, and the share of inputs with the highest for their targets."""
     import torch
 
     with torch.no_grad():
         device = device_of(module)
-        return _evaluate_logits(module(inputs.to(device)), targets.to(device))
-
-
-def _evaluate_logits(logits: torch.Tensor, targets: torch.Tensor) -> Evaluation:
-    import torch
-
-    loss = torch.nn.functional.cross_entropy(logits, targets)
-    right = (logits.argmax(dim=1) == targets).double().mean()
-    return Evaluation(float(loss), float(right))
+        found, wanted = logits(inputs.to(device)), targets.to(device)
+        loss = torch.nn.functional.cross_entropy(found, wanted)
+        return Evaluation(float(loss), float((found.argmax(dim=1) == wanted).double().mean()))
 
 
 # Where syntax-tree nodes keep an identifier: names, attributes, parameters, definitions and imports.
@@ -191,8 +162,7 @@ def identifiers(source: bytes) -> set[str]:
     ['name', 'os', 'print']
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old files hold escapes that newer versions warn of
+        with warnings.catch_warnings(action="ignore"):  # old files have escapes that newer versions warn of
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return set()

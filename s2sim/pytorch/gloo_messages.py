@@ -92,7 +92,7 @@ def _ring_of_segments(demand: Demand) -> Messages:
 
 
 def _reduce(demand: Demand) -> Messages:
-    """Of a reduce: segments as in an all-reduce, and then every rank's stretch of sums to the root."""
+    """Of a reduce: segments as in an all-reduce, then every rank's sums to the root."""
     total, ranks = demand.buffer_bytes, demand.ranks
     if not total:
         return _no_messages()
@@ -100,7 +100,7 @@ def _reduce(demand: Demand) -> Messages:
     length = _round_up(min(-(-total // (2 * ranks)), most), demand.itemsize)
     segments = _round_up(max(-(-total // length), 2 * ranks), ranks)
     own = segments // ranks
-    # With more than two segments a rank it goes on summing what is summed already, whose result nobody looks at.
+    # With more than two segments per rank Gloo also adds segments that are complete, and ignores the result.
     member, at = _ring_positions(ranks, segments - 2)
     begin = (((member + 1) * own + at) * length) % (segments * length)
     summed = _clip_to_buffer(member, (member - 1) % ranks, begin, length, total)
@@ -130,7 +130,7 @@ def _broadcast(demand: Demand) -> Messages:
 
 
 def _exchange(demand: Demand, *, pairs_alone: bool) -> Messages:
-    """Of an all-to-all: each pair's block straight from one to the other, were it empty."""
+    """Of an all-to-all: each pair's block directly, even if empty."""
     sizes = blocks_of(demand).sizes()
     wanted = sizes > 0 if pairs_alone else np.ones_like(sizes, np.bool_)
     np.fill_diagonal(wanted, val=False)

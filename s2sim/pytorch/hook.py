@@ -6,6 +6,7 @@ import socket
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
 
 
 def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
-    """Let a reducer begin with an example of the gradients: raise what it refuses, warn of what it warns of."""
+    """Try a reducer on an example of the gradients: raise what it refuses, warn of what it warns of."""
     try:
         dry_run(reducer, example, ranks)
     except S2SimError as error:
@@ -49,7 +50,7 @@ def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
 
 
 def hook_notes(reducer: Reducer) -> list[str]:
-    """Return what one should know who trains with a reducer in a hook."""
+    """Return notes for users who train with a reducer in a hook."""
     name, traits = option_string(reducer), reducer.traits
     notes = []
     if not traits.agrees:
@@ -90,7 +91,7 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """What has to be equal for a state to be of use."""
+    """Properties that must be equal in a saved state and its HookState."""
 
     reducer: str
     seed: int
@@ -99,25 +100,17 @@ class StateHeader:
     shapes: dict[str, list[int]]
     buckets: list[list[str]]
 
-    def common(self) -> dict[str, Any]:
-        """Return what all ranks have alike."""
-        return {name: value for name, value in asdict(self).items() if name != "rank"}
-
-
-def to_dict(about: StateHeader, step: int, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the states of all buckets as dicts, lists, tensors, numbers and texts."""
-    return {"format": _FORMAT, **asdict(about), "step": step, "states": [to_tensors(dict(state)) for state in states]}
-
-
-def from_dict(about: StateHeader, state: Mapping[str, Any]) -> tuple[int, list[dict[str, Any]]]:
-    """Return the step and the states of all buckets; `S2SimError` if they are of something else."""
-    if state.get("format") != _FORMAT:
-        raise S2SimError("this is no state of a hook that this version reads: give what HookState.state_dict returned")
-    for name, own in asdict(about).items():
-        if state[name] != own:
-            shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
-            raise S2SimError(f"the saved state is of {'another ' if not shown else ''}{name}{shown}: {_ADVICE[name]}")
-    return state["step"], [from_tensors(each) for each in state["states"]]
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that is of something else."""
+        if state.get("format") != _FORMAT:
+            raise S2SimError(
+                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
+            )
+        for name, own in asdict(self).items():
+            if state[name] != own:
+                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
+                another = "" if shown else "another "
+                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
 
 
 class HookState:
@@ -126,7 +119,7 @@ class HookState:
     Parameters
     ----------
     model : torch.nn.Module
-        The model, in DistributedDataParallel or by itself; parameters in float32 or bfloat16.
+        The model, in DistributedDataParallel or alone; parameters in float32 or bfloat16.
     reducer : str
         An option string as ``s2sim run --reducer`` takes it. Error feedback is added where the reducer needs some.
     group : torch.distributed.ProcessGroup, optional
@@ -146,15 +139,11 @@ class HookState:
         The option string in effect.
     step : int
         Steps that were exchanged.
-    buckets : tuple of tuple of str
-        Names of the parameters that are reduced together.
-    waited_s, reducing_s : float
-        Seconds in which all reductions so far have waited for other ranks, and in all, beside backward or not.
 
     Raises
     ------
     S2SimError
-        For a reducer or model that the hook does not take, and where ranks were given different things.
+        For a reducer or model that the hook does not take, and for arguments that differ between ranks.
     """
 
     def __init__(
@@ -190,9 +179,8 @@ class HookState:
             buckets=[list(names) for names in self._layout.buckets],
         )
         placed = made.placed(self._agreed_nodes())
-        with warnings.catch_warnings():
-            if self._rank:
-                warnings.simplefilter("ignore", S2SimWarning)
+        quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
+        with quiet if self._rank else nullcontext():
             check_reducer_on(placed, self._layout.example(), self._ranks)
         self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
@@ -216,11 +204,17 @@ class HookState:
         return self._exchange.reducing_s
 
     def take(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs beside backward."""
+        """Return the future of the mean of a `torch.distributed.GradBucket`; the reduction runs during backward."""
         import torch
 
         buffer = bucket.buffer()
-        names = [self._name(parameter) for parameter in bucket.parameters()]
+        parameters = bucket.parameters()
+        names = [self._names.get(id(parameter), "") for parameter in parameters]
+        if "" in names:
+            raise S2SimError(
+                f"a gradient of shape {list(parameters[names.index('')].shape)} is of none of the parameters that the "
+                "HookState was made for: make it of the model that is trained"
+            )
         views = [buffer] if buffer.is_sparse else bucket.gradients()
         devices = [buffer.device] if buffer.is_cuda else None
         future = torch.futures.Future[torch.Tensor](devices=devices)
@@ -231,7 +225,7 @@ class HookState:
 
         self._submit(PendingGradients(tensors, finished, future.set_exception, _event(buffer)), last=bucket.is_last())
         if bucket.is_last():
-            # Before DistributedDataParallel looks at the futures, whose errors it does not show as they are.
+            # Before DistributedDataParallel reads the futures, of which it changes the errors.
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
             engine.queue_callback(self._settle)
         return future
@@ -254,20 +248,20 @@ class HookState:
             parameter.grad = tensors[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what this rank needs to go on, to be saved beside the optimizer's, by every rank its own."""
+        """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
-        states = [bucket.reducer.state() for bucket in self._exchange.buckets]
-        return to_dict(self._about, self.step, states)
+        states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
+        return {"format": _FORMAT, **asdict(self._about), "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned on this rank: the next step gives the same bits.
+        """Resume from a `state_dict` of this rank: the next step gives the same bits.
 
         `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
         """
-        step, states = from_dict(self._about, state)
-        for bucket, kept in zip(self._exchange.buckets, states, strict=True):
-            bucket.reducer.restore(kept)
-        self.step = step
+        self._about.check(state)
+        for bucket, kept in zip(self._exchange.buckets, state["states"], strict=True):
+            bucket.reducer.restore(from_tensors(kept))
+        self.step = state["step"]
 
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:
         if self._error is not None:
@@ -292,27 +286,18 @@ class HookState:
         if self._last is not None:
             self._last.result()
 
-    def _name(self, parameter: torch.Tensor) -> str:
-        name = self._names.get(id(parameter))
-        if name is None:
-            raise S2SimError(
-                f"a gradient of shape {list(parameter.shape)} is of none of the parameters that the HookState was made "
-                "for: make it of the model that is trained"
-            )
-        return name
-
     def _agreed_nodes(self) -> list[int]:
-        """Return the number of each rank's node; raise if ranks were given different things."""
+        """Return the number of each rank's node; raise if the arguments of ranks differ."""
         import torch.distributed as dist
 
-        told: list[Any] = [None] * self._ranks
-        dist.all_gather_object(told, (self._about.common(), socket.gethostname()), group=self._group)
-        for rank, (common, _) in enumerate(told):
-            for what, own, other in zip(common, told[0][0].values(), common.values(), strict=True):
-                if own != other:
-                    raise S2SimError(f"rank {rank} has made its HookState with another {what} than rank 0")
-        hosts = list(dict.fromkeys(host for _, host in told))
-        return [hosts.index(host) for _, host in told]
+        gathered: list[Any] = [None] * self._ranks
+        dist.all_gather_object(gathered, (asdict(self._about), socket.gethostname()), group=self._group)
+        for rank, (about, _) in enumerate(gathered):
+            for name, value in about.items():
+                if name != "rank" and value != gathered[0][0][name]:
+                    raise S2SimError(f"rank {rank} has made its HookState with another {name} than rank 0")
+        hosts = list(dict.fromkeys(host for _, host in gathered))
+        return [hosts.index(host) for _, host in gathered]
 
 
 def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
@@ -325,7 +310,7 @@ hook.__annotations__ = {}
 
 
 def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """Return a new group of the same ranks between hosts, on which nobody else posts."""
+    """Return a new group of the same ranks between hosts, for the hook alone."""
     import torch.distributed as dist
 
     ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
@@ -334,7 +319,7 @@ def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
 
 
 def _event(tensor: torch.Tensor) -> Any:
-    """Return what the GPU passes once a tensor is there; None for one in host memory."""
+    """Return an event after the computation of a tensor; None for one in host memory."""
     import torch
 
     return torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None

@@ -1,10 +1,10 @@
-"""Gradients as they come, and the reductions of buckets that are complete."""
+"""Gradients on arrival, and the reductions of complete buckets."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def to_layer(tensor: torch.Tensor, *, sparse: bool) -> Layer:
-    """Return a gradient as float32 values in host memory, of which nobody else has a view; exact, also of bfloat16."""
+    """Return a copy of a gradient as float32 values in host memory; exact, also of bfloat16."""
     if tensor.is_sparse:
         rows = tensor.detach().coalesce()
         return RowSparse(rows.indices()[0].cpu().numpy(), _values(rows.values()), tuple(tensor.shape))
@@ -47,36 +47,25 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.copy_(torch.from_numpy(array).reshape(tensor.shape))
 
 
-def is_finite(gradient: Gradient) -> bool:
-    """Return whether a gradient has neither infinity nor NaN."""
-    return all(bool(np.isfinite(stored(layer)).all()) for layer in gradient.layers)
-
-
-def nan_like(gradient: Gradient) -> Gradient:
-    """Return as many layers without a number in them."""
-    return Gradient(gradient.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in gradient.layers))
+def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _map_leaves(item, change) for key, item in value.items()}
+    return [_map_leaves(item, change) for item in value] if isinstance(value, list) else change(value)
 
 
 def to_tensors(value: Any) -> Any:
     """Return plain data with tensors for arrays, as PyTorch saves and loads them without running code."""
     import torch
 
-    if isinstance(value, np.ndarray | np.generic):
-        return torch.from_numpy(np.array(value))
-    if isinstance(value, dict):
-        return {key: to_tensors(item) for key, item in value.items()}
-    return [to_tensors(item) for item in value] if isinstance(value, list) else value
+    arrays = np.ndarray | np.generic
+    return _map_leaves(value, lambda leaf: torch.from_numpy(np.array(leaf)) if isinstance(leaf, arrays) else leaf)
 
 
 def from_tensors(value: Any) -> Any:
-    """Return the plain data that `to_tensors` was given."""
+    """Return the plain data of `to_tensors`."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        return value.cpu().numpy().copy()[()]
-    if isinstance(value, dict):
-        return {key: from_tensors(item) for key, item in value.items()}
-    return [from_tensors(item) for item in value] if isinstance(value, list) else value
+    return _map_leaves(value, lambda leaf: leaf.cpu().numpy().copy()[()] if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -87,13 +76,13 @@ def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @dataclass(slots=True, eq=False)
 class PendingGradients:
-    """Gradients that were handed in together, and wait for the last of them together."""
+    """Gradients of one call, finished when the last of them is reduced."""
 
-    tensors: dict[str, torch.Tensor]  # By name of the parameter; each is written to, or another one put in its place
+    tensors: dict[str, torch.Tensor]  # By name of the parameter; overwritten, or replaced
     finished: Callable[[], None]  # Called when all of them are reduced
     failed: Callable[[Any], None]  # Called with the error if they cannot be
-    ready: Any = None  # What a GPU has to have passed before they are there
-    left: int = field(init=False)  # How many are not reduced yet
+    ready: Any = None  # Event of a GPU after which they are complete
+    left: int = field(init=False)  # Gradients not yet reduced
 
     def __post_init__(self) -> None:
         self.left = len(self.tensors)
@@ -145,32 +134,31 @@ class BucketExchanger:
             self._left = list(self.buckets)
 
     def fail(self, handed: PendingGradients, error: Exception) -> None:
-        """Tell all who wait, those of the last gradients among them."""
+        """Report an error to all waiting calls, including that of the last gradients."""
         for each in {id(each): each for each in (*self._from.values(), handed)}.values():
             if each.left:
                 each.failed(error)
         self._from, self._layers = {}, {}
 
     def _reduce(self, bucket: HookBucket, step: int) -> Gradient:
+        import torch
+        import torch.distributed as dist
+
         own = Gradient(bucket.names, tuple(self._layers[name] for name in bucket.names))
-        if not self._all_finite(own):
-            return nan_like(own)
-        # Of a part of the gradient there may be more to warn of than of all, which was done before the first step.
-        with _without_warnings() if step == 0 else nullcontext():
+        finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
+        broken = torch.tensor([not finite], dtype=torch.uint8)
+        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
+        # What one rank could not recover from, none may begin.
+        if broken.item():
+            return Gradient(own.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in own.layers))
+        # Warnings on the whole gradient were shown before the first step; a part may cause more.
+        quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
+        with quiet if step == 0 else nullcontext():
             found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
-
-    def _all_finite(self, own: Gradient) -> bool:
-        """Return whether the gradients of all ranks are finite: what one could not recover from, none may begin."""
-        import torch
-        import torch.distributed as dist
-
-        broken = torch.tensor([not is_finite(own)], dtype=torch.uint8)
-        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
-        return not broken.item()
 
     def _give(self, names: Sequence[str], mean: Gradient) -> None:
         for name, layer in zip(names, mean.layers, strict=True):
@@ -182,15 +170,8 @@ class BucketExchanger:
                 handed.finished()
 
 
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", S2SimWarning)
-        yield
-
-
 BUCKET_BYTES = 25 * 2**20
-"""As DistributedDataParallel has it, and the first one."""
+"""Bucket size of DistributedDataParallel, followed by that of its first bucket."""
 _FIRST_BUCKET_BYTES = 2**20
 _SMALL_PARAMETER = 4
 
@@ -200,30 +181,22 @@ class BucketLayout:
     """The parameters of a model that take part, and their buckets."""
 
     parameters: dict[str, torch.nn.Parameter]  # By name, in the model's order
-    sparse: frozenset[str]  # Those in whose gradient most rows are zero
-    # Names, in the model's order; the bucket whose gradients are expected first is the first.
+    sparse: frozenset[str]  # With mostly zero gradient rows
+    # Names in the model's order; buckets in the expected order of their gradients.
     buckets: tuple[tuple[str, ...], ...]
 
     def held(self, names: Sequence[str]) -> GradientDtype:
-        """Return the type that these gradients are held in; float32 where some are."""
+        """Return the common dtype of these gradients, float32 unless all are bfloat16."""
         import torch
 
         return "bf16" if all(self.parameters[name].dtype == torch.bfloat16 for name in names) else "fp32"
 
     def example(self) -> Gradient:
-        """Return a gradient of as many layers, all of them tiny, by which a reducer can be tried."""
-        import numpy as np
-
-        from s2sim.gradients.gradient import Gradient, as_row_sparse
-
-        shapes = [
-            [min(side, _SMALL_PARAMETER) for side in parameter.shape] or [1] for parameter in self.parameters.values()
-        ]
-        arrays = [np.ones(shape, np.float32) for shape in shapes]
-        layers = (
-            as_row_sparse(array) if name in self.sparse else array
-            for name, array in zip(self.parameters, arrays, strict=True)
-        )
+        """Return a gradient of the same number of layers, all tiny, to try a reducer on."""
+        layers: list[Layer] = []
+        for name, parameter in self.parameters.items():
+            array = np.ones([min(side, _SMALL_PARAMETER) for side in parameter.shape] or [1], np.float32)
+            layers.append(as_row_sparse(array) if name in self.sparse else array)
         return Gradient(tuple(self.parameters), tuple(layers))
 
 
@@ -266,7 +239,7 @@ def make_bucket_layout(
 
 
 def _embedding_weights(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> frozenset[str]:
-    """Return the weights of embeddings, but for those that another layer uses too, whose gradients fill all rows."""
+    """Return the weights of embeddings, except those shared with other layers, whose gradients fill all rows."""
     import torch
 
     embedded: set[int] = set()

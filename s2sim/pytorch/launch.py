@@ -1,4 +1,4 @@
-"""Starts a process for every rank, hears what each tells, and leaves none behind."""
+"""Starts a process for every rank, receives their messages, and ends all of them."""
 
 from __future__ import annotations
 
@@ -32,32 +32,36 @@ _INTERFACES = Path("/proc/self/net/dev")
 
 @dataclass(frozen=True, slots=True)
 class KernelCounters:
-    """What the kernel counts, all from when it began to."""
+    """Counters of the kernel since its start."""
 
-    sent_bytes: int  # What this process's TCP connections have sent, headers and what was sent again left out
-    again_bytes: int  # What they have sent again, because an acknowledgement was late
-    repeats: int  # Acknowledgements that told them so
-    connections: int  # How many there are
-    # interface_bytes, packets: What every process has sent over the loopback interface of this network namespace,
-    # headers of IP and TCP included.
-    interface_bytes: int
+    sent_bytes: int  # By this process's TCP connections, without headers and retransmissions
+    again_bytes: int  # Retransmitted
+    repeats: int  # Retransmission events
+    connections: int
+    interface_bytes: int  # By all processes over the loopback interface of this network namespace, with headers
     packets: int
 
 
 def read_counters() -> KernelCounters:
-    """Return what the kernel has counted so far; `S2SimError` where it does not."""
+    """Return the counters of the kernel; `S2SimError` if it has none."""
     connections = list(_connections())
     sent, again, repeats = (sum(each[at] for each in connections) for at in range(3))
-    return KernelCounters(sent - again, again, repeats, len(connections), *_loopback())
+    with _INTERFACES.open(encoding="ascii") as lines:
+        for line in lines:
+            name, _, numbers = line.partition(":")
+            if name.strip() == "lo":
+                sent_lo = map(int, numbers.split()[8:10])
+                return KernelCounters(sent - again, again, repeats, len(connections), *sent_lo)
+    raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
 
 
 def _connections() -> Iterator[tuple[int, int, int]]:
-    """Yield of each connection the bytes that it has sent, those of them sent again, and how often it was told so."""
+    """Yield each connection's sent bytes, retransmitted bytes, and retransmission events."""
     for path in Path("/proc/self/fd").iterdir():
         try:
             if not str(path.readlink()).startswith("socket:"):
                 continue
-            # It is the library's; what is closed here is another descriptor of it.
+            # Only a duplicate of the library's descriptor is closed.
             with socket.socket(fileno=os.dup(int(path.name))) as connection:
                 if connection.family not in (socket.AF_INET, socket.AF_INET6):
                     continue
@@ -70,16 +74,6 @@ def _connections() -> Iterator[tuple[int, int, int]]:
         yield struct.unpack_from("<QQI", info, _BYTES_SENT)
 
 
-def _loopback() -> tuple[int, int]:
-    with _INTERFACES.open(encoding="ascii") as lines:
-        for line in lines:
-            name, _, numbers = line.partition(":")
-            if name.strip() == "lo":
-                sent = numbers.split()[8:10]
-                return int(sent[0]), int(sent[1])
-    raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
-
-
 WORKER = "s2sim.pytorch.launch"
 _LISTEN_S = 0.5
 
@@ -89,7 +83,7 @@ class ProcessPlace:
     """Where a process runs."""
 
     prefix: tuple[str, ...] = ()  # Words before its command, such as ``ip netns exec NAME``
-    interface: str = "lo"  # Network interface whose address the library takes
+    interface: str = "lo"  # Network interface of the library
 
 
 def run_job(
@@ -133,7 +127,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=environment,
-                # Ctrl-C comes to the one who started them, who ends them.
+                # Ctrl-C reaches the parent, which ends them.
                 start_new_session=True,
             )
         assert self.popen.stdin is not None
@@ -144,7 +138,7 @@ class _Process:
             with self.popen.stdin as pipe:
                 pipe.write(json.dumps(task).encode())
         except BrokenPipeError:
-            pass  # It has ended already, and its exit status tells why.
+            pass  # It has ended already, and its exit status gives the reason.
 
     def kill(self) -> None:
         self.popen.kill()
@@ -195,7 +189,7 @@ def _results(
 def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
     failures = [failure for failure in (process.failure() for process in running) if failure]
     if failures:
-        # One that was ended from outside is why the others fail.
+        # A process that was ended from outside is the cause of other failures.
         raise S2SimError(min(failures, key=lambda text: "was ended by" not in text))
     if silent_s > timeout_s:
         raise S2SimError(f"{len(running)} processes have told nothing for {timeout_s:g} s: they hang, and are ended")
@@ -234,9 +228,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Read a task from standard input, run it, and tell what comes of it."""
-    _end_with_parent()
-    # What libraries print must not stand between lines of JSON.
+    """Read a task from standard input, run it, and report its result."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    # Output of libraries must not be between lines of JSON.
     tells = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     task = json.load(sys.stdin)
@@ -246,7 +243,7 @@ def main() -> None:
 
     import torch.distributed as dist
 
-    # By way of a file no port is needed, and processes in unlike network namespaces find each other.
+    # A file needs no port, and works across network namespaces.
     dist.init_process_group(
         "gloo", init_method=f"file://{task['store']}", rank=task["rank"], world_size=task["ranks"], timeout=_TIMEOUT
     )
@@ -254,19 +251,12 @@ def main() -> None:
     try:
         function = getattr(importlib.import_module(module), name)
         say("result", function(task["rank"], task["ranks"], task["arguments"], lambda value: say("told", value)))
-        # Nobody leaves while others still need what it has sent.
+        # No process leaves while others still need its data.
         dist.barrier()
     except S2SimError as error:
         say("error", str(error))
     finally:
         dist.destroy_process_group()
-
-
-def _end_with_parent() -> None:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The processes of one group, and the messages that they pass by the library's own collectives."""
+"""The processes of one group, and their messages by the library's collectives."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class AsyncWork(Generic[T_co]):
-    """What is under way, and what comes of it once it has arrived."""
+    """Posted operations and their result."""
 
-    works: tuple[Any, ...]  # What has to complete first
-    finish: Callable[[], T_co]  # Returns the result, once they have
+    works: tuple[Any, ...]
+    finish: Callable[[], T_co]  # Returns the result after all works have completed
 
     def wait(self) -> T_co:
         """Wait, and return the result."""
@@ -37,27 +37,27 @@ class AsyncWork(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class SizeHeader:
-    """What a rank sent beside what its program asked for, because receivers have to know shapes."""
+    """The sizes and shapes that a rank sent in addition to its program's collective."""
 
-    kind: str  # The collective that it went in
-    ranks: tuple[int, ...]  # Who took part
-    place: int  # This rank's among them
-    root: int  # Place of the one it came from, of a broadcast
-    sizes_bytes: tuple[int, ...]  # Bytes that this rank had for each member
-    within: bool  # Whether it went in front of what was asked for, and not by itself
+    kind: str  # The collective that sent them
+    ranks: tuple[int, ...]
+    place: int  # This rank's in ``ranks``
+    root: int  # Place of the root of a broadcast
+    sizes_bytes: tuple[int, ...]  # From this rank to each member
+    within: bool  # Whether it preceded the data in one message
 
 
 @dataclass(slots=True, eq=False)
 class Members:
     """The processes of a group as one of them sees them."""
 
-    handle: Any  # That of ``torch.distributed``; None of a group of one
-    ranks: tuple[int, ...]  # Their numbers among all processes, in rank order
+    handle: Any  # Of ``torch.distributed``; None for a group of one
+    ranks: tuple[int, ...]  # Numbers in the world, in rank order
     index: int  # This process's place
-    library: Library  # What executes collectives
-    device: str  # Where it takes tensors from
-    size_headers: list[SizeHeader]  # What went beside what programs asked for
-    name: str  # By which its members know it, and no other group
+    library: Library
+    device: str  # Of the library's tensors
+    size_headers: list[SizeHeader]
+    name: str  # Unique
     _subgroups: dict[tuple[int, ...], Members] = field(default_factory=dict)
 
     @property
@@ -66,7 +66,7 @@ class Members:
         return len(self.ranks)
 
     def among(self, places: Iterable[int]) -> Members:
-        """Return some members as a group; all of them must ask for it before it is there."""
+        """Return some members as a group; all of them must call this."""
         ranks = tuple(self.ranks[place] for place in sorted(places))
         if ranks == self.ranks:
             return self
@@ -78,7 +78,7 @@ class Members:
         return self._subgroups[ranks]
 
     def tensor(self, array: NDArray[Any]) -> Any:
-        """Return a tensor with an array's values where the library takes it; the array itself stays as it is."""
+        """Return a copy of an array as a tensor on the library's device."""
         import torch
 
         if array.dtype.names:
@@ -130,7 +130,7 @@ class Members:
     def all_to_all(
         self, blocks: Sequence[NDArray[Any]], lengths: Sequence[int] | None = None
     ) -> AsyncWork[list[NDArray[Any]]]:
-        """Pass each member its block, 1-D; what comes has these lengths, and those of the own ones if not given."""
+        """Pass each member its block, 1-D; ``lengths`` are those of received blocks, default: those sent."""
         import torch
 
         sent = [len(block) for block in blocks]
@@ -163,7 +163,7 @@ class Members:
             works = [self.handle._end_coalescing(device)]
 
         def arrived() -> dict[int, NDArray[np.uint8]]:
-            # What is sent has to stay until then.
+            # Sent tensors must live until then.
             given.clear()
             return {at: self.array(out, np.dtype(np.uint8)) for at, out in held.items()}
 
@@ -173,7 +173,7 @@ class Members:
         return AsyncWork((post(),) if len(out) else (), lambda: self.array(out, dtype))
 
     def record_size_header(self, kind: str, sizes_bytes: Sequence[int], *, root: int = 0, within: bool = False) -> None:
-        """Note what goes beside what was asked for."""
+        """Record an additional message."""
         self.size_headers.append(SizeHeader(kind, self.ranks, self.index, root, tuple(sizes_bytes), within))
 
 
@@ -205,14 +205,14 @@ _WORLDS: dict[int, tuple[Any, Members]] = {}
 
 
 def group_members(group: Any = None) -> Members:
-    """Return the processes of a group of ``torch.distributed``; of all that there are where none is given."""
+    """Return the processes of a group of ``torch.distributed``; default: all."""
     import torch
     import torch.distributed as dist
 
     if not dist.is_initialized():
         raise S2SimError("there is no process group: call torch.distributed.init_process_group first")
     handle: Any = dist.group.WORLD if group is None else group
-    # One that has been destroyed is kept, so that no other has its number.
+    # A destroyed group is kept, so that no other has its id.
     if id(handle) not in _WORLDS:
         backend = str(dist.get_backend(handle))
         ranks = tuple(dist.get_process_group_ranks(handle))

@@ -1,18 +1,24 @@
-"""A model for every rank: each steps by itself, and what comes of all steps moves the models that they agree on."""
+"""How a reducer trains a model: its setup, and the weights of ranks, shared or one model a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
+from s2sim.options import split_option_string
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer
-from s2sim.pytorch.training_mode import TrainingSetup, evaluated_ranks, steps_locally
 from s2sim.reducers.measure import final_results
 from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.reducers.wrappers.local_steps import LocalSteps
+from s2sim.reducers.wrappers.warmup import WarmStart
+from s2sim.reducers.wrappers.wrapper import unwrap_all
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +26,79 @@ if TYPE_CHECKING:
     Parameters = Mapping[str, torch.nn.Parameter]
 
 Weights = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSetup:
+    """A reducer as it trains a model."""
+
+    option_string: str  # As requested
+    reducer: Reducer  # With error feedback if training needs it, unless ``ef=false``
+    learning_rate: float  # Of the optimizer
+    momentum: float  # Of the optimizer; 0 if the reducer has it
+    plain_step: bool  # Whether the step is plain SGD regardless of the model's optimizer, as for signs
+    own_models: bool  # Whether every rank has its own model, as weights differ
+    notes: tuple[str, ...] = ()  # On additions, for users
+
+
+def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
+    """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
+    asked = make_reducer(option_string)
+    _, options = split_option_string(option_string)
+    without = options.get("ef") == "false"
+    reducer = asked if without else with_feedback(asked)
+    traits = reducer.traits
+    _refuse(option_string, reducer, model, learning_rate)
+    notes = []
+    if reducer is not asked:
+        notes.append(f"{option_string}: with error feedback (ef=true), as training needs it; ef=false leaves it out")
+    within = reducer.momentum_within
+    if within != model.momentum and within:
+        notes.append(
+            f"{option_string}: momentum {within:g} is within, and the optimizer adds none; the others train with "
+            f"{model.momentum:g}"
+        )
+    own_models = traits.estimates == "weights"
+    if own_models:
+        notes.append(
+            f"{option_string}: every rank steps by itself with an optimizer of its own; evaluated is "
+            + ("the server's model" if has_server(reducer) else "the mean of the ranks' models")
+        )
+    return TrainingSetup(
+        option_string=option_string,
+        reducer=reducer,
+        learning_rate=model.learning_rate if learning_rate is None else learning_rate,
+        momentum=0.0 if within or traits.estimates == "sign" else model.momentum,
+        plain_step=traits.estimates == "sign",
+        own_models=own_models,
+        notes=tuple(notes),
+    )
+
+
+def _refuse(text: str, reducer: Reducer, model: ModelSettings, learning_rate: float | None) -> None:
+    traits = reducer.traits
+    if any(isinstance(each, WarmStart) for each in unwrap_all(reducer)):
+        raise OptionError(f"{text}: in training every step after the first is a warm one: leave warm=true out")
+    if reducer.takes_reducers and traits.estimates in ("weights", "sign"):
+        raise OptionError(
+            f"{text}: some of its parts end with {traits.estimates}, others with the mean gradient, and one optimizer "
+            "cannot step by both: name parts that end with the mean"
+        )
+    if reducer.momentum_within and model.optimizer != "sgd":
+        raise OptionError(
+            f"{text}: momentum is within what ranks end with, which its paper takes a plain step of SGD by, and the "
+            f"model's optimizer is {model.optimizer}: add optimizer=sgd and a learning_rate to the model"
+        )
+    if traits.estimates == "sign" and learning_rate is None:
+        raise OptionError(
+            f"{text}: ranks end with signs, and the learning rate is how far every weight moves in a step: give one of "
+            f"its own, for example --learning-rate {text}=0.0005"
+        )
+
+
+def has_server(reducer: Reducer) -> bool:
+    """Return whether rank 0 is a server, so that its model is evaluated, and not the mean of all."""
+    return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
 
 
 def use_sparse_embeddings(task: Task) -> None:
@@ -32,7 +111,7 @@ def use_sparse_embeddings(task: Task) -> None:
 
 
 def gradient_of(parameters: Parameters, sparse: frozenset[str]) -> Gradient:
-    """Return what backward has left, float32; it is of no use to PyTorch after that."""
+    """Return the gradients of backward, float32; they share the memory of PyTorch's."""
     return Gradient(tuple(parameters), tuple(_layer_of(each, name in sparse) for name, each in parameters.items()))
 
 
@@ -49,13 +128,13 @@ def _layer_of(parameter: torch.nn.Parameter, is_sparse: bool) -> Layer:
 
 
 def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> None:
-    """Leave a gradient to the optimizer; ``rows`` says whether it takes those that hold rows alone."""
+    """Give a gradient to the optimizer; ``rows``: whether it takes row-sparse ones."""
     import torch
 
     for (_, layer), parameter in zip(gradient, parameters.values(), strict=True):
         if rows and isinstance(layer, RowSparse):
             where = torch.from_numpy(np.array(layer.rows))[None]
-            # The rows increase, so that nothing has to be looked for twice.
+            # The rows increase.
             parameter.grad = torch.sparse_coo_tensor(
                 where, _tensor(layer.values), layer.shape, is_coalesced=True, check_invariants=False
             )
@@ -85,7 +164,7 @@ def set_weights(parameters: Parameters, weights: Mapping[str, Any]) -> None:
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Return what an optimizer keeps of each parameter, as arrays by name; nothing of those without."""
+    """Return the state of an optimizer for each parameter, as arrays by name."""
     kept = optimizer.state_dict()["state"]
     numbers = range(sum(len(group["params"]) for group in optimizer.param_groups))
     return [
@@ -95,7 +174,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]]) -> None:
-    """Go on from an `optimizer_state`."""
+    """Resume from an `optimizer_state`."""
     import torch
 
     kept = {
@@ -132,7 +211,8 @@ class SharedModel:
 
     def evaluate(self) -> Evaluation:
         """Return how the model does on data that are held out."""
-        return evaluate_task(self._task)
+        assert self._task.evaluate is not None
+        return self._task.evaluate()
 
     def state(self) -> dict[str, Any]:
         """Return weights and what the optimizer keeps."""
@@ -154,12 +234,6 @@ def backward(task: Task, step: int, rank: int) -> float:
     return float(loss.detach())
 
 
-def evaluate_task(task: Task) -> Evaluation:
-    """Return how the current weights do on the data that are held out."""
-    assert task.evaluate is not None
-    return task.evaluate()
-
-
 def optimizer_of(
     settings: ModelSettings, fitting: TrainingSetup, parameters: Mapping[str, torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
@@ -172,7 +246,7 @@ def optimizer_of(
 
 
 def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
-    """Return whether a step changes nothing but the rows that the gradient holds."""
+    """Return whether a step changes only the rows that are stored in the gradient."""
     return not fitting.momentum and (fitting.plain_step or settings.optimizer == "sgd")
 
 
@@ -188,16 +262,16 @@ class PerRankModels:
         self._parameters = dict(task.module.named_parameters())
         start = weights_of(self._parameters)
         self._weights: list[Weights] = [_copy_weights(start) for _ in range(workers)]
-        self._gathers = steps_locally(fitting.reducer)
-        # What all that was exchanged has led to; where steps are gathered, a rank's own weights are ahead of it.
+        self._gathers = isinstance(fitting.reducer, LocalSteps)
+        # The weights after the last exchange; with local steps a rank's own weights are ahead of them.
         self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
         self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
         self._rate = fitting.learning_rate if takes_sparse_rows(settings, fitting) else None
-        self._evaluated = evaluated_ranks(fitting.reducer, workers)
+        self._evaluated = 1 if has_server(fitting.reducer) else workers
         self._updates: list[Gradient] = []
 
     def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
-        """Return how far every rank's own step would take its weights, and the loss of its mini-batch there."""
+        """Return the change of weights by every rank's own step, and the loss of its mini-batch."""
         losses = []
         self._updates = []
         for rank in range(self._workers):
@@ -223,7 +297,7 @@ class PerRankModels:
     def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
         """Move every rank's weights."""
         for rank, (instance, result) in enumerate(zip(instances, results, strict=True)):
-            if self._gathers and cast("LocalSteps", instance).waiting:
+            if isinstance(instance, LocalSteps) and instance.waiting:
                 _apply_update(self._weights[rank], self._updates[rank])
                 continue
             _apply_update(self._agreed[rank], result.mean)
@@ -235,7 +309,8 @@ class PerRankModels:
         counted = self._weights[: self._evaluated]
         mean = {name: sum(each[name].astype(np.float64) for each in counted) / len(counted) for name in counted[0]}
         set_weights(self._parameters, mean)
-        return evaluate_task(self._task)
+        assert self._task.evaluate is not None
+        return self._task.evaluate()
 
     def state(self) -> dict[str, Any]:
         """Return the weights of all ranks, and what their optimizers keep."""

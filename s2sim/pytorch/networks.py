@@ -1,27 +1,22 @@
-"""Transformers with the parameters of Hugging Face's GPT-2 and BERT; attention is PyTorch's own, in one call."""
+"""Networks on drawn inputs: Hugging Face's GPT-2 and BERT, with PyTorch's fused attention, ResNet and VGG."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from torch import nn
 
-    MadeNetwork: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
-    Made: TypeAlias = tuple[torch.nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
-
+MadeNetwork: TypeAlias = tuple[nn.Module, Callable[[int], torch.Tensor], torch.optim.Optimizer]
 
 _DROPOUT = 0.1
 
 
 def gpt2(*, batch: int, device: str) -> MadeNetwork:
     """Return GPT-2 of 124 M parameters on sequences of 1,024 tokens; its head is the table of words."""
-    import torch
-    from torch import nn
-
     words, length, width, heads, layers = 50257, 1024, 768, 12, 12
     blocks = []
     for _ in range(layers):
@@ -59,20 +54,8 @@ def gpt2(*, batch: int, device: str) -> MadeNetwork:
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
 
 
-def bert_base(*, batch: int, device: str) -> MadeNetwork:
-    """Return BERT-base without a language-modelling head, on sequences of 512 tokens."""
-    return _bert(768, 12, 12, batch, device)
-
-
-def bert_large(*, batch: int, device: str) -> MadeNetwork:
-    """Return BERT-large without a language-modelling head, on sequences of 512 tokens."""
-    return _bert(1024, 16, 24, batch, device)
-
-
-def _bert(width: int, heads: int, layers: int, batch: int, device: str) -> MadeNetwork:
-    import torch
-    from torch import nn
-
+def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> MadeNetwork:
+    """Return BERT without a language-modelling head, on sequences of 512 tokens."""
     words, length = 30522, 512
 
     def linear(inputs: int, outputs: int) -> nn.Module:
@@ -120,15 +103,14 @@ def _bert(width: int, heads: int, layers: int, batch: int, device: str) -> MadeN
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
 
 
-def _conv1d_linear(inputs: int, outputs: int, device: str) -> torch.nn.Module:
-    """Return a linear layer whose weights stand inputs first, as GPT-2 has them."""
-    import torch
+def _conv1d_linear(inputs: int, outputs: int, device: str) -> nn.Module:
+    """Return a linear layer with weights of shape (inputs, outputs), as in GPT-2."""
 
-    class InputsFirst(torch.nn.Module):
+    class InputsFirst(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.weight = torch.nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
-            self.bias = torch.nn.Parameter(torch.zeros(outputs, device=device))
+            self.weight = nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
+            self.bias = nn.Parameter(torch.zeros(outputs, device=device))
 
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             return torch.addmm(self.bias, hidden.flatten(0, 1), self.weight).view(*hidden.shape[:2], outputs)
@@ -140,60 +122,22 @@ def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, heads: int, causal: bool
 ) -> torch.Tensor:
     """Return attention of tensors of shape (batch, length, width)."""
-    import torch
-
     batch, length, width = query.shape
     q, k, v = (each.view(batch, length, heads, width // heads).transpose(1, 2) for each in (query, key, value))
-    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=_DROPOUT, is_causal=causal)
+    mixed = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=_DROPOUT, is_causal=causal)
     return mixed.transpose(1, 2).flatten(2)
 
 
 def _dropped(hidden: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.nn.functional.dropout(hidden, _DROPOUT)
+    return nn.functional.dropout(hidden, _DROPOUT)
 
 
 _CLASSES = 1000
 _PIXELS = 224
-# Output channels of the 3 x 3 convolutions; 0 halves the image.
-_VGG_16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-_VGG_19 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512, 512, 512, 512, 0, 512, 512, 512, 512, 0)
 
 
-def resnet_18(*, batch: int, device: str) -> Made:
-    """Return ResNet-18 (He et al., arXiv:1512.03385, table 1)."""
-    return _resnet((2, 2, 2, 2), 1, batch, device)
-
-
-def resnet_50(*, batch: int, device: str) -> Made:
-    """Return ResNet-50, strides in its 3 x 3 convolutions."""
-    return _resnet((3, 4, 6, 3), 4, batch, device)
-
-
-def resnet_101(*, batch: int, device: str) -> Made:
-    """Return ResNet-101."""
-    return _resnet((3, 4, 23, 3), 4, batch, device)
-
-
-def resnet_152(*, batch: int, device: str) -> Made:
-    """Return ResNet-152."""
-    return _resnet((3, 8, 36, 3), 4, batch, device)
-
-
-def vgg_16(*, batch: int, device: str) -> Made:
-    """Return VGG-16 without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1)."""
-    return _vgg(_VGG_16, batch, device)
-
-
-def vgg_19(*, batch: int, device: str) -> Made:
-    """Return VGG-19."""
-    return _vgg(_VGG_19, batch, device)
-
-
-def _resnet(blocks: tuple[int, int, int, int], expansion: int, batch: int, device: str) -> Made:
-    from torch import nn
-
+def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, device: str) -> MadeNetwork:
+    """Return a ResNet (He et al., arXiv:1512.03385, table 1), strides in the 3 x 3 convolutions of its bottlenecks."""
     width = 64
     parts: dict[str, nn.Module] = {
         "conv1": nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False, device=device),
@@ -222,9 +166,7 @@ def _resnet(blocks: tuple[int, int, int, int], expansion: int, batch: int, devic
     return _with_classification_loss(module, forward, batch, device)
 
 
-def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> torch.nn.Module:
-    from torch import nn
-
+def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> nn.Module:
     convolution = partial(nn.Conv2d, bias=False, device=device)
     outer = inner * expansion
     if expansion == 1:
@@ -242,7 +184,7 @@ def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> 
     return block
 
 
-def _residual(block: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+def _residual(block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     parts = dict(block.named_children())
     last = sum(name.startswith("conv") for name in parts)
     out = hidden
@@ -253,9 +195,11 @@ def _residual(block: torch.nn.Module, hidden: torch.Tensor) -> torch.Tensor:
     return (out + (parts["downsample"](hidden) if "downsample" in parts else hidden)).relu_()
 
 
-def _vgg(channels: tuple[int, ...], batch: int, device: str) -> Made:
-    from torch import nn
+def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
+    """Return VGG without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1).
 
+    ``channels`` are output channels of the 3 x 3 convolutions; 0 halves the image.
+    """
     layers: list[nn.Module] = []
     widths = [3, *(each for each in channels if each)]
     convolutions = iter([nn.Conv2d(*pair, 3, padding=1, device=device) for pair in pairwise(widths)])
@@ -278,12 +222,20 @@ def _vgg(channels: tuple[int, ...], batch: int, device: str) -> Made:
 
 
 def _with_classification_loss(
-    module: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
-) -> Made:
+    module: nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
+) -> MadeNetwork:
     """Return a network with its loss on one mini-batch of drawn images, and SGD with momentum."""
-    import torch
-
     images = torch.randn(batch, 3, _PIXELS, _PIXELS, device=device)
     labels = torch.randint(_CLASSES, (batch,), device=device)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    return module, lambda _: torch.nn.functional.cross_entropy(forward(images), labels), optimizer
+    return module, lambda _: nn.functional.cross_entropy(forward(images), labels), optimizer
+
+
+bert_base = partial(_bert, 768, 12, 12)
+bert_large = partial(_bert, 1024, 16, 24)
+resnet_18 = partial(_resnet, (2, 2, 2, 2), 1)
+resnet_50 = partial(_resnet, (3, 4, 6, 3), 4)
+resnet_101 = partial(_resnet, (3, 4, 23, 3), 4)
+resnet_152 = partial(_resnet, (3, 8, 36, 3), 4)
+vgg_16 = partial(_vgg, (64, 64, 0, 128, 128, 0, *(256,) * 3, 0, *(512,) * 3, 0, *(512,) * 3, 0))
+vgg_19 = partial(_vgg, (64, 64, 0, 128, 128, 0, *(256,) * 4, 0, *(512,) * 4, 0, *(512,) * 4, 0))

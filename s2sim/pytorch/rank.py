@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalReduction:
-    """What a reduction leaves in this process."""
+    """A reduction in this process."""
 
     reduced: Reduced  # The mean, and what this rank sent
     waited_s: float  # Seconds of waiting for other ranks
@@ -45,28 +45,21 @@ class LocalReduction:
 def reduce_here(
     reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0
 ) -> LocalReduction:
-    """Run a reducer's program as one of the processes of a group, all of which call this with their own gradient.
+    """Run a reducer's program as one process of a group (default: all processes), each with its own instance.
 
-    Parameters
-    ----------
-    reducer : Reducer
-        This rank's own instance.
-    group : ProcessGroup or None
-        Of ``torch.distributed``; None for all processes.
-    seed, step : int
-        Root seed and training step, the same on all ranks.
+    ``seed`` and ``step`` are the root seed and the training step, equal on all ranks.
     """
     begun_s = time.perf_counter()
     clock = _WaitClock()
     rank = ProcessRank(group_members(group), step, seed, clock)
-    # Sums that overflow, and what becomes of infinities, show in the mean, as between ranks in memory.
+    # Overflows show in the mean, as between ranks in memory.
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = drive(reducer.reduce(rank, gradient))
     return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s)
 
 
 def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
-    """Run as much of a reducer's program as leaves what a later step starts from."""
+    """Run the part of a reducer's program that sets its state for later steps."""
     drive(reducer.learn(ProcessRank(group_members(group), step, seed, _WaitClock()), gradient))
 
 
@@ -132,7 +125,7 @@ class _Handle:
 
 
 class ProcessRank:
-    """The own process as one rank of a group; implements `s2sim.reducers.rank.Rank`."""
+    """The rank of this process in a group; implements `s2sim.reducers.rank.Rank`."""
 
     def __init__(self, members: Members, step: int, seed: int, clock: _WaitClock) -> None:
         self.members = members
@@ -141,21 +134,15 @@ class ProcessRank:
         self._clock = clock
 
     def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
-        return self._reduction("all_reduce", payload, op, 0, label)
+        return self._reduction("all_reduce", [payload], payload, op, 0, label)
 
     def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
         check_member(self, root, f"the root of {label!r}")
-        return self._reduction("reduce", payload, op, root, label)
+        return self._reduction("reduce", [payload], payload, op, root, label)
 
     def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
         check_one_each(self, payloads, label)
-        own = payloads[self.index]
-        check_operation(op, label)
-        arrays = [_flat(payload, label) for payload in payloads]
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(own, arrays[0])))
-        flight = reduce_arrays(self.members, "reduce_scatter", arrays, op)
-        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(own, flight.finish())))
+        return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
     def broadcast(
         self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
@@ -163,35 +150,29 @@ class ProcessRank:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: payload))
-        return self._begun(label, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data))
+        return self._posted(
+            label, payload, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data)
+        )
 
     def all_gather(
         self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
     ) -> _Handle:
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: (payload,)))
         how = {"from_data": size_from_data, "unequal": unequal}
-        return self._begun(label, lambda: transfers.all_gather(self.members, payload, **how))
+        return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
     def all_to_all(
         self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
     ) -> _Handle:
         check_one_each(self, payloads, label)
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: tuple(payloads)))
         how = {"from_data": size_from_data, "unequal": unequal}
-        return self._begun(label, lambda: transfers.all_to_all(self.members, payloads, **how))
+        return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
         for peer in payloads:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), dict))
-        return self._begun(label, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
 
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
         places = sorted(ranks)
@@ -214,18 +195,22 @@ class ProcessRank:
     def replicated(self, compute: Callable[[], T]) -> T:
         return compute()
 
-    def _reduction(self, kind: Kind, payload: Contribution, op: str, root: int, label: str) -> _Handle:
+    def _reduction(
+        self, kind: Kind, payloads: Sequence[Contribution], like: Contribution, op: str, root: int, label: str
+    ) -> _Handle:
         check_operation(op, label)
-        array = _flat(payload, label)
-        if self.size == 1:
-            return self._posted(label, AsyncWork((), lambda: _rebuild_payload(payload, array)))
-        flight = reduce_arrays(self.members, kind, [array], op, root)
-        return self._posted(label, AsyncWork(flight.works, lambda: _rebuild_payload(payload, flight.finish())))
+        arrays = [_flat(payload, label) for payload in payloads]
+        flight = (
+            AsyncWork((), lambda: arrays[0]) if self.size == 1 else reduce_arrays(self.members, kind, arrays, op, root)
+        )
+        return self._handle(label, AsyncWork(flight.works, lambda: _rebuild_payload(like, flight.finish())))
 
-    def _begun(self, label: str, begin: Callable[[], AsyncWork[Any]]) -> _Handle:
-        return self._posted(label, self._clock.timed(begin))
+    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> _Handle:
+        """Post a collective; a group of one has the value ``alone``."""
+        flight = AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post)
+        return self._handle(label, flight)
 
-    def _posted(self, label: str, flight: AsyncWork[Any]) -> _Handle:
+    def _handle(self, label: str, flight: AsyncWork[Any]) -> _Handle:
         return _Handle((_PostedCollective(label, flight, self._clock),))
 
 
@@ -250,8 +235,9 @@ def _rebuild_payload(payload: Contribution, found: NDArray[Any] | None) -> Any:
     return rebuild(payload, leaves)
 
 
-# What is under way when a counter is read belongs to neither side; nothing is after so long.
+# After this pause no traffic is under way when a counter is read.
 _SETTLE_S = 0.05
+_COUNTED = ("sent_bytes", "again_bytes", "connections")
 
 
 def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
@@ -295,10 +281,11 @@ def _steps(
         before = read_counters()
         here = reduce_here(reducer, gradient, seed=seed, step=step)
         dist.barrier()
-        counted = _counted_since(before)
-        told = [asdict(each) for each in members.size_headers]
+        after = read_counters()
+        counts = {name: getattr(after, name) - getattr(before, name) for name in _COUNTED}
+        headers = [asdict(each) for each in members.size_headers]
         mean = _write_result(here.reduced.mean, Path(arguments["folder"]), f"{number}-{step}")
-        found.append({**counted, "told": told, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
+        found.append({**counts, "told": headers, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
     return found
 
 
@@ -308,7 +295,7 @@ def flat(gradient: Gradient) -> Floats32:
 
 
 def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
-    """Write what a rank ends with, once for all that end with the same; return the file's name."""
+    """Write a rank's result, once for all with an equal one; return the file's name."""
     values = flat(mean)
     name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
     if not (folder / name).exists():
@@ -316,11 +303,6 @@ def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
         np.save(partial, values)
         partial.rename(folder / name)
     return name
-
-
-def _counted_since(before: KernelCounters) -> dict[str, int]:
-    now = read_counters()
-    return {name: getattr(now, name) - getattr(before, name) for name in ("sent_bytes", "again_bytes", "connections")}
 
 
 def _settled_counters() -> KernelCounters:

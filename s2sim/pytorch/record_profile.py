@@ -21,7 +21,7 @@ _MAX_LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class RecordedProfile:
-    """A profile, and a line each on what one might not expect of it."""
+    """A profile with notes for users."""
 
     profile: ComputeProfile
     notes: tuple[str, ...]
@@ -92,7 +92,7 @@ def record_profile(
 
 
 def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[[], Any]) -> Any:
-    """Return what ``work`` returns; whatever a user's module or its loss raises is one line."""
+    """Return the result of ``work``; errors of a user's code become one line."""
     import torch
 
     try:
@@ -137,14 +137,14 @@ def _device_name(device: str) -> str:
         return "CPU"
     import torch
 
-    from s2sim.topology.hardware_links import load_links
+    from s2sim.topology.hardware import load_links
 
     found = torch.cuda.get_device_name()
     return load_links().gpu_name(found) or found
 
 
 def _memory_bound(subject: TrainingSubject) -> float:
-    """Return the share of kernels' time in which they multiply no matrices, by PyTorch's profiler over one step."""
+    """Return the share of kernel time without matrix products, by PyTorch's profiler over one step."""
     from tempfile import TemporaryDirectory
 
     import torch

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, as_row_sparse
+from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.manifest import Origin
 from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.options import build, split_option_string
 from s2sim.pytorch.data import check_texts
+from s2sim.pytorch.model_updates import backward, gradient_of
 from s2sim.pytorch.task import ModelSettings, Task, make_optimizer, missing_extra, reproducible_torch
 from s2sim.registry import Registry
 
@@ -21,11 +22,11 @@ MODELS = Registry(
     "model",
     "s2sim.models",
     {
-        "lstm": "s2sim.pytorch.models.lstm:Lstm",
-        "lstm-lm": "s2sim.pytorch.models.lstm:Lstm",  # as the shipped trace is called
+        "lstm": "s2sim.pytorch.models.language:Lstm",
+        "lstm-lm": "s2sim.pytorch.models.language:Lstm",  # as the shipped trace is called
         "ncf": "s2sim.pytorch.models.ncf:Ncf",
         "cnn": "s2sim.pytorch.models.cnn:Cnn",
-        "transformer": "s2sim.pytorch.models.transformer:Transformer",
+        "transformer": "s2sim.pytorch.models.language:Transformer",
     },
 )
 
@@ -68,18 +69,12 @@ def _train(
         sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         captured = []
         for rank in range(workers):
-            task.module.zero_grad(set_to_none=True)
-            torch.autograd.backward(task.loss(step, rank))
-            gradients = {
-                name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                for name, parameter in parameters.items()
-            }
+            backward(task, step, rank)
             if step >= model.warmup_steps:
-                arrays = ((name in task.sparse, grad.numpy()) for name, grad in gradients.items())
-                layers = tuple(as_row_sparse(array) if sparse else array.copy() for sparse, array in arrays)
-                captured.append(Gradient(tuple(gradients), layers))
-            for name, grad in gradients.items():
-                sums[name] += grad
+                captured.append(gradient_of(parameters, task.sparse))
+            for name, parameter in parameters.items():
+                if parameter.grad is not None:
+                    sums[name] += parameter.grad
             if progress is not None:
                 progress(step * workers + rank + 1, total_steps * workers)
         if captured:

@@ -1,4 +1,4 @@
-"""What is recorded: a module with its loss and optimizer, from the recorder's models or from a user's function."""
+"""The subject of a recording: a module with loss and optimizer, of the recorder's models or a user's function."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.gradients.models import load_model
-from s2sim.options import build, split_option_string
+from s2sim.options import split_option_string
 from s2sim.pytorch.data import check_texts
-from s2sim.pytorch.record_trace import MODELS
-from s2sim.pytorch.task import ModelSettings
+from s2sim.pytorch.record_trace import MODELS, check_needs_text, model_settings
+from s2sim.pytorch.task import ModelSettings, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -44,14 +44,13 @@ class TrainingSubject:
     batch: int  # Samples of a mini-batch
     sample: str
     model: str
-    # Parameters whose gradient has few non-zero rows; None where their gradients have to tell.
-    sparse: frozenset[str] | None
+    sparse: frozenset[str] | None  # Parameters with mostly zero gradient rows; None if only gradients show that
 
 
 def subject_maker(
     model: str | None, module: str | None, batch: int | None, texts: Sequence[Path], seed: int
 ) -> Callable[[str], TrainingSubject]:
-    """Return what makes the subject on a device; what can be found wrong before it is made is an error at once."""
+    """Return a function from a device to the subject; options are checked at once."""
     if (model is None) == (module is None):
         raise OptionError("name either a model to record, such as cnn, or a function of your own with --module")
     name, options = ("", {}) if model is None else split_option_string(model)
@@ -76,11 +75,8 @@ def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSet
     name, options = split_option_string(text)
     if name not in MODELS.names():
         raise unknown_name("model", name, [*MODELS.names(), *NETWORKS])
-    settings: ModelSettings = build(MODELS.get(name), options, f"model {name}")
-    if settings.needs_text and not texts:
-        raise OptionError(f"model {name} learns from text: name a file with --text")
-    if texts and not settings.needs_text:
-        raise OptionError(f"model {name} reads no text: leave --text out")
+    settings = model_settings(text)
+    check_needs_text(text, settings, texts)
     check_texts(texts)
     if batch is None:
         return settings
@@ -94,16 +90,12 @@ def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSet
 
 def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], seed: int) -> TrainingSubject:
     """Return a model of the recorder on a device, on the whole of its data."""
-    import torch
-
     task = settings.prepare(workers=1, seed=seed, text=texts)
     task.module.to(device)
-    optimizers: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-    optimizer = optimizers[settings.optimizer](task.module.parameters(), lr=settings.learning_rate)
     return TrainingSubject(
         module=task.module,
         loss=lambda step: task.loss(step, 0),
-        optimizer=optimizer,
+        optimizer=make_optimizer(settings, task.module.parameters(), momentum=0.0),
         batch=getattr(settings, settings.samples) if settings.samples else task.batch,
         sample=settings.sample,
         model=task.model,
@@ -177,7 +169,7 @@ def _file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What lies beside it may be imported by it, as if it were run.
+    # It may import files of its folder, as if it were run.
     _find_in(path.resolve().parent)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)

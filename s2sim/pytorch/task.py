@@ -1,4 +1,4 @@
-"""A model as a recorder sees it: its parameters, its loss on a rank's mini-batch, and its origin."""
+"""A model with its data: parameters, the loss on a rank's mini-batch, and the origin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DataOrigin:
-    """Where training data come from: what they are, under which licence, and where to find them."""
+    """Origin of training data: description, licence and source."""
 
     data: str
     licence: str
@@ -28,7 +28,7 @@ class DataOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How a model does on data that no rank trains on: the mean loss, and the share of right answers."""
+    """Mean loss and share of right answers on held-out data."""
 
     loss: float
     accuracy: float
@@ -39,16 +39,13 @@ class Task:
     """A model with its data, ready to train."""
 
     module: torch.nn.Module
-    # Parameters of the module, whose names become the layer names, whose gradient has few non-zero rows.
-    sparse: frozenset[str]
-    # (step, rank) to the mean loss of that rank's mini-batch at the current parameters.
-    loss: Callable[[int, int], torch.Tensor]
+    sparse: frozenset[str]  # Parameters with mostly zero gradient rows
+    loss: Callable[[int, int], torch.Tensor]  # (step, rank) to the mean loss of the rank's mini-batch
     batch: int  # Samples in one rank's mini-batch; for language models, predicted tokens
     model: str
     origin: DataOrigin
-    # Returns how the current parameters do on the data that are held out; None where none are.
-    evaluate: Callable[[], Evaluation] | None = None
-    score: str = "accuracy"  # What `Evaluation.accuracy` is the share of, for people
+    evaluate: Callable[[], Evaluation] | None = None  # None without held-out data
+    score: str = "accuracy"  # Name of `Evaluation.accuracy` for users
 
 
 _MAY_BE_ZERO = ("warmup_steps", "momentum", "held_out")
@@ -106,7 +103,7 @@ def make_optimizer(
     learning_rate: float | None = None,
     momentum: float | None = None,
 ) -> torch.optim.Optimizer:
-    """Return PyTorch's optimizer of a model's settings; other rates win over these."""
+    """Return PyTorch's optimizer of a model's settings; explicit rates win."""
     import torch
 
     rate = settings.learning_rate if learning_rate is None else learning_rate
@@ -141,7 +138,7 @@ def initialise(module: torch.nn.Module, sparse: frozenset[str], seed: int, *, em
 
 
 def device_of(module: torch.nn.Module) -> torch.device:
-    """Return where a module's parameters are, and its mini-batches have to be."""
+    """Return the device of a module's parameters."""
     return next(module.parameters()).device
 
 

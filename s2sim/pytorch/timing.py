@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
@@ -22,76 +23,52 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 
 
-class DeviceClock(Protocol):
-    """Where a step is now; marks of a GPU tell their times once it has passed them."""
+@dataclass(frozen=True, slots=True)
+class DeviceClock:
+    """The clock of a device; a mark of a GPU has a time once the GPU has passed it."""
 
-    def mark(self) -> Any:
-        """Return a mark of this moment."""
-
-    def wait(self, mark: Any) -> None:
-        """Return when a mark has been passed."""
-
-    def between_us(self, first: Any, second: Any) -> float:
-        """Return the microseconds from one mark to another, both passed."""
+    mark: Callable[[], Any]  # Returns a mark of this moment
+    wait: Callable[[Any], None]  # Returns when a mark has been passed
+    between_us: Callable[[Any, Any], float]  # Returns the microseconds from one mark to another, both passed
 
 
-class HostClock:
-    """The host's own clock: an operation on the CPU has ended when its call returns."""
-
-    def mark(self) -> float:
-        """Return a mark of this moment."""
-        return time.perf_counter()
-
-    def wait(self, mark: float) -> None:
-        """Return at once."""
-
-    def between_us(self, first: float, second: float) -> float:
-        """Return the microseconds from one mark to another."""
-        return (second - first) * 1e6
+# An operation on the CPU has ended when its call returns.
+HOST_CLOCK = DeviceClock(time.perf_counter, lambda _: None, lambda first, second: (second - first) * 1e6)
 
 
-class GpuClock:
-    """Events in the current stream of a GPU: passed when all that was launched before them is done."""
+def gpu_clock() -> DeviceClock:
+    """Return the clock of events in a GPU's current stream: passed when all that was launched before them is done."""
+    import torch
 
-    def mark(self) -> torch.cuda.Event:
-        """Return an event after all that was launched until now."""
-        import torch
+    new_event: Any = torch.cuda.Event  # Its annotations differ between versions of PyTorch.
 
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call,unused-ignore]  # annotated in some versions of PyTorch only
+    def mark() -> Any:
+        event = new_event(enable_timing=True)
         event.record()
         return event
 
-    def wait(self, mark: torch.cuda.Event) -> None:
-        """Return when the GPU has passed an event."""
-        mark.synchronize()
-
-    def between_us(self, first: torch.cuda.Event, second: torch.cuda.Event) -> float:
-        """Return the microseconds from one event to another, both passed."""
-        return float(first.elapsed_time(second)) * 1e3
+    return DeviceClock(mark, lambda event: event.synchronize(), lambda first, second: first.elapsed_time(second) * 1e3)
 
 
 def clock_of(device: str) -> DeviceClock:
-    """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` where there is none."""
+    """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` without one."""
     if device not in DEVICES:
         raise OptionError(f"--device {device} is none that is recorded on: cpu or cuda")
     if device == "cpu":
-        return HostClock()
+        return HOST_CLOCK
     import torch
 
     if not torch.cuda.is_available():
         raise S2SimError("--device cuda: PyTorch finds no GPU here; record on the CPU with --device cpu, or elsewhere")
-    return GpuClock()
+    return gpu_clock()
 
 
 @dataclass(slots=True)
 class StepMarks:
     """Marks of one step; layers in the order in which forward entered them, as often as it did."""
 
-    # list of (str, mark): names of modules that have parameters of their own.
-    layers: list[tuple[str, Any]] = field(default_factory=list)
+    layers: list[tuple[str, Any]] = field(default_factory=list)  # (module with own parameters, mark)
     ready: dict[str, Any] = field(default_factory=dict)
-    # forward_end, backward_end, optimizer_end: The loss is there, ``backward`` has returned, the optimizer has made its
-    # step.
     forward_end: Any = None
     backward_end: Any = None
     optimizer_end: Any = None
@@ -109,49 +86,32 @@ def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 @contextmanager
-def watch_all(module: torch.nn.Module, clock: DeviceClock) -> Iterator[list[StepMarks]]:
-    """Yield a list to whose last marks every layer and every gradient adds its own, until the block ends."""
+def watch(module: torch.nn.Module, clock: DeviceClock, first: str | None = None) -> Iterator[list[StepMarks]]:
+    """Yield a list of marks; layers and gradients are added to the last, or with ``first`` only that layer, once."""
     steps: list[StepMarks] = []
+
+    def entered(name: str, *_: Any) -> None:
+        marks = steps[-1]
+        # Backward may compute forward again, as with activation checkpoints.
+        if marks.forward_end is None and not (first and marks.layers):
+            marks.layers.append((name, clock.mark()))
+
+    def ready(name: str, *_: Any) -> None:
+        steps[-1].ready[name] = clock.mark()
+
+    parts: dict[str, Any] = dict(module.named_modules())
+    parameters: dict[str, Any] = {} if first else dict(module.named_parameters())
     handles = []
-
-    def entered(name: str) -> Any:
-        def enter(*_: Any) -> None:
-            # Backward may compute forward again, as with activation checkpoints.
-            if steps[-1].forward_end is None:
-                steps[-1].layers.append((name, clock.mark()))
-
-        return enter
-
-    def ready(name: str) -> Any:
-        return lambda _: steps[-1].ready.__setitem__(name, clock.mark())
-
-    owners = own_parameters(module)
-    parts = dict(module.named_modules())
     try:
-        handles += [parts[name].register_forward_pre_hook(entered(name)) for name in owners]
-        for name, parameter in module.named_parameters():
+        layers = [first] if first else own_parameters(module)
+        handles += [parts[name].register_forward_pre_hook(partial(entered, name)) for name in layers]
+        for name, parameter in parameters.items():
             if parameter.requires_grad:
-                handles.append(parameter.register_post_accumulate_grad_hook(ready(name)))  # type: ignore[no-untyped-call,unused-ignore]  # as in clock.py
+                handles.append(parameter.register_post_accumulate_grad_hook(partial(ready, name)))
         yield steps
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def watch_first_layer(module: torch.nn.Module, first: str, clock: DeviceClock) -> Iterator[list[StepMarks]]:
-    """Yield a list like `watch_all`, to which the layer that forward enters first alone adds a mark."""
-    steps: list[StepMarks] = []
-
-    def entered(*_: Any) -> None:
-        if not steps[-1].layers:
-            steps[-1].layers.append((first, clock.mark()))
-
-    handle = dict(module.named_modules())[first].register_forward_pre_hook(entered)
-    try:
-        yield steps
-    finally:
-        handle.remove()
 
 
 WARMUP_STEPS = 5
@@ -162,26 +122,22 @@ WARMUP_STEPS = 5
 class StepTimes:
     """Medians of a module's steps in microseconds."""
 
-    # Parameter to when its gradient was ready, from the begin of backward, in the order of readiness.
-    ready_us: dict[str, float]
-    # Parameter to what forward takes from entering its module until entering the next; the parameter of a module that
-    # is ready first has all of it, so that forward waits for all of them.
+    ready_us: dict[str, float]  # By parameter in the order of readiness, since the start of backward
+    # Forward time of each module by its parameter that is ready first, so that forward waits for all of them.
     forward_us: dict[str, float]
     optimizer_us: float
-    sparse: frozenset[str]  # Parameters whose gradient has few non-zero rows
-    # Parameters that got none in any step; they count as ready at the end of backward.
-    without_gradient: tuple[str, ...]
+    sparse: frozenset[str]  # Parameters with mostly zero gradient rows
+    without_gradient: tuple[str, ...]  # In all steps; ready at the end of backward
 
 
 def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Callable[[], None]) -> StepTimes:
     """Return the times of a module in training, after warm-up steps.
 
-    Hooks take time themselves. So ``steps`` run with a hook on every layer and every parameter, and as many with one
-    hook only; these tell how long forward, backward and optimizer are, those how it is shared out.
+    Hooks take time: ``steps`` with hooks on all layers and parameters give shares, others with one hook the totals.
     """
     module = subject.module
     module.train()
-    with watch_all(module, clock) as watched:
+    with watch(module, clock) as watched:
         seen = []
         for step in range(WARMUP_STEPS):
             _step(subject, clock, watched, step)
@@ -195,7 +151,7 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
         for step in range(steps):
             _step(subject, clock, watched, WARMUP_STEPS + step)
             follow()
-    with watch_first_layer(module, watched[-1].layers[0][0], clock) as plain:
+    with watch(module, clock, watched[-1].layers[0][0]) as plain:
         for step in range(steps):
             _step(subject, clock, plain, WARMUP_STEPS + steps + step)
             follow()
@@ -220,7 +176,7 @@ def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], 
 
 
 def _sparse_embeddings(subject: TrainingSubject) -> frozenset[str]:
-    """Return the tables of embeddings of whose gradient most rows are zero, as imported gradients are judged."""
+    """Return the embedding tables with mostly zero gradient rows, by the rule of imported gradients."""
     import torch
 
     names = {id(parameter): name for name, parameter in subject.module.named_parameters()}
@@ -270,7 +226,7 @@ def _medians(
 def _forward_us(
     subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
 ) -> dict[str, float]:
-    """Return what forward takes of each parameter, scaled to what it takes in all without most hooks."""
+    """Return the forward time of each parameter, scaled to the total without most hooks."""
     owners = own_parameters(subject.module)
     bearer = {layer: min(own, key=order.index) for layer, own in owners.items()}
     shares: dict[str, list[float]] = {name: [] for name in order}
@@ -299,19 +255,17 @@ def with_precision(subject: TrainingSubject, precision: Precision, device: str) 
     """Yield a subject with a precision of matrix products (TF32 switch, autocast); settings are restored after."""
     import torch
 
+    halves = {"fp16": torch.float16, "bf16": torch.bfloat16}
+
+    def loss(step: int) -> torch.Tensor:
+        context: Any = torch.autocast(device, halves[precision]) if precision in halves else nullcontext()
+        with context:
+            return subject.loss(step)
+
     matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, convolution.allow_tf32
     matmul.allow_tf32 = convolution.allow_tf32 = precision == "tf32"
     try:
-        yield replace(subject, loss=lambda step: _half_precision_loss(subject, step, precision, device))
+        yield replace(subject, loss=loss)
     finally:
         matmul.allow_tf32, convolution.allow_tf32 = before
-
-
-def _half_precision_loss(subject: TrainingSubject, step: int, precision: Precision, device: str) -> torch.Tensor:
-    import torch
-
-    halves = {"fp16": torch.float16, "bf16": torch.bfloat16}
-    context: Any = torch.autocast(device, halves[precision]) if precision in halves else nullcontext()
-    with context:
-        return subject.loss(step)

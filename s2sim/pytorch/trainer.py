@@ -1,22 +1,20 @@
-"""One training: ranks' gradients through a reducer's programs, step after step, and all of it as data to go on from."""
+"""One training: steps of ranks with a reducer's programs, and its state."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient
-from s2sim.pytorch.model_updates import PerRankModels, SharedModel
+from s2sim.pytorch.model_updates import PerRankModels, SharedModel, TrainingSetup
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, reproducible_torch
-from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.reducers.process_group import make_instances, run_group
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Recording
 
 
@@ -25,41 +23,16 @@ def operations(task: Task) -> int:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    with warnings.catch_warnings():
-        # Some versions speak of Intel's GPUs when oneDNN is set to anything.
-        warnings.simplefilter("ignore")
-        # A recurrent layer that one kernel of oneDNN computes counts nothing.
-        with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
-            torch.autograd.backward(task.loss(0, 0))
+    # Some versions warn of Intel's GPUs when oneDNN is set to anything.
+    # FLOPs of recurrent layers by oneDNN are not counted.
+    without_onednn = torch.backends.mkldnn.flags(enabled=False)
+    with warnings.catch_warnings(action="ignore"), without_onednn, FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(task.loss(0, 0))
     task.module.zero_grad(set_to_none=True)
     return int(counter.get_total_flops())
 
 
-def tensors_of(task: Task) -> int:
-    """Return how many parameters the model has, tables and biases counting as one each."""
-    return len(list(task.module.parameters()))
-
-
 DIVERGED = "the loss is no finite number any more"
-
-
-class Models(Protocol):
-    """The weights that ranks train."""
-
-    def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
-        """Return what each rank hands to the reducer in a step, and the loss of its mini-batch."""
-
-    def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
-        """Move the weights by what ranks end with."""
-
-    def evaluate(self) -> Evaluation:
-        """Return how the model does on data that are held out."""
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +51,14 @@ class Trainer:
         self._seed = seed
         self._workers = workers
         self._reducer = fitting.reducer
-        with deterministic_mode():
-            self._models: Models = (PerRankModels if fitting.own_models else SharedModel)(
-                task, settings, fitting, workers
-            )
+        with reproducible_torch():
+            models = PerRankModels if fitting.own_models else SharedModel
+            self._models = models(task, settings, fitting, workers)
         self._instances: list[Reducer] = []
 
     def step(self) -> TrainingStep:
-        """Take a training step; `S2SimError` where the model has diverged, or the reducer cannot go on."""
-        with deterministic_mode():
+        """Take a training step; `S2SimError` if the model has diverged, or the reducer fails."""
+        with reproducible_torch():
             gradients, losses = self._models.contributions(self.steps)
             if not np.isfinite(losses).all():
                 raise S2SimError(DIVERGED)
@@ -97,34 +69,27 @@ class Trainer:
         return TrainingStep(float(np.mean(losses)), recording)
 
     def evaluate(self) -> Evaluation:
-        """Return how the model does on data that are held out."""
-        with deterministic_mode():
+        """Return the evaluation on held-out data."""
+        with reproducible_torch():
             return self._models.evaluate()
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step starts from, as arrays and numbers in dicts and lists."""
+        """Return the state before the next step, as arrays and numbers in dicts and lists."""
         reducers = [each.state() for each in self._instances]
         return {"steps": self.steps, "models": self._models.state(), "reducers": reducers}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the `state` of a training with the same parameters; this one has taken no step."""
+        """Resume from a `state`; this training has taken no step."""
         if state["steps"]:
-            with deterministic_mode():
-                # What a reducer fits, it fits to the gradients of the first step.
+            with reproducible_torch():
+                # Reducers are fitted to the gradients of the first step.
                 self._start(self._models.contributions(0)[0])
         for instance, kept in zip(self._instances, state["reducers"], strict=True):
             instance.restore(kept)
-        with deterministic_mode():
+        with reproducible_torch():
             self._models.restore(state["models"])
         self.steps = state["steps"]
 
     def _start(self, gradients: Sequence[Gradient]) -> None:
         if not self._instances:
             self._instances = make_instances(self._reducer.fitted(gradients, self._seed), self._workers)
-
-
-@contextmanager
-def deterministic_mode() -> Iterator[None]:
-    """Compute as everybody's machine does: one thread, deterministic algorithms."""
-    with reproducible_torch():
-        yield

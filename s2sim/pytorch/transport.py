@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +20,13 @@ from s2sim.pytorch.members import AsyncWork, Members
 from s2sim.reducers.rank import Contribution
 from s2sim.reducers.reduction import leaves_of, rebuild
 
-Bytes = NDArray[np.uint8]
-ByteArray = NDArray[np.uint8]
-
+Bytes: TypeAlias = NDArray[np.uint8]
 
 WORD_BYTES = 8
 
 
 def pack(payload: Contribution) -> Bytes:
-    """Return the bytes of all arrays of a payload one after the other, row-sparse ones in their dense form."""
+    """Return the concatenated bytes of all arrays of a payload, row-sparse ones in dense form."""
     return _concatenate_bytes([_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload)])
 
 
@@ -44,7 +42,7 @@ def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
         axes = len(leaf.shape)
         shape = leaf.shape if shapes is None else tuple(map(int, shapes[axis : axis + axes]))
         size = int(np.prod(shape, dtype=np.int64)) * leaf.dtype.itemsize
-        # A copy begins where its type wants it to.
+        # A copy is aligned.
         array = data[at : at + size].copy().view(leaf.dtype).reshape(shape)
         array.setflags(write=False)
         leaves.append(as_row_sparse(array) if isinstance(leaf, RowSparse) else array)
@@ -53,7 +51,7 @@ def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
 
 
 def envelope(payload: Contribution) -> Bytes:
-    """Return the bytes of a payload behind a description of it, for those who know nothing of it."""
+    """Return the bytes of a payload after its description, for receivers that do not know it."""
     described = np.frombuffer(json.dumps(_describe_payload(payload)).encode(), np.uint8)
     return _concatenate_bytes([_bytes_of(np.array([len(described)], np.int64)), described, pack(payload)])
 
@@ -75,7 +73,7 @@ def _describe_payload(payload: Contribution) -> Any:
 
 
 def _payload_like(described: Sequence[Any]) -> Any:
-    """Return a payload without values of which `_describe_payload` says this."""
+    """Return a payload without values from its description."""
     kind, *rest = described
     if kind == "tuple":
         return tuple(map(_payload_like, rest))
@@ -85,7 +83,6 @@ def _payload_like(described: Sequence[Any]) -> Any:
     dtype = BFLOAT16 if name == "bfloat16" else np.dtype(name)
     if kind == "rows":
         return RowSparse(np.empty(0, np.int64), np.empty((0, *shape[1:]), dtype), tuple(shape))
-    # One element that stands for all of them.
     return np.broadcast_to(np.empty((), dtype), shape)
 
 
@@ -100,7 +97,7 @@ def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
 def reduce_arrays(
     members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
 ) -> AsyncWork[NDArray[Any] | None]:
-    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None where nothing arrives."""
+    """Post an all-reduce, reduce or reduce-scatter of 1-D arrays of one type; None if nothing arrives."""
     dtype = parts[0].dtype
     name = dtype.names[0] if dtype.names else dtype.name
     sizes = tuple(len(part) for part in parts)
@@ -109,35 +106,35 @@ def reduce_arrays(
     entry = find_rule(CollectiveRequest(demand, op, name, False), members.library)
     carrier = np.dtype(entry.carrier) if entry.does == "carried" else dtype
     data = _as_carrier_type(np.concatenate(parts), carrier)
+
+    def posted(data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any] | None]:
+        if kind == "reduce":
+            return members.reduce(data, op, root)
+        return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
+
+    def then(
+        flight: AsyncWork[NDArray[Any] | None], change: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> AsyncWork[NDArray[Any] | None]:
+        return AsyncWork(flight.works, lambda: None if (found := flight.finish()) is None else change(found))
+
     if entry.does == "or_as_bytes":
-        found = _posted(members, kind, np.unpackbits(data.view(np.uint8)), "max", root)
-        return AsyncWork(found.works, lambda: _pack_bits(found.finish(), dtype))
+        bits = np.unpackbits(data.view(np.uint8))
+        return then(posted(bits, "max"), lambda bits: np.packbits(bits).view(dtype))
     if entry.does == "all_reduced":
-        whole = members.all_reduce(data, op)
         begin = sum(sizes[: members.index])
-        return AsyncWork(whole.works, lambda: whole.finish()[begin : begin + sizes[members.index]])
+        return then(members.all_reduce(data, op), lambda whole: whole[begin : begin + sizes[members.index]])
     if entry.does == "reduces":
-        return _exchange_with_owners(members, np.split(data, np.cumsum(sizes)[:-1]), op)
+        owned = np.split(data, np.cumsum(sizes)[:-1])
+        flights = [members.reduce(part, op, owner) for owner, part in enumerate(owned)]
+        works = tuple(work for flight in flights for work in flight.works)
+        return AsyncWork(works, flights[members.index].finish)
     if entry.does not in ("as_asked", "carried"):
         raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")
-    found = _posted(members, kind, data, op, root)
-    return AsyncWork(found.works, lambda: _from_carrier_type(found.finish(), dtype))
-
-
-def _posted(members: Members, kind: str, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
-    if kind == "reduce":
-        return members.reduce(data, op, root)
-    return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
-
-
-def _exchange_with_owners(members: Members, parts: Sequence[NDArray[Any]], op: str) -> AsyncWork[NDArray[Any] | None]:
-    flights = [members.reduce(part, op, root) for root, part in enumerate(parts)]
-    works = tuple(work for flight in flights for work in flight.works)
-    return AsyncWork(works, flights[members.index].finish)
+    return then(posted(data, op), lambda found: _as_carrier_type(found, dtype))
 
 
 def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]:
-    """Return values in another type: by their bits where it is as wide."""
+    """Return values in another type; with the same bits if it is of equal width."""
     if data.dtype == carrier:
         return data
     if data.dtype in NARROW.values() or carrier in NARROW.values():
@@ -145,14 +142,6 @@ def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]
     if data.dtype.itemsize == carrier.itemsize:
         return data.view(carrier)
     return data.astype(carrier)
-
-
-def _from_carrier_type(data: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    return None if data is None else _as_carrier_type(data, dtype)
-
-
-def _pack_bits(bits: NDArray[Any] | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    return None if bits is None else np.packbits(bits).view(dtype)
 
 
 def all_gather(
@@ -176,7 +165,9 @@ def all_gather(
     else:
         others = [at for at in range(members.size) if at != members.index]
         sent = members.pass_on(dict.fromkeys(others, message), {at: lengths[at] for at in others})
-        arrived = AsyncWork(sent.works, lambda: _sort_by_member(sent.finish(), members, message))
+        arrived = AsyncWork(
+            sent.works, lambda: [each for _, each in sorted({**sent.finish(), members.index: message}.items())]
+        )
     return AsyncWork(
         arrived.works,
         lambda: tuple(
@@ -203,7 +194,7 @@ def all_to_all(
 
 
 def broadcast(members: Members, payload: Contribution | None, root: int, *, from_data: bool) -> AsyncWork[Any]:
-    """Pass the root's payload to all, who know nothing of it."""
+    """Pass the root's payload to all, in an `envelope`."""
     message = np.empty(0, np.uint8) if payload is None or members.index != root else envelope(payload)
     if not from_data:
         members.record_size_header("broadcast", [WORD_BYTES], root=root)
@@ -216,7 +207,7 @@ def broadcast(members: Members, payload: Contribution | None, root: int, *, from
 
 
 def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_data: bool) -> AsyncWork[dict[int, Any]]:
-    """Send payloads to some members; receive what some have for this one, from those who say that they have."""
+    """Send payloads to some members; receive those of members that announce one for this rank."""
     messages = {to: envelope(payload) for to, payload in sorted(payloads.items())}
     lengths = np.array([[len(messages[to]) if to in messages else 0] for to in range(members.size)], np.int64)
     members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
@@ -233,16 +224,12 @@ def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_dat
     )
 
 
-def _prepend_shapes(payload: Contribution) -> tuple[ByteArray, int]:
-    """Return a payload behind the shapes of its arrays, and how many numbers these are."""
+def _prepend_shapes(payload: Contribution) -> tuple[Bytes, int]:
+    """Return a payload after the shapes of its arrays, and the number of lengths in these."""
     shapes: Ints = shapes_of(payload)
     return np.concatenate([shapes.view(np.uint8), pack(payload)]), len(shapes)
 
 
-def _read_message(like: Contribution, message: ByteArray, words: int) -> Any:
+def _read_message(like: Contribution, message: Bytes, words: int) -> Any:
     begin = words * WORD_BYTES
     return unpack(like, message[begin:], message[:begin].copy().view(np.int64))
-
-
-def _sort_by_member(arrived: Mapping[int, ByteArray], members: Members, own: ByteArray) -> list[ByteArray]:
-    return [own if at == members.index else arrived[at] for at in range(members.size)]

@@ -1,4 +1,4 @@
-"""One rank's GPU in simulated time: compute, codec work beside or between it, and what communication takes of it."""
+"""One rank's GPU in simulated time: compute, codec work, and the resources that communication occupies."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.network.base import call_after
 from s2sim.reducers.script import Script, Work
 from s2sim.simulation.run import Passing
 from s2sim.topology.cluster import Cluster
@@ -27,39 +28,35 @@ if TYPE_CHECKING:
 class Compute:
     """Times of one rank's compute, alone on its GPU; tensors are in the order in which gradients become ready."""
 
-    # forward_ps, backward_ps: of each tensor's layer in forward, which visits them in reverse, and from the readiness
-    # of the gradient before it until its own in backward
-    forward_ps: Ints
-    backward_ps: Ints
+    forward_ps: Ints  # Of each tensor's layer; forward visits them in reverse
+    backward_ps: Ints  # Of each tensor's layer, since the readiness of the previous gradient
     optimizer_ps: int = 0  # Once all gradients are reduced
-    memory_bound: float = 0.0  # Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy
+    memory_bound: float = 0.0  # Share of compute time, from 0 to 1, limited by memory and not by arithmetic
 
 
 Activity: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
 
-# Of the memory's bandwidth, at most so much goes to communication kernels: the rest is slow but not still.
-_MAX_MEMORY_SHARE = 0.9
-# Activity is left of less than that is what rounding to whole picoseconds leaves.
-_ROUNDING_PS = 1
+_MAX_MEMORY_SHARE = 0.9  # of the memory's bandwidth, for communication kernels: the others never stop
+_ROUNDING_PS = 1  # remaining work below this is due to rounding to whole picoseconds
 
 
 @dataclass(slots=True)
 class _Job:
     what: Activity
-    ends_ps: list[int]  # of its kernels, one after the other, alone on the GPU
+    ends_ps: list[int]  # of its sequential kernels, alone on the GPU
     done: simpy.Event
     passed_ps: float = 0.0
     start_ps: int = -1
 
     def until_ps(self, *, gives_way: bool) -> float:
-        """Return what is left alone until its end, or until the kernel in flight ends."""
+        """Return the remaining time alone until its end, or until the end of the kernel in flight."""
         place = bisect_left(self.ends_ps, self.passed_ps - _ROUNDING_PS) if gives_way else -1
         return max(self.ends_ps[min(place, len(self.ends_ps) - 1)] - self.passed_ps, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class BusyInterval:
-    """Something that the GPU did, or that kept it from doing anything."""
+    """An activity of the GPU, or a wait that blocked it."""
 
     what: Activity
     start_ps: int
@@ -68,11 +65,11 @@ class BusyInterval:
 
 @dataclass(slots=True)
 class GpuDevice:
-    """Runs jobs in the order in which they come, on one stream or two.
+    """Runs jobs in order, on one stream or two.
 
-    On one stream codec work and waits of the host stand between kernels of compute. On two they run beside it: kernels
-    of a codec stream memory, so that they and the share of compute that memory bounds take as long as both together.
-    While collectives are in flight their kernels hold multiprocessors and memory traffic, and compute takes
+    On one stream codec work and waits of the host run between kernels of compute. On two they run concurrently: kernels
+    of a codec are memory-bound, so that they and the memory-bound share of compute take the sum of their times. While
+    collectives are in flight their kernels occupy multiprocessors and memory bandwidth, and compute takes
     max(1 / (1 - held / all), 1 - m + m B / (B - traffic)) times as long, m being its memory-bound share and B the
     memory's bandwidth.
     """
@@ -80,14 +77,14 @@ class GpuDevice:
     env: simpy.Environment
     streams: int  # 1 or 2
     memory_bound: float  # Share of compute, from 0 to 1, in which the memory is busy
-    log: list[BusyInterval] = field(default_factory=list)  # What it did, in the order in which that ended
+    log: list[BusyInterval] = field(default_factory=list)  # In the order of ends
     _queues: tuple[list[_Job], list[_Job]] = field(default_factory=lambda: ([], []))
     _held: list[GpuShare] = field(default_factory=list)
     _since_ps: int = 0
     _version: int = 0
 
     def run(self, what: Activity, *kernels_ps: int) -> simpy.Event:
-        """Append kernels of given durations; later jobs go ahead of those not begun. Return the event of the end."""
+        """Append kernels of given durations and return the event of the end; other jobs may run between kernels."""
         job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
         self._advance()
         beside = self.streams == 2 and what in ("codec", "host")
@@ -96,13 +93,13 @@ class GpuDevice:
         return job.done
 
     def hold(self, held: GpuShare) -> None:
-        """Take note of a collective whose kernels begin to run here."""
+        """Record that a collective's kernels begin to run here."""
         self._advance()
         self._held.append(held)
         self._reschedule()
 
     def release(self, held: GpuShare) -> None:
-        """Take note of its end."""
+        """Record their end."""
         self._advance()
         self._held.remove(held)
         self._reschedule()
@@ -121,22 +118,19 @@ class GpuDevice:
             slowdown *= max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
         return slowdown
 
-    def _running(self) -> list[_Job]:
-        return [queue[0] for queue in self._queues if queue]
-
     def _left_ps(self, queue: list[_Job]) -> float:
         return queue[0].until_ps(gives_way=len(queue) > 1)
 
     def _advance(self) -> None:
         passed_ps = int(self.env.now) - self._since_ps
         if passed_ps:
-            for job, slowdown in [(job, self._slowdown(job)) for job in self._running()]:
+            for job, slowdown in [(queue[0], self._slowdown(queue[0])) for queue in self._queues if queue]:
                 job.passed_ps += passed_ps / slowdown
         self._since_ps = int(self.env.now)
 
     def _reschedule(self) -> None:
         self._version += 1
-        running = self._running()
+        running = [queue[0] for queue in self._queues if queue]
         if not running:
             return
         for job in running:
@@ -144,9 +138,7 @@ class GpuDevice:
                 job.start_ps = int(self.env.now)
         version = self._version
         first_ps = min(ceil(self._left_ps(queue) * self._slowdown(queue[0])) for queue in self._queues if queue)
-        timeout = self.env.timeout(first_ps)
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(lambda _: self._wake(version))
+        call_after(self.env, first_ps, lambda: self._wake(version))
 
     def _wake(self, version: int) -> None:
         if version != self._version:
@@ -164,8 +156,7 @@ class GpuDevice:
         self._reschedule()
 
 
-# A byte that a ring passes on is read, added to another that is read, and written.
-_MEMORY_PASSES = 3
+_MEMORY_PASSES = 3  # of a byte in a ring: two are read and their sum is written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +168,7 @@ class GpuShare:
 
 
 def collective_gpu_share(timed: TimedSchedule, cluster: Cluster, profile: LibraryProfile, gpu: Gpu) -> GpuShare | None:
-    """Return the share of each GPU that a collective's kernels take (a multiprocessor a channel), if known."""
+    """Return the share of each GPU that a collective's kernels take (one multiprocessor per channel), or None."""
     demand = timed.schedule.demand
     blocks = profile.blocks(demand, cluster)
     if not blocks or not gpu.multiprocessors or not timed.duration_ps:
@@ -208,7 +199,7 @@ class IterationRanks:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing will come from these ranks before a collective ends."""
+        """Whether these ranks post nothing before a collective ends."""
         return not self.computing and self.programs == self.idle_programs
 
 
@@ -223,22 +214,17 @@ class BucketProgram:
     sync_ps: int
     loop_ps: int
     phases: set[str] = field(default_factory=set)
-    _waiting: bool = False
 
     @property
     def ranks(self) -> int:
-        """How many run it as one."""
+        """Number of equal ranks."""
         return self.owner.ranks
 
-    @property
-    def waiting(self) -> bool:
-        """Whether it waits for collectives."""
-        return self._waiting
-
-    @waiting.setter
-    def waiting(self, value: bool) -> None:
-        self.owner.idle_programs += int(value) - int(self._waiting)
-        self._waiting = value
+    def wait(self, event: simpy.Event) -> Passing:
+        """Wait for collectives."""
+        self.owner.idle_programs += 1
+        yield event
+        self.owner.idle_programs -= 1
 
     def work(self, work: Work) -> Passing:
         """Do codec work on the GPU, after the host's loop where a phase begins."""
@@ -252,12 +238,10 @@ class BucketProgram:
         yield self.owner.device.run("host", self.sync_ps)
 
     def await_gradient(self) -> Passing:
-        """Wait until all of the bucket is there."""
+        """Wait until the bucket is complete."""
         if not self.ready.triggered:
-            self.waiting = True
-            yield self.ready
-            self.waiting = False
+            yield from self.wait(self.ready)
 
     def posted(self, call: int) -> None:
-        """Take note of when."""
+        """Record the time."""
         self.owner.posted_ps[call] = int(self.env.now)

@@ -1,8 +1,9 @@
-"""Replays training iterations: forward, backward, codecs, network and optimizer at once, several in a row."""
+"""Replays training iterations: forward, backward, codecs, network and optimizer concurrently."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 
@@ -17,8 +18,7 @@ from s2sim.simulation.bucketing.policy import BucketExchange, representative_ran
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
-from s2sim.simulation.faults.fault import Fault
-from s2sim.simulation.faults.rank_faults import straggler_delays
+from s2sim.simulation.faults.fault import Fault, effects_on_work, straggler_delays
 from s2sim.simulation.plan import Plan, make_plan, work_ps
 from s2sim.simulation.run import Passing, run_script
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
@@ -38,42 +38,40 @@ def replay_iterations(
     faults: Sequence[Fault] = (),
 ) -> Iterations:
     """Replay iterations; permanent ``faults`` are already applied to the timer's cluster."""
+    timer = timer.with_profile(library.profile)
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
 
 
+@dataclass
 class _IterationReplay:
-    def __init__(
-        self,
-        exchange: Sequence[BucketExchange],
-        compute: Compute,
-        timer: Timer,
-        gpu: Gpu,
-        library: Library,
-        conditions: IterationSettings,
-        faults: Sequence[Fault],
-    ) -> None:
-        self._exchange, self._compute, self._gpu, self._conditions = exchange, compute, gpu, conditions
-        self._timer, self._faults = timer.with_profile(library.profile), faults
-        workers = timer.workers
-        for leaving in exchange:
+    _exchange: Sequence[BucketExchange]
+    _compute: Compute
+    _timer: Timer
+    _gpu: Gpu
+    _library: Library
+    _conditions: IterationSettings
+    _faults: Sequence[Fault]
+
+    def __post_init__(self) -> None:
+        workers = self._timer.workers
+        for leaving in self._exchange:
             if leaving.recording.workers != workers:
                 raise S2SimError(
                     f"a recording of {leaving.recording.workers} ranks cannot be replayed on {workers} workers"
                 )
-        self._period = max((leaving.recording.steps for leaving in exchange), default=1)
-        self._iterations = conditions.slower.shape[0]
+        self._period = max((leaving.recording.steps for leaving in self._exchange), default=1)
+        self._iterations = self._conditions.slower.shape[0]
         if self._iterations % self._period:
             raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
         self._env = simpy.Environment()
-        self._communicators, self._disturbance = self._make_communicators(library)
+        self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
 
-    def _make_communicators(self, library: Library) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
-        """Return what executes all calls of all iterations, those of one exchange after those of the one before."""
-        cluster, exchanges = self._timer.cluster, self._iterations // self._period
-        known = {id(leaving.recording): leaving.recording for leaving in self._exchange}
-        of_recording = {key: make_plan(recording, library) for key, recording in known.items()}
+    def _make_communicators(self) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
+        cluster, exchanges, library = self._timer.cluster, self._iterations // self._period, self._library
+        recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}
+        of_recording = {key: make_plan(recording, library) for key, recording in recordings.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
         self._first_calls = [0]
         priorities: list[int] = []
@@ -86,7 +84,9 @@ class _IterationReplay:
             disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
         self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers)
         plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile)
-        if disturbance is None and self._unlike and can_skew(plan, self._timer):
+        slower = self._conditions.slower * self._factors
+        skewed = bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
+        if disturbance is None and skewed and can_skew(plan, self._timer):
             by_rank = SkewedCommunicator(
                 self._env,
                 plan,
@@ -111,14 +111,9 @@ class _IterationReplay:
         )
         return communicators, disturbance
 
-    @property
-    def _unlike(self) -> bool:
-        slower = self._conditions.slower * self._factors
-        return bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
-
     def _make_ranks(self) -> list[IterationRanks]:
-        """Return what stands for each rank: one object for those that do the same, and are done with it together."""
-        found: dict[object, IterationRanks] = {}
+        """Return the state of each rank: one object for equal ranks that end together."""
+        classes: dict[object, IterationRanks] = {}
         of_rank = []
         settings = self._conditions
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
@@ -126,18 +121,18 @@ class _IterationReplay:
         for rank in range(self._timer.workers):
             slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
             late_ps = int(self._late_ps[rank])
-            alike = (tuple(each[rank] for each in numbers), slower, late_ps)
-            key = rank if isinstance(self._communicators, SkewedCommunicator) else alike
-            if key not in found:
+            equal = (tuple(each[rank] for each in numbers), slower, late_ps)
+            key = rank if isinstance(self._communicators, SkewedCommunicator) else equal
+            if key not in classes:
                 scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
                 device = GpuDevice(self._env, settings.streams, self._compute.memory_bound)
-                found[key] = IterationRanks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
-            found[key].ranks += 1
-            of_rank.append(found[key])
+                classes[key] = IterationRanks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
+            classes[key].ranks += 1
+            of_rank.append(classes[key])
         return of_rank
 
     def _launched(self, timed: TimedSchedule, ranks: tuple[int, ...]) -> Callable[[], None]:
-        """Take note that a collective's kernels run on its ranks; return what takes note of their end."""
+        """Record that a collective's kernels run on its ranks; return the callback for their end."""
         held = collective_gpu_share(timed, self._timer.within(ranks).cluster, self._timer.profile, self._gpu)
         if held is None:
             return lambda: None
@@ -168,8 +163,8 @@ class _IterationReplay:
             ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
         )
         works = bool(self._compute.forward_ps.any() or self._compute.backward_ps.any())
-        slowed = [effect for fault in self._faults if (effect := fault.effect_on_work(works=works)) is not None]
-        # Of those that end together the one that waits least for others: it is waited for.
+        slowed = effects_on_work(self._faults, works=works)
+        # Of ranks that end together the one that waits least for others.
         slowest = max(
             range(len(parts)), key=lambda at: (self._classes[at].begun_ps[-1], -sum(each.waiting for each in parts[at]))
         )
@@ -186,12 +181,11 @@ class _IterationReplay:
     def _parts(self, ranks: IterationRanks, spent: RankActivity) -> list[IterationParts]:
         bounds = ranks.begun_ps[:: self._period]
         if not self._conditions.waits_for_all and len(bounds) > _LEAST:
-            # At the end of the last iteration all that is in flight is waited for, as in no other.
+            # Only the last iteration waits for all collectives in flight.
             bounds = bounds[:-1]
         return time_breakdown(spent, bounds, self._period)
 
     def _compute_on(self, ranks: IterationRanks) -> Passing:
-        """Go through forward and backward of all iterations, and begin what is to be exchanged."""
         env, compute, settings = self._env, self._compute, self._conditions
         freed: list[simpy.Event] = []
         for iteration, slower in enumerate(ranks.slower):
@@ -223,7 +217,7 @@ class _IterationReplay:
         ranks.begun_ps.append(int(env.now))
 
     def _forward(self, ranks: IterationRanks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
-        """Go forward through the layers; one waits for its parameters where not all have been waited for."""
+        """Run forward; a layer waits for its own parameters unless all have been waited for."""
         forward_ps = self._compute.forward_ps
         if self._conditions.waits_for_all or not freed:
             yield ranks.device.run("forward", ceil(int(forward_ps.sum()) * slower))
@@ -236,7 +230,7 @@ class _IterationReplay:
                 yield ranks.device.run("forward", ceil(int(forward_ps[tensor]) * slower))
 
     def _backward(self, ranks: IterationRanks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
-        """Go backward through the layers; a bucket is ready with the last of its gradients."""
+        """Run backward; a bucket is ready with the last of its gradients."""
         last: dict[int, list[int]] = {}
         for at, leaving in enumerate(self._exchange):
             last.setdefault(max(leaving.bucket.tensors, default=0), []).append(at)
@@ -249,12 +243,11 @@ class _IterationReplay:
                 kernels_ps = []
             for at in last.pop(tensor, ()):
                 ready[at].succeed()
-        for buckets in last.values():
-            for at in buckets:
-                ready[at].succeed()
+        for at in (at for buckets in last.values() for at in buckets):
+            ready[at].succeed()
 
     def _exchange_on(self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int) -> Passing:
-        """Run one bucket's program; with layers that are waited for one by one, its share of the optimizer follows."""
+        """Run one bucket's program, and its share of the optimizer if layers are waited for separately."""
         leaving, settings = self._exchange[at], self._conditions
         early, late = split_at_gradient(ranks.scripts[at])
         works = any(isinstance(step, Work) for step in ranks.scripts[at])
@@ -283,7 +276,7 @@ class _IterationReplay:
         communicators = self._communicators_of(ranks)
         ended_ps = {call: communicators.ended_ps[call] for call in ranks.posted_ps}
         in_flight = ((by_call[call].start_ps, ended_ps[call]) for call in own.values())
-        # Who is done before the last rank has posted waits until then.
+        # A rank that is done before the last rank has posted waits until then.
         waited = (
             (posted_ps, min(by_call[call].start_ps, ended_ps[call])) for call, posted_ps in ranks.posted_ps.items()
         )
@@ -297,5 +290,5 @@ class _IterationReplay:
         )
 
     def _communicators_of(self, ranks: IterationRanks) -> Communicators | RankCommunicator:
-        both = self._communicators
-        return both.of_rank[ranks.first] if isinstance(both, SkewedCommunicator) else both
+        shared = self._communicators
+        return shared.of_rank[ranks.first] if isinstance(shared, SkewedCommunicator) else shared

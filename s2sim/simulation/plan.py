@@ -1,4 +1,4 @@
-"""What a recording's collectives become on a communication library."""
+"""The plan of a recording: its collectives as lowered by a library, and the durations of work."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from s2sim.libraries.library import Library
     from s2sim.reducers.script import Call, Recording, Work
     from s2sim.topology.hardware import Gpu
-    from s2sim.topology.node_spec import LinkSpec
+    from s2sim.topology.shape import LinkSpec
 
 
 def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
-    """Return the time of one piece of work in integer picoseconds.
+    """Return the duration of codec work in integer picoseconds.
 
     Kernels take the longer of memory traffic at the reached bandwidth and operations at the reached peak (roofline:
     Williams et al., CACM 2009); conversions between dense and coordinate form take measured passes at full bandwidth.
-    PCIe copies (free without a rate) and host work come one after the other.
+    PCIe copies (free without a rate) and host work are sequential.
     """
     computed = max(work.bytes_moved / gpu.stream_Bps, gpu.flops_s(work.flops))
     converted = (
@@ -42,7 +42,7 @@ def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
 
 
 def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
-    """Return picoseconds of a library's work between launches; without a PCIe rate copies cost the host's wait only."""
+    """Return the picoseconds of a library's work between launches; copies are free without a PCIe rate."""
     copied_s = 0.0 if pcie is None else (local.to_host_bytes + local.to_gpu_bytes) / pcie.rate_Bps
     return (
         round((local.gpu_bytes / gpu.stream_Bps + copied_s) * PS_PER_S)
@@ -53,16 +53,16 @@ def local_work_ps(local: LocalWork, gpu: Gpu, pcie: LinkSpec | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the collectives of one recording are executed, one lowered a call."""
+    """The execution of the collectives of one recording, one lowered call per call."""
 
     lowered: tuple[LoweredCall, ...]
-    groups: bool  # Whether those of one kind that are posted at once are one launch
-    in_flight: int | None  # How many run at once, in the order in which they were posted; None for any number
-    profile: LibraryProfile = NO_OVERHEADS  # How the library runs them
+    groups: bool  # Whether those of one kind that are posted together are one launch
+    in_flight: int | None  # Concurrent ones, in the order of posting; None for any number
+    profile: LibraryProfile = NO_OVERHEADS
 
     @property
     def host_syncs(self) -> int:
-        """Times that the busiest rank's host waits for the GPU because of how calls are executed."""
+        """Number of waits of the busiest rank's host for the GPU due to the library."""
         by_group: Counter[tuple[int, ...]] = Counter()
         for each in self.lowered:
             by_group[each.ranks] += each.after.host_syncs + sum(step.before.host_syncs for step in each.steps)
@@ -72,35 +72,35 @@ class Plan:
         return by_group[()] + max(by_rank.values(), default=0)
 
     def closed(self, calls: Collection[int], ideal: Plan) -> Plan:
-        """Return the plan with some calls executed as ``ideal`` has them."""
+        """Return the plan with some calls executed as in ``ideal``."""
         pairs = zip(self.lowered, ideal.lowered, strict=True)
         return replace(self, lowered=tuple(other if call in calls else own for call, (own, other) in enumerate(pairs)))
 
     def unordered(self, ideal: Plan) -> Plan:
-        """Return the plan with groups and numbers in flight as ``ideal`` has them."""
+        """Return the plan with the groups and the concurrency of ``ideal``."""
         return replace(self, groups=ideal.groups, in_flight=ideal.in_flight)
 
 
 def to_request(call: Call) -> CollectiveRequest:
-    """Return what a recorded call asks of a library."""
+    """Return the request of a recorded call."""
     demand = Demand(call.kind, call.elements, call.itemsize, call.root, call.blocks)
     return CollectiveRequest(demand, call.op, call.dtype, call.size_from_data)
 
 
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
-    """Return what ``library`` executes for each call of a recording."""
+    """Return the execution of a recording by ``library``."""
     lowered = tuple(replace(lower(to_request(call), library), ranks=call.ranks) for call in recording.calls)
     return Plan(lowered, library.groups, library.in_flight, library.profile)
 
 
 class Watcher(Protocol):
-    """Told of all that happens in simulated time; a replay that is watched runs message by message."""
+    """Receives all events in simulated time; a watched replay runs message by message."""
 
     def add_round(self, ran: CompletedRound, what: str) -> None:
-        """Take note of a round that has been delivered; ``what`` names the collective."""
+        """Record a delivered round; ``what`` names the collective."""
 
     def add_work(self, rank: int, name: str, category: str, start_ps: int, end_ps: int) -> None:
-        """Take note of something that a rank did."""
+        """Record work of a rank."""
 
     def add_loads(self, now_ps: int, loads_Bps: Floats) -> None:
-        """Take note of what every link carries from now on, float64 bytes per second of shape (links,)."""
+        """Record the load of every link from now on, float64 bytes per second of shape (links,)."""

@@ -14,24 +14,24 @@ from s2sim.errors import S2SimError
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Phase, Post, Recording, Script, Wait, Work
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
-from s2sim.simulation.faults.fault import Effect, Fault
-from s2sim.simulation.faults.rank_faults import straggler_delays
+from s2sim.simulation.faults.fault import Effect, Fault, effects_on_work, straggler_delays
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
 from s2sim.simulation.skewed_communicator import RankCommunicator
 from s2sim.topology.hardware import Gpu
-from s2sim.topology.node_spec import LinkSpec
+from s2sim.topology.shape import LinkSpec
 
 Passing = Generator[simpy.Event, None, None]
 
 
 class Runner(Protocol):
-    """The ranks on which a script runs: what its steps take of their time."""
-
-    waiting: bool  # Whether they only wait for collectives
+    """Equal ranks that run a script."""
 
     @property
     def ranks(self) -> int:
-        """How many run it as one."""
+        """Number of equal ranks."""
+
+    def wait(self, event: simpy.Event) -> Passing:
+        """Wait for collectives."""
 
     def work(self, work: Work) -> Passing:
         """Do work of the codec."""
@@ -40,10 +40,10 @@ class Runner(Protocol):
         """Let the host wait for the GPU."""
 
     def await_gradient(self) -> Passing:
-        """Wait until the gradient is there."""
+        """Wait for the gradient."""
 
     def posted(self, call: int) -> None:
-        """Take note of a collective that they post now."""
+        """Record that they post a collective now."""
 
 
 def run_script(
@@ -66,36 +66,30 @@ def run_script(
             runner.posted(call)
             communicators.post(call, runner.ranks)
             if released is not None:
-                runner.waiting = True
-                yield released
-                runner.waiting = False
+                yield from runner.wait(released)
         elif isinstance(step, HostSync):
             yield from runner.synchronise()
         elif isinstance(step, AwaitGradient):
             yield from runner.await_gradient()
         else:
-            runner.waiting = True
-            yield env.all_of([communicators.done[first_call + call] for call in step.calls])
-            runner.waiting = False
+            yield from runner.wait(env.all_of([communicators.done[first_call + call] for call in step.calls]))
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One communication phase in simulated time, which begins when the gradients are there.
+    """One communication phase in simulated time, which begins when the gradients are complete.
 
-    What needs the batch alone has started before, at negative times. Of a recording of several steps, total and work
-    are means over these, and all else is as it ran.
+    Work that needs the batch alone has started before, at negative times. Of a recording of several steps, total and
+    work are means over these.
     """
 
-    total_ps: int  # When the slowest rank was done
-    # encode_ps, decode_ps: that rank's GPU work, but for what is hidden behind collectives in flight
-    encode_ps: int
+    total_ps: int  # Of the slowest rank
+    encode_ps: int  # Its GPU work that collectives in flight do not hide
     decode_ps: int
-    launches: tuple[Launch, ...]  # All that went onto the network, in the order in which it started
-    completed: tuple[CompletedCalls, ...]  # The calls, in the order in which they were posted
-    effects: tuple[Effect, ...] = ()  # What those faults did that do not last from the start on
-    # encode_work_ps, decode_work_ps: all of that rank's GPU work, hidden or not
-    encode_work_ps: int = 0
+    launches: tuple[Launch, ...]  # In the order of starts
+    completed: tuple[CompletedCalls, ...]  # In the order of posting
+    effects: tuple[Effect, ...] = ()  # Of transient faults
+    encode_work_ps: int = 0  # All of its GPU work, hidden or not
     decode_work_ps: int = 0
 
     @property
@@ -126,6 +120,11 @@ class _RankClass:
         self.spent.append((work.phase, now, now + duration))
         yield self.env.timeout(duration)
 
+    def wait(self, event: simpy.Event) -> Passing:
+        self.waiting = True
+        yield event
+        self.waiting = False
+
     def synchronise(self) -> Passing:
         yield self.env.timeout(self.gpu.host_sync_ps)
 
@@ -133,19 +132,16 @@ class _RankClass:
         yield self.env.timeout(max(-int(self.env.now), 0))
 
     def posted(self, call: int) -> None:
-        """Nothing is made of when they post."""
+        """Ignore the time of posting."""
+
+    def run(self, calls: Sequence[Call], communicators: Communicators) -> Passing:
+        if self.delay_ps:
+            yield self.env.timeout(self.delay_ps)
+        yield from run_script(self.env, self.script, calls, communicators, self)
+        self.finish_ps = int(self.env.now)
 
     def work_ps(self, phase: Phase) -> int:
-        return sum(end_ps - start_ps for own_phase, start_ps, end_ps in self.spent if own_phase == phase)
-
-
-def _run_class(
-    env: simpy.Environment, rank_class: _RankClass, recording: Recording, communicators: Communicators
-) -> Passing:
-    if rank_class.delay_ps:
-        yield env.timeout(rank_class.delay_ps)
-    yield from run_script(env, rank_class.script, recording.calls, communicators, rank_class)
-    rank_class.finish_ps = int(env.now)
+        return sum(end_ps - start_ps for other, start_ps, end_ps in self.spent if other == phase)
 
 
 def replay(
@@ -158,7 +154,7 @@ def replay(
     compute_ps: int | None = None,
     faults: Sequence[Fault] = (),
 ) -> Replay:
-    """Replay a recording on the timer's cluster, which has as many workers as the recording has ranks.
+    """Replay a recording on the timer's cluster, which has one worker per rank.
 
     ``plan`` has the launches of each call (default: the ideal library); ``watcher`` is called with every message and
     all work. Work that needs the batch alone runs concurrently with forward and backward, which take ``compute_ps``
@@ -175,7 +171,7 @@ def replay(
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
     factors, late_ps = straggler_delays(faults, recording.workers)
-    # Who is late in every step is as many times as late when these have something to exchange at last.
+    # A rank that is late in every step adds up its delays until the exchange.
     late_ps = late_ps * recording.steps
     kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
     by_kind: dict[tuple[Script, float, int], _RankClass] = {}
@@ -195,7 +191,7 @@ def replay(
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    over = env.all_of([env.process(_run_class(env, each, recording, communicators)) for each in classes])
+    over = env.all_of([env.process(each.run(recording.calls, communicators)) for each in classes])
     # Some faults never end.
     while not over.processed and env.peek() < inf:
         env.step()
@@ -209,46 +205,39 @@ def replay(
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
-    found = [
+    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
+    effects = (*(disturbance.effects() if disturbance else ()), *effects_on_work(faults, works=works))
+    replays = [
         Replay(
             total_ps=rank_class.finish_ps // recording.steps,
             encode_ps=_exposed_ps(rank_class, "encode", completed) // recording.steps,
             decode_ps=_exposed_ps(rank_class, "decode", completed) // recording.steps,
             launches=launches,
             completed=completed,
-            effects=(*(disturbance.effects() if disturbance else ()), *_slow_rank_effects(faults, classes)),
+            effects=effects,
             encode_work_ps=rank_class.work_ps("encode") // recording.steps,
             decode_work_ps=rank_class.work_ps("decode") // recording.steps,
         )
         for rank_class in classes
     ]
-    # Many ranks end at the same instant: of these the one with most work.
-    return max(found, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
+    # Of ranks that end together the one with most work.
+    return max(replays, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
 
 
 def _before_gradient(script: Script) -> Script:
-    """Return what a rank does before it needs the gradient, and the wait until all of that is over."""
+    """Return the part of a script before it needs the gradient, and the wait for its collectives."""
     if AwaitGradient() not in script:
         return ()
     part = script[: script.index(AwaitGradient())]
     return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
 
 
-def _slow_rank_effects(faults: Sequence[Fault], classes: Sequence[_RankClass]) -> list[Effect]:
-    """Return what slow ranks did: one that has no work cannot be slow at it."""
-    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
-    found = [fault.effect_on_work(works=works) for fault in faults]
-    return [effect for effect in found if effect is not None]
-
-
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
-    """Return the work of a phase, once the gradient is there, during which no collective of theirs was in flight."""
-    own_calls = {step.call for step in ranks.script if isinstance(step, Post)}
-    own = [each for each in completed if own_calls.intersection(each.calls)]
+    """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
+    posted = {step.call for step in ranks.script if isinstance(step, Post)}
+    own = [each for each in completed if posted.intersection(each.calls)]
     exposed = 0
-    for own_phase, start, end in ranks.spent:
-        if own_phase != phase:
-            continue
+    for start, end in ((start, end) for other, start, end in ranks.spent if other == phase):
         covered_until = max(start, 0)
         for each in own:
             exposed += max(0, min(each.start_ps, end) - covered_until)

@@ -1,4 +1,4 @@
-"""A communicator in simulated time whose ranks come at unlike instants, and go on when their own part is done."""
+"""A communicator in simulated time for ranks that post at different times and continue when their own part is done."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
-from s2sim.network.end_of_timestep import at_end_of_timestep
-from s2sim.simulation.communicator import CompletedCalls, Launch
+from s2sim.network.base import at_end_of_timestep, call_after
+from s2sim.simulation.communicator import CompletedCalls, Launch, release_hosts
 from s2sim.simulation.plan import Plan, local_work_ps
 from s2sim.topology.hardware import Gpu
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
-    """Return each rank's passage through a schedule of all ranks; None where its rounds are not its critical path.
+    """Return each rank's path through a schedule of all ranks; None if its rounds are not its critical path.
 
-    Messages take as long as with all ranks in step; the last rank then ends with the schedule. Where individual times
-    do not add up to that, as while a pipeline fills, each takes its round's time; otherwise, without shared links, ends
-    are those of `s2sim.collectives.timing.critical_path.critical_path`.
+    The last rank ends with the schedule. If individual times of messages do not add up to that, as while a pipeline
+    fills, each takes its round's time.
     """
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:
@@ -43,18 +42,17 @@ def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
 
 
 def _message_times_ps(steps: Sequence[Step], times: RoundTimes) -> Iterator[list[Ints]]:
-    """Yield what the messages of each step take: each its own time, or all that of the last of their round."""
+    """Yield the times of the messages of each step: individual times, then those of the last of each round."""
     none = np.zeros(0, np.int64)
     yield [times.message_ps(step.round)[1] if step.round.pattern.messages else none for step in steps]
     yield [np.full(step.round.pattern.messages, times.time_ps(step.round)) for step in steps]
 
 
-# Above so many messages in all, which take a minute or so, a run is clocked.
-_MAX_MESSAGES = 1 << 25
+_MAX_MESSAGES = 1 << 25  # about a minute
 
 
 def can_skew(plan: Plan, timer: Timer) -> bool:
-    """Return whether each rank can go at its own pace: one group, one call in flight, not too many messages."""
+    """Return whether ranks can proceed separately: one group, one call in flight, not too many messages."""
     if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
         return False
     messages, messages_of = 0, dict[int, int]()
@@ -66,46 +64,39 @@ def can_skew(plan: Plan, timer: Timer) -> bool:
     return messages <= _MAX_MESSAGES
 
 
+@dataclass(eq=False)
 class SkewedCommunicator:
-    """Executes calls one launch after another on one communicator, on every rank as soon as it can.
+    """Executes calls sequentially on one communicator, on every rank as early as possible.
 
-    A rank takes part in a launch when it has posted all of its calls and is done with the launch before; a message
-    begins once both of its ranks take part, and a rank goes on when its own messages are done. All ranks go through
-    launches in one order: the first rank that is free says what is next, of what it has posted. Where what messages
-    take depends on which others are in flight, a launch begins with its last rank and ends on all at once.
+    A rank takes part in a launch when it has posted all of its calls and is done with the previous launch; a message
+    begins once both of its ranks take part, and a rank continues when its own messages are done. All ranks execute
+    launches in one order: the first rank that is free selects the next of its posted calls. If the times of messages
+    depend on concurrent ones, a launch begins with its last rank and ends on all ranks together.
 
     ``plan`` has calls of all ranks, one in flight at a time; ``factors`` scale the ranks' work; ``priorities`` has
-    a number per call, of which the smallest goes first. ``on_launch(timed, rank)`` is called when a rank takes part and
+    a number per call, of which the smallest is first. ``on_launch(timed, rank)`` is called when a rank takes part and
     returns the callback for its end. Ranks post at ``of_rank``; ``launches`` start when their last rank takes part.
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        plan: Plan,
-        timer: Timer,
-        gpu: Gpu,
-        *,
-        factors: Sequence[float],
-        priorities: Sequence[int],
-        on_launch: Callable[[TimedSchedule, int], Callable[[], None]],
-    ) -> None:
-        self.env = env
-        self.plan = plan
-        self.priorities = priorities
-        self.on_launch = on_launch
-        self._timer = timer
-        self._gpu = gpu
-        self._passages: dict[int, tuple[Schedule, CriticalPath | None]] = {}
-        self.order: list[SharedProgram] = []
-        self.ordered: set[int] = set()
-        self.posted_ps = [0] * len(plan.lowered)
-        self.launches: list[Launch] = []
-        self.completed: list[CompletedCalls] = []
-        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(factors)]
+    env: simpy.Environment
+    plan: Plan
+    timer: Timer
+    gpu: Gpu
+    factors: Sequence[float]
+    priorities: Sequence[int]
+    on_launch: Callable[[TimedSchedule, int], Callable[[], None]]
+    order: list[SharedProgram] = field(default_factory=list)
+    ordered: set[int] = field(default_factory=set)
+    launches: list[Launch] = field(default_factory=list)
+    completed: list[CompletedCalls] = field(default_factory=list)
+    _passages: dict[int, tuple[Schedule, CriticalPath | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.posted_ps = [0] * len(self.plan.lowered)
+        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(self.factors)]
 
     def next_is(self, calls: tuple[int, ...]) -> None:
-        """Let calls be the next launch for all ranks."""
+        """Make calls the next launch for all ranks."""
         lowered = [self.plan.lowered[call] for call in calls]
         self.ordered.update(calls)
         steps = list(zip(*(each.steps for each in lowered), strict=True))
@@ -113,18 +104,18 @@ class SkewedCommunicator:
         self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
 
     def _local_ps(self, local: Iterable[LocalWork]) -> int:
-        return local_work_ps(sum(local, LocalWork()), self._gpu, self._timer.cluster.shape.pcie)
+        return local_work_ps(sum(local, LocalWork()), self.gpu, self.timer.cluster.shape.pcie)
 
     def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
         """Return one of the launches of some calls, begun with the first rank that takes part."""
         if number not in shared.running:
             steps = shared.steps[number]
-            timed = self._timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
+            timed = self.timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
             shared.running[number] = running = SkewedLaunch(timed, tuple(zip(shared.calls, steps, strict=True)))
             on_complete, done = (lambda: self._ended(shared, number)), running.rank_done
             passage = self._passage(timed)
             if passage is None:
-                running.run = _BarrierLaunch(self.env, timed, len(self.of_rank), on_complete, done)
+                running.run = _BarrierLaunch(self.env, timed.duration_ps, len(self.of_rank), on_complete, done)
             else:
                 running.run = UncontendedRun(self.env, timed.schedule, passage, on_complete, on_rank_done=done)
         return shared.running[number]
@@ -151,13 +142,13 @@ class SkewedLaunch:
     last_ps: int = 0
 
     def rank_done(self, rank: int) -> None:
-        """Let a rank go on."""
+        """Let a rank continue."""
         self.done.pop(rank).succeed()
 
 
 @dataclass(slots=True, eq=False)
 class SharedProgram:
-    """Calls that go through their steps together."""
+    """Calls that execute their steps together."""
 
     calls: tuple[int, ...]
     steps: list[tuple[LaunchStep, ...]]
@@ -167,34 +158,36 @@ class SharedProgram:
     ranks_done: int = 0
 
 
+@dataclass(eq=False)
 class RankCommunicator:
     """The communicator of one rank: ``done``, ``released`` (the host waits for it) and ``ended_ps`` of each call."""
 
-    def __init__(self, shared: SkewedCommunicator, rank: int, factor: float) -> None:
-        self._shared = shared
-        self._rank = rank
-        self._factor = factor
-        env, lowered = shared.env, shared.plan.lowered
+    shared: SkewedCommunicator
+    rank: int
+    factor: float
+    ended_ps: dict[int, int] = field(default_factory=dict)
+    _ready: list[int] = field(default_factory=list)
+    _posted: set[int] = field(default_factory=set)
+    _queue: list[list[int]] = field(default_factory=list)
+    _place: int = 0
+    _busy: bool = False
+
+    def __post_init__(self) -> None:
+        env, lowered = self.shared.env, self.shared.plan.lowered
         self.done = [env.event() for _ in lowered]
         self.released = [env.event() if each.blocks_host else None for each in lowered]
-        self.ended_ps: dict[int, int] = {}
-        self._ready: list[int] = []
-        self._posted: set[int] = set()
-        self._queue: list[list[int]] = []
-        self._place = 0
-        self._busy = False
 
     def post(self, call: int, _ranks: int) -> None:
         """Post a call on this rank."""
-        self._shared.posted_ps[call] = int(self._shared.env.now)
+        self.shared.posted_ps[call] = int(self.shared.env.now)
         self._ready.append(call)
         if len(self._ready) == 1:
-            at_end_of_timestep(self._shared.env, self._take_ready)
+            at_end_of_timestep(self.shared.env, self._take_ready)
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
         self._posted.update(ready)
-        plan, priorities = self._shared.plan, self._shared.priorities
+        plan, priorities = self.shared.plan, self.shared.priorities
         together_by: dict[Hashable, list[int]] = {}
         for call in ready:
             kinds: Hashable = plan.lowered[call].kinds if plan.groups else call
@@ -203,8 +196,8 @@ class RankCommunicator:
         self._start_next()
 
     def _start_next(self) -> None:
-        """Take part in the next launch if this rank can; say which it is if no other has."""
-        shared = self._shared
+        """Take part in the next launch if this rank can; select it if no other rank has."""
+        shared = self.shared
         if self._busy:
             return
         if self._place == len(shared.order):
@@ -221,30 +214,25 @@ class RankCommunicator:
             shared.env.process(self._execute(following))
 
     def _execute(self, shared: SharedProgram) -> Generator[simpy.Event, None, None]:
-        env = self._shared.env
+        env = self.shared.env
         for number, steps in enumerate(shared.steps):
             yield from self._work(shared.before_ps[number])
             if steps[0].what != SIZE_EXCHANGE:
-                for call in shared.calls:
-                    released = self.released[call]
-                    if released is not None:
-                        released.succeed()
-                        self.released[call] = None
-            running = self._shared.running(shared, number)
-            over = self._shared.on_launch(running.timed, self._rank)
+                release_hosts(self.released, shared.calls)
+            running = self.shared.running(shared, number)
+            over = self.shared.on_launch(running.timed, self.rank)
             running.last_ps = int(env.now)
-            running.done[self._rank] = env.event()
-            ended = running.done[self._rank]
-            running.run.post((self._rank,))
+            ended = running.done[self.rank] = env.event()
+            running.run.post((self.rank,))
             yield ended
             over()
         yield from self._work(shared.after_ps)
         self._busy = False
         now = int(env.now)
         shared.ranks_done += 1
-        if shared.ranks_done == len(self._shared.of_rank):
-            start_ps = max(self._shared.posted_ps[call] for call in shared.calls)
-            self._shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
+        if shared.ranks_done == len(self.shared.of_rank):
+            start_ps = max(self.shared.posted_ps[call] for call in shared.calls)
+            self.shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
         for call in shared.calls:
             self.ended_ps[call] = now
             self.done[call].succeed()
@@ -252,33 +240,26 @@ class RankCommunicator:
 
     def _work(self, work_ps: int) -> Generator[simpy.Event, None, None]:
         if work_ps:
-            yield self._shared.env.timeout(ceil(work_ps * self._factor))
+            yield self.shared.env.timeout(ceil(work_ps * self.factor))
 
 
+@dataclass(slots=True)
 class _BarrierLaunch:
-    def __init__(
-        self,
-        env: simpy.Environment,
-        timed: TimedSchedule,
-        ranks: int,
-        on_complete: Callable[[], None],
-        on_rank_done: Callable[[int], None],
-    ) -> None:
-        self._env = env
-        self._duration_ps = timed.duration_ps
-        self._ranks = ranks
-        self._missing = ranks
-        self._on_complete = on_complete
-        self._on_rank_done = on_rank_done
+    """A launch that begins with its last rank and ends on all ranks together."""
+
+    env: simpy.Environment
+    duration_ps: int
+    ranks: int
+    on_complete: Callable[[], None]
+    on_rank_done: Callable[[int], None]
+    posted: int = 0
 
     def post(self, ranks: Sequence[int]) -> None:
-        self._missing -= len(ranks)
-        if self._missing == 0:
-            over = self._env.timeout(self._duration_ps)
-            assert over.callbacks is not None
-            over.callbacks.append(lambda _: self._end())
+        self.posted += len(ranks)
+        if self.posted == self.ranks:
+            call_after(self.env, self.duration_ps, self._end)
 
     def _end(self) -> None:
-        for rank in range(self._ranks):
-            self._on_rank_done(rank)
-        self._on_complete()
+        for rank in range(self.ranks):
+            self.on_rank_done(rank)
+        self.on_complete()

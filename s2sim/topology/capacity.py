@@ -21,7 +21,9 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     """Return the capacities of a graph; ``way`` is ``"out"`` or ``"in"``."""
     nodes = layout.dims.node_set
     ports = _PortRates(nodes, fabric, way)
-    between = _inter_switch_links(layout, fabric, way)
+    links = layout.switch_links(fabric)
+    tail, head = (vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head))
+    between = InterSwitchLinks(*((tail, head) if way == "out" else (head, tail)), fabric.rate_Bps[links])
     used = np.zeros(nodes.ports, np.bool_)
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)
@@ -34,8 +36,10 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     )
     if not layout.shape.host_cable:
         network_Bps = np.minimum(network_Bps, passed_Bps[: nodes.count])
-    beside_Bps = _nvlink_domain_Bps(nodes, ports)
-    node_Bps = network_Bps + beside_Bps
+    # Over NVLink to other nodes of a domain.
+    others = np.bincount(nodes.domain_of_node)[nodes.domain_of_node] > 1
+    nvlink_Bps = np.where(others, accumulate_by_group(nodes.node_of_gpu, ports.nvlink_Bps, nodes.count), 0.0)
+    node_Bps = network_Bps + nvlink_Bps
     families: list[Floats] = []
     group_before = np.zeros(0, np.int64)
     for partition in layout.partitions():
@@ -50,7 +54,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
         crossing_Bps = between.leaving(partition.group_of_switch, groups)
         # Of a domain that lies in several groups, NVLink leaves them.
         apart = np.bincount(np.unique(np.stack([nodes.domain_of_node, group]), axis=1)[0])[nodes.domain_of_node] > 1
-        over_nvlink_Bps = accumulate_by_group(group[apart], beside_Bps[apart], groups)
+        over_nvlink_Bps = accumulate_by_group(group[apart], nvlink_Bps[apart], groups)
         families.append(np.minimum(sent_Bps, np.minimum(through_Bps, crossing_Bps) + over_nvlink_Bps))
         group_before = group
     return Capacity(
@@ -64,21 +68,15 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     )
 
 
-def _inter_switch_links(layout: Layout, fabric: Fabric, way: str) -> InterSwitchLinks:
-    links = layout.switch_links(fabric)
-    tail, head = (ends[links] - layout.first_switch for ends in (fabric.tail, fabric.head))
-    return InterSwitchLinks(*((tail, head) if way == "out" else (head, tail)), fabric.rate_Bps[links])
-
-
 class _PortRates:
     """The rates of the links inside nodes in one direction, 0 if absent (infinite for a bridge without a rate)."""
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
         def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:
-            found = np.full(size, missing)
+            rate_Bps = np.full(size, missing)
             if f"{key}.{way}" in fabric.blocks:
-                found[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
-            return found
+                rate_Bps[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
+            return rate_Bps
 
         self.nvlink_Bps = rates("nvlink", nodes.nvlink_gpus, nodes.gpus)
         self.pcie_Bps = rates("pcie", nodes.pcie_gpus, nodes.gpus)
@@ -117,14 +115,8 @@ def _node_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
     return rates
 
 
-def _nvlink_domain_Bps(nodes: Nodes, ports: _PortRates) -> Floats:
-    """Return what NVLink carries from each node to others of its domain."""
-    others = np.bincount(nodes.domain_of_node)[nodes.domain_of_node] > 1
-    return np.where(others, accumulate_by_group(nodes.node_of_gpu, ports.nvlink_Bps, nodes.count), 0.0)
-
-
 def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
-    """Return what leaves the GPUs below each PCIe switch: over NVLink, its uplink and its interfaces."""
+    """Return the rates out of the GPUs below each PCIe switch: over NVLink, its uplink and its interfaces."""
     group = pcie_switch_groups(nodes)
     groups = int(group[-1]) + 1
     first = np.searchsorted(group, np.arange(groups))
@@ -143,7 +135,7 @@ def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
 
 
 def node_bisection_Bps(layout: Layout, fabric: Fabric, way: str) -> float:
-    """Return what leaves, or enters, the first half of the GPUs of a single node, for the other half."""
+    """Return the rate out of, or into, the first half of the GPUs of a single node, for the other half."""
     nodes = layout.dims.node_set
     ports = _PortRates(nodes, fabric, way)
     half = np.arange(nodes.gpus) < nodes.gpus // 2
@@ -166,7 +158,7 @@ def node_bisection_Bps(layout: Layout, fabric: Fabric, way: str) -> float:
 
 
 def _host_bisection_Bps(nodes: Nodes, fabric: Fabric) -> float:
-    """Return what the host of a single node passes from one half of its GPUs to the other; infinite without a limit."""
+    """Return the rate of a single node's host from one half of its GPUs to the other; infinite without a limit."""
     limits_Bps = [np.inf]
     if "memory" in fabric.blocks and nodes.staged[0]:
         # What is written is read.

@@ -26,16 +26,11 @@ from s2sim.topology.switch_reduction import reduction_over_nodes, reduction_tree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutFamily:
-    """One partition of the ranks: by GPU, by node, and as the kind of fabric has it."""
+    """One partition of the ranks: by GPU, by node, or one of the kind of fabric."""
 
-    # ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``; ``"leaf"`` and ``"pod"`` of a tree, ``"rail
-    # group"``, ``"router"`` and ``"group"`` of a dragonfly, ``"dimension-0 plane"`` and ``"dimension-0 slab"`` of a
-    # torus
-    name: str
-    group_of_rank: Ints  # Which group each rank belongs to; every group has at least one
-    # egress_Bps, ingress_Bps: the most that all links out of, or into, a group carry together: never too low, so that a
-    # bound made of it is never too high
-    egress_Bps: Floats
+    name: str  # ``"gpu"``, ``"PCIe switch"``, ``"node"``, ``"NVLink domain"``, or that of a `Partition`
+    group_of_rank: Ints  # Every group has at least one rank
+    egress_Bps: Floats  # The total rate of the links out of each group, never too low
     ingress_Bps: Floats
 
     @property
@@ -55,7 +50,7 @@ class Cuts:
     concurrent: int = 1
 
     def __getitem__(self, name: str) -> CutFamily:
-        """Return the family called ``name``; `KeyError` where the cluster has none."""
+        """Return the family called ``name``; `KeyError` if the cluster has none."""
         return {family.name: family for family in self.families}[name]
 
     def within(self, ranks: Sequence[int]) -> Cuts:
@@ -66,24 +61,6 @@ class Cuts:
             for family in self.families
         )
         return Cuts(tuple(families), self.concurrent)
-
-
-def find_cuts(layout: Layout, fabric: Fabric, gpu_of_rank: Ints) -> Cuts:
-    """Return every family of the cluster, with the capacities of all links out of its groups and into them."""
-    nodes = layout.dims.node_set
-    out, into = (find_capacity(layout, fabric, way) for way in ("out", "in"))
-    node_of_rank = nodes.node_of_gpu[gpu_of_rank]
-    families = [CutFamily("gpu", gpu_of_rank, out.gpu_Bps, into.gpu_Bps)]
-    if nodes.pcie_switches:
-        below = pcie_switch_groups(nodes)[gpu_of_rank]
-        families.append(CutFamily("PCIe switch", below, out.switch_Bps, into.switch_Bps))
-    families.append(CutFamily("node", node_of_rank, out.node_Bps, into.node_Bps))
-    if nodes.domains < nodes.count:
-        domain = nodes.domain_of_gpu[gpu_of_rank]
-        families.append(CutFamily("NVLink domain", domain, out.domain_Bps, into.domain_Bps))
-    for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
-        families.append(CutFamily(partition.name, partition.group_of_node[node_of_rank], out_Bps, in_Bps))
-    return Cuts(tuple(family for family in families if family.groups > 1))
 
 
 PLACEMENTS = ("linear", "round-robin", "random")
@@ -119,13 +96,9 @@ def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
         draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
         return np.argsort(draws, kind="stable").astype(np.int64)
-    return _read_placement(_path_of(placement), dims)
-
-
-def _path_of(placement: str) -> Path:
     if "/" in placement or placement.endswith(_FILE_ENDINGS):
-        return user_path(placement, TopologyError)
-    # A name wins over what happens to lie in the working directory.
+        return _read_placement(user_path(placement, TopologyError), dims)
+    # A name wins over a file in the working directory.
     if placement and os.path.lexists(placement):
         raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
     raise unknown_name("placement", placement, [*PLACEMENTS, "./FILE"])
@@ -205,17 +178,17 @@ class Cluster:
 
     @property
     def dims(self) -> Dimensions:
-        """How many of everything there are."""
+        """Counts of nodes, GPUs and leaves."""
         return self.layout.dims
 
     @property
     def routing_draws(self) -> bool:
-        """Whether the seed decides any way."""
+        """Whether any route depends on the seed."""
         return self.layout.draws
 
     @property
     def router(self) -> Router:
-        """The router, which finds the way between two GPUs."""
+        """The router, which finds the stages between GPUs."""
         return Router(self.layout, self.fabric, self.seed)
 
     def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
@@ -230,12 +203,23 @@ class Cluster:
         return join_stages(stages, len(source))
 
     def over_nvlink(self, src_rank: Ints, dst_rank: Ints) -> Mask:
-        """Return which ways from ``src_rank[i]`` to ``dst_rank[i]``, int64 of shape (m,), cross NVLink alone."""
+        """Return a mask of the routes, as of `routes`, that cross NVLink alone."""
         return self.router.over_nvlink(self.gpu_of_rank[src_rank], self.gpu_of_rank[dst_rank])
 
     def cuts(self) -> Cuts:
         """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
-        return find_cuts(self.layout, self.fabric, self.gpu_of_rank)
+        layout, gpu = self.layout, self.gpu_of_rank
+        nodes, node = layout.dims.node_set, self.host_of_rank
+        out, into = (find_capacity(layout, self.fabric, way) for way in ("out", "in"))
+        families = [CutFamily("gpu", gpu, out.gpu_Bps, into.gpu_Bps)]
+        if nodes.pcie_switches:
+            families.append(CutFamily("PCIe switch", pcie_switch_groups(nodes)[gpu], out.switch_Bps, into.switch_Bps))
+        families.append(CutFamily("node", node, out.node_Bps, into.node_Bps))
+        if nodes.domains < nodes.count:
+            families.append(CutFamily("NVLink domain", nodes.domain_of_gpu[gpu], out.domain_Bps, into.domain_Bps))
+        for partition, out_Bps, in_Bps in zip(layout.partitions(), out.families, into.families, strict=True):
+            families.append(CutFamily(partition.name, partition.group_of_node[node], out_Bps, in_Bps))
+        return Cuts(tuple(family for family in families if family.groups > 1))
 
     def reduction_tree(self) -> Routes:
         """Return a transfer up from all ranks to the switch that reduces, and down; see `switch_reduction`."""

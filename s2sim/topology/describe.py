@@ -12,7 +12,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, join_stages
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.layout import half_Bps
-from s2sim.topology.node_spec import MAX_MESHED, NodeSpec
+from s2sim.topology.shape import MAX_MESHED, NodeSpec
 from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_rate, format_seconds
 
 
@@ -38,7 +38,7 @@ def bisection_Bps(cluster: Cluster) -> float | None:
 
 
 def _gpu_pairs(gpus: int) -> Ints:
-    """Return ordered pairs of GPUs of a node, shape (2, pairs): all of few, those with the first and last of many."""
+    """Return ordered pairs of GPUs of a node, shape (2, pairs); of many GPUs only those with the first and last."""
     if gpus <= MAX_MESHED:
         return np.stack(np.nonzero(~np.eye(gpus, dtype=np.bool_)))
     number = np.arange(gpus)
@@ -47,7 +47,7 @@ def _gpu_pairs(gpus: int) -> Ints:
 
 
 def _nvlink_routes(cluster: Cluster) -> Routes:
-    """Return the ways inside NVLink domains: of one of each kind and fill, or of all where the file names links."""
+    """Return the routes inside NVLink domains: of one of each kind and fill, or of all if the file names links."""
     nodes = cluster.dims.node_set
     in_use = np.bincount(nodes.domain_of_gpu)
     first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
@@ -143,18 +143,13 @@ def _nodes_text(cluster: Cluster) -> str:
     return f"{text}, {last} in use" + (" on the last" if nodes.count > 1 else "")
 
 
-def _nics_text(cluster: Cluster) -> str:
-    """Return the network interfaces of a node, of each kind where they differ."""
-    nodes = cluster.dims.node_set
-    used = [nodes.specs[number] for number in np.unique(nodes.spec)]
-    texts = dict.fromkeys(f"{format_number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
-    return f"{' or '.join(texts)} a node"
-
-
 def summary_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
-    words = cluster.layout.describe(oversubscription(cluster))
-    parts = [_nodes_text(cluster), _nics_text(cluster), *words]
+    nodes = cluster.dims.node_set
+    used = [nodes.specs[number] for number in np.unique(nodes.spec)]
+    nics = dict.fromkeys(f"{format_number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
+    fabric = cluster.layout.describe(oversubscription(cluster))
+    parts = [_nodes_text(cluster), f"{' or '.join(nics)} a node", *fabric]
     if cluster.shape.named_links:
         parts.append(f"{format_number_of(len(cluster.shape.named_links), 'exception')} among the links")
     if cluster.workers > 1:

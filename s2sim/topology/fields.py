@@ -69,7 +69,7 @@ _COUNTS = (
 MACHINE_FIELDS = ("gpu", "library")
 _TEXTS = ("name", "description", "source", *MACHINE_FIELDS, "routing", "fabric.kind")
 FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_link_fields(["fabric.link"]), "machine.packet")
-# Of each of [[nodes]], whose own table stands for [node].
+# Of each of [[nodes]], which replaces [node].
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
 _NAMED_LINK_FIELDS = ("rate", "latency")
 _EXTENDS = "extends"
@@ -77,7 +77,7 @@ _EXTENDS = "extends"
 _NOT_INHERITED = ("name", "description", "source")
 
 OVERRIDE = "override"
-"""Source of a value that does not stand in the file."""
+"""Source of a value that is not in the file."""
 
 
 def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
@@ -105,7 +105,7 @@ def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
 
 
 def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:
-    """Return what a file has from the one that it extends, but for what that says of itself."""
+    """Return the fields inherited from the file that this one extends."""
     if (name := tables.pop(_EXTENDS, None)) is None:
         return {}
     if not isinstance(name, str):

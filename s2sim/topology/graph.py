@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import TopologyError
 from s2sim.seeds import splitmix64
 
-# A cluster of so many takes 1.2 GB and five seconds; none so large was ever built.
+# A cluster of this size takes 1.2 GB and five seconds.
 _MAX_LINKS = 10_000_000
 
 
@@ -87,15 +87,13 @@ class Fabric:
     the stop where a node's interfaces meet its neighbours counts as its switch.
     """
 
-    # rate_Bps, latency_ps: bytes per second, and picoseconds
     rate_Bps: Floats
     latency_ps: Ints
     link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand
     link_class: NDArray[np.int8]  # Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ..
     class_names: tuple[str, ...]
-    # tail, head: vertex at which each link starts and ends
-    tail: Ints
-    head: Ints
+    tail: Ints  # Vertex at which each link starts
+    head: Ints  # Vertex at which it ends
     gpus: int
     nodes: int
     blocks: Mapping[str, LinkBlock]  # The links by direction and kind, for example ``"leaf.up"``
@@ -111,8 +109,7 @@ class LinkPart:
 
     key: str
     link_class: str  # For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ..
-    # rate_Bps, latency_ps: of all links, or of each
-    rate_Bps: float | Floats
+    rate_Bps: float | Floats  # Of all links, or of each
     latency_ps: int | Ints
     template: str
     indices: Callable[[int], Iterable[int]]
@@ -123,10 +120,6 @@ class LinkPart:
     def turned(self) -> LinkPart:
         """Return the same links the other way round."""
         return replace(self, ends=lambda index: self.ends(index)[::-1])
-
-
-def _broadcast(value: Any, kind: type, count: int) -> NDArray[Any]:
-    return np.broadcast_to(np.asarray(value, kind), (count,))
 
 
 def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
@@ -145,8 +138,8 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
     return Fabric(
-        rate_Bps=np.concatenate([_broadcast(part.rate_Bps, np.float64, part.count) for part in parts]),
-        latency_ps=np.concatenate([_broadcast(part.latency_ps, np.int64, part.count) for part in parts]),
+        rate_Bps=np.concatenate([np.full(part.count, part.rate_Bps, np.float64) for part in parts]),
+        latency_ps=np.concatenate([np.full(part.count, part.latency_ps, np.int64) for part in parts]),
         link_names=LinkNames(blocks.values()),
         link_class=np.repeat(np.array(codes, np.int8), counts),
         class_names=class_names,
@@ -163,13 +156,10 @@ class Routes:
     """The links that each of m transfers crosses."""
 
     offsets: Ints  # Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``
-    # links, weights: link numbers, in the order in which they are crossed, and the share of the transfer that crosses
-    # the link: 1 except where it is sprayed
-    links: Ints
-    weights: Floats
-    latency_ps: Ints  # Sum of the latencies along one way, the longest where it is sprayed, and what a library adds
-    # Most that each transfer gets, however much its links have left; None without any limit
-    limit_Bps: Floats | None = None
+    links: Ints  # In the order in which they are crossed
+    weights: Floats  # The share of the transfer on each link: 1 unless it is sprayed
+    latency_ps: Ints  # Sum along the route, the longest path if it is sprayed, and what a library adds
+    limit_Bps: Floats | None = None  # The highest rate of each transfer
 
     def narrowest(self, capacity: Floats) -> Floats:
         """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
@@ -184,22 +174,16 @@ class Routes:
             return self, np.zeros(0)
         limited = np.flatnonzero(np.isfinite(self.limit_Bps))
         ends = self.offsets[limited + 1]
-        return Routes(
-            offsets=self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))]),
-            links=np.insert(self.links, ends, first + np.arange(len(limited))),
-            weights=np.insert(self.weights, ends, 1.0),
-            latency_ps=self.latency_ps,
-        ), self.limit_Bps[limited]
+        offsets = self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))])
+        links = np.insert(self.links, ends, first + np.arange(len(limited)))
+        weights = np.insert(self.weights, ends, 1.0)
+        return Routes(offsets, links, weights, self.latency_ps), self.limit_Bps[limited]
 
     def crossing_only(self, chosen: Mask) -> Routes:
         """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
         lengths = np.add.reduceat(chosen.astype(np.int64), self.offsets[:-1])
-        return replace(
-            self,
-            offsets=np.concatenate([[0], np.cumsum(lengths)]),
-            links=self.links[chosen],
-            weights=self.weights[chosen],
-        )
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return replace(self, offsets=offsets, links=self.links[chosen], weights=self.weights[chosen])
 
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
@@ -216,13 +200,11 @@ class Routes:
 
 def concatenate_routes(parts: Sequence[Routes]) -> Routes:
     """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
-    lengths = np.concatenate([np.diff(each.offsets) for each in parts])
-    return Routes(
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        links=np.concatenate([each.links for each in parts]),
-        weights=np.concatenate([each.weights for each in parts]),
-        latency_ps=np.concatenate([each.latency_ps for each in parts]),
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    links, weights, latency_ps = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "weights", "latency_ps")
     )
+    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps)
 
 
 def gather_slices(starts: Ints, lengths: Ints) -> Ints:
@@ -237,14 +219,12 @@ def gather_slices(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteStage:
-    """A piece of all ways: what every transfer crosses next, if anything."""
+    """The next links of all routes."""
 
-    # counts, links: how many links of this stage each transfer uses, in series or side by side, and which, transfer
-    # after transfer
-    counts: Ints
-    links: Ints
+    counts: Ints  # Links of each transfer, in series or parallel; may be 0
+    links: Ints  # The links of all transfers, concatenated
     weight: float
-    latency_ps: Ints  # Latency of the stage: of links in series the sum, of links side by side the longest
+    latency_ps: Ints  # The sum for links in series, the longest of parallel links
 
 
 def join_stages(stages: Sequence[RouteStage], transfers: int) -> Routes:
@@ -293,7 +273,7 @@ def single_link_stage(fabric: Fabric, key: str, index: Ints, mask: Mask) -> Rout
 
 
 def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
-    """Return ways of as many stages, of which each takes an even part of every transfer, as one."""
+    """Return routes with equal numbers of stages, each with an even part of every transfer, as one."""
     if len(ways) == 1:
         return list(ways[0])
     found = []

@@ -1,9 +1,10 @@
-"""The hardware catalogue: the price of running kernels on a GPU."""
+"""The hardware catalogue: GPUs, the links between them, and networks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,32 +13,32 @@ from s2sim.errors import TopologyError, suggest_nearest, unknown_name
 from s2sim.files import is_toml_path, read_toml, user_path
 from s2sim.topology.fields import HARDWARE_FILE, hardware_file
 from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
+from s2sim.units import PS_PER_S, parse_time_ps
 
 _DEFAULTS = "defaults"
-# What tables say of themselves.
 _TEXTS = ("description", "source", "kind", "like", "names")
 Table = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareEntry:
-    """One table of a hardware file, with what it has from others."""
+    """One table of a hardware file, with the values that it inherits."""
 
     section: str
     name: str
     description: str
     source: str
-    names: tuple[str, ...]  # How else people write its name
-    quantities: dict[str, Quantity]  # What is known of it, by field; their own names are ``SECTION.NAME.FIELD``
+    names: tuple[str, ...]  # Other spellings of its name
+    quantities: dict[str, Quantity]  # By field; their own names are ``SECTION.NAME.FIELD``
 
     def value(self, field: str) -> Any:
-        """Return a value as it is written; None where there is none."""
+        """Return a value as it is written; None if absent."""
         return self.quantities[field].value if field in self.quantities else None
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareTables:
-    """A hardware file, by section and name; what tables have from others is found when they are asked for."""
+    """A hardware file, by section and name; inherited values are looked up on demand."""
 
     where: str
     sections: dict[str, dict[str, Table]]
@@ -47,13 +48,16 @@ class HardwareTables:
         return list(self.sections.get(section, {}))
 
     def part(self, section: str, name: str) -> HardwareEntry:
-        """Return one table; values that stand alone take its kind and source, and what it lacks comes from others."""
+        """Return one table: plain values have its kind and source, missing ones are inherited."""
         own = self.sections[section][name]
         found: dict[str, Quantity] = {}
         for table in self._chain(section, name):
             for key, raw in table.items():
-                if key not in _TEXTS and key not in found:
-                    found[key] = read_quantity(_with_origin(raw, table), f"{section}.{name}.{key}", self.where)
+                if key in _TEXTS or key in found:
+                    continue
+                plain = not isinstance(raw, dict) and "kind" in table
+                stated = {"value": raw, "kind": table["kind"], "source": table.get("source", "")} if plain else raw
+                found[key] = read_quantity(stated, f"{section}.{name}.{key}", self.where)
         return HardwareEntry(
             section=section,
             name=name,
@@ -64,7 +68,7 @@ class HardwareTables:
         )
 
     def _chain(self, section: str, name: str) -> Iterator[Table]:
-        """Yield a table, those that it is like, and what is taken for all of its section."""
+        """Yield a table, those that it is like, and the defaults of its section."""
         seen = [name]
         table = self.sections[section][name]
         while True:
@@ -85,15 +89,8 @@ class HardwareTables:
         return value
 
 
-def _with_origin(raw: Any, table: Table) -> Any:
-    """Return a value with the kind and source of its table where it has none of its own."""
-    if isinstance(raw, dict) or "kind" not in table:
-        return raw
-    return {"value": raw, "kind": table["kind"], "source": table.get("source", "")}
-
-
 def read_tables(path: Path) -> HardwareTables:
-    """Return the tables of a hardware file; what is no section of tables is left out."""
+    """Return the sections of tables in a hardware file."""
     sections = {
         section: tables
         for section, tables in read_toml(path, TopologyError).items()
@@ -103,13 +100,9 @@ def read_tables(path: Path) -> HardwareTables:
 
 
 @cache
-def _read_cached(path: Path) -> HardwareTables:
-    return read_tables(path)
-
-
 def shipped_tables() -> HardwareTables:
     """Return the catalogue that comes with s2sim."""
-    return _read_cached(hardware_file())
+    return read_tables(hardware_file())
 
 
 def shipped_part(section: str, name: str, noun: str) -> HardwareEntry:
@@ -128,7 +121,7 @@ _QUANTITIES = (
     "dense_encode_passes",
     "dense_decode_passes",
 )
-# What is asked for only where there is such work.
+# Needed only for such work.
 _OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
 # Peaks of matrix products by the type of what is multiplied; only fp32 is not on tensor or matrix cores.
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -139,7 +132,7 @@ GPU_FACTS = (
     *("memory", "tf32_flops", "fp16_flops", "bf16_flops", "fp8_flops", "int8_ops", "sms"),
     *("nvlink", "links", "pcie", "boards"),
 )
-"""What is known of a GPU beside what its kernels cost."""
+"""Fields of a GPU other than the costs of its kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +198,8 @@ class Gpu:
 
     @property
     def multiprocessors(self) -> int | None:
-        """Multiprocessors or compute units, each of which a thread block of a communication kernel takes for itself."""
-        known = [item.value for item in self.quantities if item.field.rpartition(".")[2] == _MULTIPROCESSORS]
-        return int(known[0]) if known else None
+        """Multiprocessors or compute units, each taken by one thread block of a communication kernel."""
+        return next((int(item.value) for item in self.quantities if item.field.endswith(f".{_MULTIPROCESSORS}")), None)
 
     def _lacks(self, field: str, work: str, example: str) -> TopologyError:
         return TopologyError(
@@ -271,3 +263,119 @@ def load_gpu(name_or_path: str) -> Gpu:
     if len(found) != 1:
         raise TopologyError(f"{path.name}: {len(found)} [gpu.NAME] tables were found: leave one, the GPU to take")
     return next(iter(found.values()))
+
+
+_WORDS = re.compile(r"rtx(?=\d)|[a-z0-9]+")
+# What indexes call the model where no GPU takes part.
+_NOTE_PATTERN = re.compile(r"\([^)]*\)")
+_NO_GPU = "none"
+_PS_PER_NS = PS_PER_S // 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLinks:
+    """Latencies of the hardware of a network, and the number of nodes that one of its switches joins."""
+
+    transports: tuple[str, ...]
+    nic: Quantity
+    link: Quantity
+    nodes_below_a_switch: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLinks:
+    """Links of one model of GPU."""
+
+    names: tuple[str, ...]  # As users write them: words that all occur in the name of a GPU
+    nvlink: str | None = None  # Generation, a name in `LinkCatalogue.nvlink`
+    links: Quantity | None = None  # Number of NVLinks, or Infinity Fabric links, of a GPU
+    # Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None if something faster joins it to its host
+    pcie: Quantity | None = None
+    # By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a name in `LinkCatalogue.board`
+    boards: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCatalogue:
+    """The links in ``topologies/hardware.toml``, by name."""
+
+    nvlink: dict[str, Quantity]  # Rates of one link and direction
+    pcie: dict[str, dict[str, Quantity]]  # ``rate`` of one x16 and direction, and ``memory`` of one socket for GPUs
+    latency: dict[str, Quantity]  # Latencies inside a node
+    network: dict[str, NetworkLinks]
+    # ``pairs`` of GPUs that are joined, each as often as it has links, and ``host``: what joins each to its host, if
+    # not PCIe
+    board: dict[str, dict[str, Quantity]]
+    gpu: dict[str, GpuLinks]
+
+    def find_gpu(self, model: str) -> GpuLinks | None:
+        """Return the links of a GPU by its model as users write it; None if it is not in the catalogue."""
+        if _NOTE_PATTERN.sub(" ", model.lower()).strip() == _NO_GPU:
+            return GpuLinks(names=(_NO_GPU,))
+        name = self.gpu_name(model)
+        return None if name is None else self.gpu[name]
+
+    def gpu_name(self, model: str) -> str | None:
+        """Return the catalogue's name that most words of a model match (no remark in parentheses); None if not one."""
+        written = set(_WORDS.findall(_NOTE_PATTERN.sub(" ", model.lower())))
+        found = [
+            (len(words), name)
+            for name, gpu in self.gpu.items()
+            for words in (set(_WORDS.findall(each)) for each in gpu.names)
+            if words <= written
+        ]
+        best = {name for count, name in found if count == max(found)[0]}
+        return best.pop() if len(best) == 1 else None
+
+    def find_network(self, transport: str) -> NetworkLinks | None:
+        """Return the links of the network below a transport; None if it is not in the catalogue."""
+        return next((network for network in self.network.values() if transport in network.transports), None)
+
+
+def load_links() -> LinkCatalogue:
+    """Return the links of the shipped catalogue."""
+    tables = shipped_tables()
+
+    def known(section: str) -> dict[str, dict[str, Quantity]]:
+        return {name: tables.part(section, name).quantities for name in tables.names(section)}
+
+    pcie = known("pcie")
+    return LinkCatalogue(
+        nvlink={name: found["rate"] for name, found in known("nvlink").items()},
+        pcie=pcie,
+        latency={name: found["value"] for name, found in known("latency").items()},
+        network={name: found for name in tables.names("transport") if (found := _network(tables, name))},
+        board=known("board"),
+        gpu={name: _gpu(tables, name, set(pcie)) for name in tables.names("gpu")},
+    )
+
+
+def _gpu(tables: HardwareTables, name: str, pcie: set[str]) -> GpuLinks:
+    part = tables.part("gpu", name)
+    boards = [str(board).partition(" ") for board in part.value("boards") or ()]
+    return GpuLinks(
+        names=part.names,
+        nvlink=part.value("nvlink"),
+        links=part.quantities["links"] if part.value("links") else None,
+        # What is no PCIe joins a GPU to its CPU without limiting other traffic.
+        pcie=part.quantities["pcie"] if part.value("pcie") in pcie else None,
+        boards={int(gpus): shape for gpus, _, shape in boards},
+    )
+
+
+def _network(tables: HardwareTables, transport: str) -> NetworkLinks | None:
+    """Return the hardware below a transport; None for one that leaves no host."""
+    part = tables.part("transport", transport)
+    if part.value("nic") is None:
+        return None
+    switch = tables.part("switch", part.value("switch"))
+    through, cable = switch.quantities["latency"], tables.part("latency", "cable").quantities["value"]
+    # Two links make a route through one switch.
+    link_ps = parse_time_ps(through.value) // 2 + parse_time_ps(cable.value)
+    source = f"half of a switch ({switch.name}: {through.source}) and a cable ({cable.source})"
+    return NetworkLinks(
+        transports=(transport, *part.names),
+        nic=tables.part("nic", part.value("nic")).quantities["latency"],
+        link=Quantity("latency", f"{link_ps / _PS_PER_NS:g}ns", through.kind, source),
+        nodes_below_a_switch=switch.quantities["down"],
+    )

@@ -22,9 +22,7 @@ class Partition:
 
     name: str
     group_of_node: Ints  # Numbered without gaps
-    # The group of each; every switch that an interface joins is in its node's group where all of its nodes are. -1
-    # where a switch belongs to none.
-    group_of_switch: Ints
+    group_of_switch: Ints  # That of all of its nodes; -1 for a switch without a group
     nested: bool = False  # Whether each group of the partition before lies in one group of this one
 
 
@@ -45,14 +43,14 @@ def accumulate_by_group(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InterSwitchLinks:
-    """The links between switches, in the direction that is asked about: from where, to where, bytes per second."""
+    """The links between switches in one direction, in bytes per second."""
 
     tail: Ints
     head: Ints
     rate_Bps: Floats
 
     def leaving(self, group_of_switch: Ints, groups: int) -> Floats:
-        """Return the rates of the links out of each group together; switches of group -1 belong to none."""
+        """Return the total rate of the links out of each group; switches of group -1 belong to none."""
         tail, head = group_of_switch[self.tail], group_of_switch[self.head]
         return sum_by_group(self.rate_Bps, np.where(tail == head, -1, tail), groups)
 
@@ -122,7 +120,7 @@ class Layout(ABC):
 
     @classmethod
     def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
-        """Return how many nodes the kind's own fields have places for, and the field to raise; None for any number."""
+        """Return the most nodes by the kind's own fields, and the field to raise; None for any number."""
         return None
 
     @classmethod
@@ -163,14 +161,14 @@ class Layout(ABC):
         return np.concatenate([np.arange(self.first_pcie), self.first_node + inside, domains])
 
     def switch_links(self, fabric: Fabric) -> Mask:
-        """Return which links join two switches, bool of shape (links,)."""
+        """Return a mask of the links between two switches, shape (links,)."""
         low, high = np.minimum(fabric.tail, fabric.head), np.maximum(fabric.tail, fabric.head)
         joins: Mask = (low >= self.first_switch) & (high < self.first_pcie)
         return joins
 
     @property
     def draws(self) -> bool:
-        """Whether any way is drawn by a hash, so that the seed matters."""
+        """Whether any route is drawn by a hash, so that the seed matters."""
         return False
 
     @abstractmethod
@@ -227,10 +225,8 @@ class FabricKind:
     """A kind of fabric as a reader of description files knows it."""
 
     layout: type[Layout]
-    # Numbers of switch levels that it can have, the usual one first; empty where there are no levels
-    levels: tuple[int, ...] = ()
-    # Fields of ``[fabric]`` that it has, and the number of switch levels from which on they mean something
+    levels: tuple[int, ...] = ()  # Possible numbers of switch levels, the default first
+    # Fields of ``[fabric]`` that it has, and the least number of switch levels with which they have an effect
     fields: Mapping[str, int] = field(default_factory=dict)
-    routings: tuple[str, ...] = ()  # Rules that it can follow, the usual one first; empty where there is one way only
-    # Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop
-    host_cable: bool = True
+    routings: tuple[str, ...] = ()  # The default first; empty if there is one route only
+    host_cable: bool = True  # Whether a cable joins each interface to a switch, and not to its node's own stop

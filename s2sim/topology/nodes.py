@@ -1,4 +1,4 @@
-"""The nodes of one cluster as arrays: which GPUs, network interfaces and PCIe switches each of them holds."""
+"""The nodes of one cluster as arrays: GPUs, network interfaces and PCIe switches."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.errors import TopologyError
-from s2sim.topology.node_spec import NodeSpec
 from s2sim.topology.nvlink_mesh import LinkCounts, NodeMeshes, find_meshes
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, NodeSpec
 
-# As many links as a graph may have: each GPU and each interface has some.
+# The most links of a graph: each GPU and each interface has some.
 _MOST = 10_000_000
 
 
 def positions_of(chosen: Ints, among: int) -> Ints:
-    """Return the position of each number in ``chosen``, which is sorted; -1 where it is not among them."""
+    """Return the position of each number in the sorted ``chosen``; -1 if absent."""
     position = np.full(among, -1, np.int64)
     position[chosen] = np.arange(len(chosen))
     return position
 
 
-# Without slots, so that what follows from the attributes is found once.
+# Without slots, for cached properties.
 @dataclass(frozen=True, eq=False)
 class Nodes:
     """Nodes in order, each with the GPUs in use and with all of its interfaces and PCIe switches.
 
-    GPUs, interfaces ("ports") and PCIe switches are numbered node after node. The last node may be partial: GPUs
-    that are not in use do not count.
+    GPUs, interfaces ("ports") and PCIe switches are numbered node by node. The last node may be partial.
     """
 
     specs: tuple[NodeSpec, ...]
@@ -40,14 +38,11 @@ class Nodes:
     first_gpu: Ints
     first_port: Ints
     first_switch: Ints
-    # node_of_gpu, port_of_gpu, switch_of_gpu: where each GPU is, and which interface it uses first; -1 where it is
-    # below no PCIe switch
     node_of_gpu: Ints
-    port_of_gpu: Ints
-    switch_of_gpu: Ints
-    # node_of_port, switch_of_port: where each interface is; -1 where it joins the host bridge
+    port_of_gpu: Ints  # The first interface that each GPU uses
+    switch_of_gpu: Ints  # -1 below no PCIe switch
     node_of_port: Ints
-    switch_of_port: Ints
+    switch_of_port: Ints  # -1 at the host bridge
 
     @property
     def count(self) -> int:
@@ -81,7 +76,7 @@ class Nodes:
 
     @property
     def ports_per_gpu(self) -> int:
-        """Network interfaces over which each GPU spreads a message; as many in every node."""
+        """Network interfaces over which each GPU spreads a message, equal in all nodes."""
         return self.specs[0].nics_per_gpu
 
     @cached_property
@@ -106,7 +101,7 @@ class Nodes:
 
     @cached_property
     def bridge_nodes(self) -> Ints:
-        """Nodes whose host bridge has a rate of its own."""
+        """Nodes with a rate of the host bridge."""
         return np.flatnonzero(self.having(lambda spec: spec.bridge is not None))
 
     @cached_property
@@ -126,7 +121,7 @@ class Nodes:
 
     @cached_property
     def domain_of_node(self) -> Ints:
-        """Number of the NVLink domain of each node: itself where each has its own NVSwitches, or none."""
+        """Number of the NVLink domain of each node; its own number if nodes do not share NVSwitches."""
         return np.arange(self.count, dtype=np.int64) // self.specs[0].domain_nodes
 
     @cached_property
@@ -141,18 +136,8 @@ class Nodes:
 
     @cached_property
     def staged(self) -> Mask:
-        """Whether what GPUs of each node send each other over PCIe passes host memory, bool of shape (nodes,)."""
+        """Whether PCIe traffic between GPUs of each node passes host memory, bool of shape (nodes,)."""
         return self.having(lambda spec: not spec.peer_to_peer)
-
-    @cached_property
-    def stored(self) -> Mask:
-        """Whether what goes between nodes is held up by host memory of each node, bool of shape (nodes,)."""
-        return self.having(lambda spec: spec.path == "staged" and spec.memory is not None)
-
-    @cached_property
-    def far(self) -> Mask:
-        """Whether interfaces of each node are at another socket than their GPUs, bool of shape (nodes,)."""
-        return self.having(lambda spec: spec.path == "other-socket" and spec.socket is not None)
 
     @cached_property
     def first_socket(self) -> Ints:
@@ -177,12 +162,12 @@ class Nodes:
 
     @cached_property
     def memory_sockets(self) -> Ints:
-        """Sockets whose host memory has a rate."""
+        """Sockets with a rate of host memory."""
         return np.flatnonzero(self.having(lambda spec: spec.memory is not None)[self.node_of_socket])
 
     @cached_property
     def linked_sockets(self) -> Ints:
-        """Sockets of which what leads to the others has a rate."""
+        """Sockets with a rate of the link to the others."""
         return np.flatnonzero(self.having(lambda spec: spec.socket is not None)[self.node_of_socket])
 
     @cached_property
@@ -196,7 +181,7 @@ class Nodes:
         return find_meshes(self.specs, self.spec, self.gpus_in_use)
 
     def mesh_lines(self, gpus: Ints) -> LinkCounts | None:
-        """Return how many NVLinks join each two of some GPUs of one node, in this order; None where it has no mesh."""
+        """Return the number of NVLinks between each two of some GPUs of one node; None without a mesh."""
         node = self.node_of_gpu[gpus[0]]
         if (variant := self.meshes.variant[node]) < 0:
             return None
@@ -217,12 +202,12 @@ class Nodes:
         return port - self.first_port[self.node_of_port[port]]
 
     def having(self, condition: Callable[[NodeSpec], bool]) -> Mask:
-        """Return whether each node is of a kind that fulfils a condition, bool of shape (nodes,)."""
+        """Return a mask of the nodes of which the kind fulfils a condition."""
         return np.array([condition(spec) for spec in self.specs], np.bool_)[self.spec]
 
 
 def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
-    """Return how many nodes of each group hold ``workers`` GPUs, or all nodes where they are too few."""
+    """Return the nodes of each group for ``workers`` GPUs, or all nodes if they are too few."""
     left, counts = workers, []
     for group in shape.groups:
         needed = -(-left // group.node.gpus)
@@ -232,7 +217,7 @@ def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
 
 
 def gpus_in_first_nodes(shape: ClusterShape, nodes: int) -> int:
-    """Return the GPUs of the first ``nodes`` nodes, of which there are as many."""
+    """Return the number of GPUs of the first ``nodes`` nodes."""
     gpus = 0
     for group in shape.groups:
         taken = nodes if group.count is None else min(nodes, group.count)
@@ -250,13 +235,11 @@ def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
             f"{_MOST:,}: ask for fewer workers"
         )
     spec = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    gpus = np.array([node.gpus for node in shape.nodes], np.int64)[spec]
-    nics = np.array([node.nics for node in shape.nodes], np.int64)[spec]
-    switches = np.array([node.pcie_switches for node in shape.nodes], np.int64)[spec]
-    per_switch = np.array([node.gpus_per_switch or 1 for node in shape.nodes], np.int64)[spec]
+    of_kinds = [(node.gpus, node.nics, node.pcie_switches, node.gpus_per_switch or 1) for node in shape.nodes]
+    gpus, nics, switches, per_switch = np.array(of_kinds, np.int64)[spec].T
     nics_at_switch = np.array([node.pcie_switches > 0 and not node.nics_at_host for node in shape.nodes])[spec]
     first_gpu, first_port, first_switch = (
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(held)]) for held in (gpus, nics, switches)
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]) for counts in (gpus, nics, switches)
     )
     first_gpu[-1] = workers
     node = np.arange(len(spec), dtype=np.int64)
@@ -264,8 +247,8 @@ def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
     local_gpu = np.arange(workers) - first_gpu[node_of_gpu]
     local_port = np.arange(ports) - first_port[node_of_port]
     # The first GPU that uses an interface: interface i serves GPUs from ceil(i * GPUs / interfaces) on, or one of them.
-    held, beside = gpus[node_of_port], nics[node_of_port]
-    first_user = np.where(beside > held, local_port * held // beside, -(-local_port * held // beside))
+    users, ports_there = gpus[node_of_port], nics[node_of_port]
+    first_user = np.where(ports_there > users, local_port * users // ports_there, -(-local_port * users // ports_there))
     return Nodes(
         specs=shape.nodes,
         spec=spec,

@@ -18,28 +18,24 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.errors import TopologyError
-from s2sim.topology.node_spec import NodeSpec
+from s2sim.topology.shape import NodeSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeshRoutes:
-    """The links of one node's mesh, and the ways over them."""
+    """The links of one node's mesh, and the routes over them."""
 
     # source, target, lines: two GPUs in use, each order once, and how many lines the link between them has
     source: Ints
     target: Ints
     lines: Ints
-    # The link that a way from one GPU to another crosses first, second, ...; -1 where it has ended, or where there is
-    # no way
+    # The link that a route from one GPU to another crosses first, second, ...; -1 after its end or without a route
     hops: Ints
 
 
 @lru_cache(maxsize=64)
 def mesh_routes(spec: NodeSpec, in_use: int) -> MeshRoutes:
-    """Return the mesh of a node of which the first GPUs are in use, and its ways; each two GPUs must have one.
-
-    Where the node has PCIe too, GPUs without a direct link have no way here.
-    """
+    """Return the mesh of the first GPUs of a node; with PCIe, only GPUs with a direct link have a route."""
     lines = np.zeros((in_use, in_use), np.int64)
     for one, other, number in spec.mesh or ():
         if other < in_use:
@@ -61,7 +57,7 @@ def mesh_routes(spec: NodeSpec, in_use: int) -> MeshRoutes:
 
 
 def _next_hops(lines: Ints) -> Ints:
-    """Return the GPU to which a way from one GPU to another goes first, shape (GPUs, GPUs)."""
+    """Return the first GPU on the route from one GPU to another, shape (GPUs, GPUs)."""
     gpus = len(lines)
     unknown = gpus + 1
     distance = np.where(lines > 0, 1, unknown)
@@ -103,13 +99,13 @@ class NodeMeshes:
 
     @property
     def longest(self) -> int:
-        """Links of the longest way inside any mesh."""
+        """Links of the longest route inside any mesh."""
         return max((len(ways.hops) for ways in self.variants), default=0)
 
     def links(self, node: Ints, source: Ints, target: Ints) -> list[Ints]:
-        """Return the links that ways inside nodes cross first, second, ...; -1 where there is none.
+        """Return the links that routes cross first, second, ..., int64 of shape (routes,) each; -1 if absent.
 
-        All are int64 arrays of shape (ways,); ``source`` and ``target`` are numbers of GPUs in the node.
+        ``source`` and ``target`` are numbers of GPUs in the node.
         """
         crossed = [np.full(len(node), -1, np.int64) for _ in range(self.longest)]
         for number, ways in enumerate(self.variants):
@@ -136,24 +132,24 @@ def find_meshes(specs: Sequence[NodeSpec], spec_of_node: Ints, in_use: Ints) -> 
 
 
 LinkCounts: TypeAlias = tuple[tuple[int, ...], ...]
-"""How many links join each two of n places: n rows of n, the same both ways."""
+"""Number of links between each two of n places: n symmetric rows of n."""
 
 RankOrder: TypeAlias = tuple[int, ...]
 
-# Links without a switch join 8 GPUs, or 16: of more no rings are looked for.
+# Links without a switch join 8 GPUs, or 16; of more no rings are searched.
 _MAX_PLACES = 16
-# More rings than eight GPUs have in any graph; of graphs with more no rings are looked for.
+# More rings than eight GPUs have in any graph; of graphs with more none are searched.
 _MAX_CYCLES = 2520
 _MAX_LINES = 5040
-# Rings put into a packing and taken out again before fewer are tried, and orders begun before no more are looked for.
+# Rings tried in a packing before a smaller one, and paths begun in a search.
 _MAX_STEPS, _MAX_BEGUN = 2000, 100_000
 
 
 @lru_cache(maxsize=256)
 def ring_orders(lines: LinkCounts) -> tuple[tuple[RankOrder, int], ...]:
-    """Return orders of all places that close to rings, and what share of the data each has: whole numbers, as parts.
+    """Return rings of all places in both directions, and the share of the data of each, in whole parts.
 
-    Every ring is there both ways round. None where links close no ring, or there are too many to look at.
+    Empty if the links close no ring, or there are too many to search.
 
     >>> ring_orders(((0, 1, 1), (1, 0, 1), (1, 1, 0)))
     (((2, 0, 1), 1), ((2, 1, 0), 1))
@@ -170,14 +166,13 @@ def ring_orders(lines: LinkCounts) -> tuple[tuple[RankOrder, int], ...]:
 
 @lru_cache(maxsize=256)
 def path_orders(lines: LinkCounts, starts: RankOrder, end_of: RankOrder) -> tuple[RankOrder | None, ...]:
-    """Return an order of all places from each of ``starts`` on whose neighbours are joined; None where there is none.
+    """Return a path of all places from each of ``starts``; None if there is none.
 
-    ``end_of`` says which interface each place uses. As few orders as can be end at the same one, and then as few as can
-    be use the same link.
+    ``end_of`` is the interface of each place. As few paths as possible end at one interface, then share one link.
     """
     places = len(lines)
     if _is_complete_graph(lines):
-        # All differences between neighbours are unlike, so that turned orders share no link of an even number.
+        # All differences between neighbours are distinct, so that rotated paths of an even number share no link.
         zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) % places for step in range(places)]
         return tuple(tuple((start + at) % places for at in zigzag) for start in starts)
     if places > _MAX_PLACES:
@@ -194,7 +189,7 @@ def path_orders(lines: LinkCounts, starts: RankOrder, end_of: RankOrder) -> tupl
             ends[end_of[order[-1]]] += 1
         return float(ends.max()), float((load / width).max()), float((load**2 / width).sum())
 
-    # Each channel in turn takes what is best beside the others, twice.
+    # Each channel in turn takes the best path given the others, twice.
     for channel in (*range(len(starts)), *range(len(starts))):
         if chosen[channel] is not None and len(starts) > 1:
             chosen[channel] = min(options[starts[channel]], key=lambda option: badness(channel, option))
@@ -202,12 +197,11 @@ def path_orders(lines: LinkCounts, starts: RankOrder, end_of: RankOrder) -> tupl
 
 
 def _is_complete_graph(lines: LinkCounts) -> bool:
-    """Return whether all pairs are joined by as many links."""
     return len({lines[one][other] for one in range(len(lines)) for other in range(one)}) == 1
 
 
 def _walecki_rings(places: int) -> list[RankOrder]:
-    """Return rings that use each link of a complete graph alike: once of an odd number of places, else twice."""
+    """Return rings that use each link of a complete graph equally: once of an odd number of places, else twice."""
     around = places - 1
     zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(around)]
     turns = around if places % 2 == 0 else around // 2
@@ -215,10 +209,7 @@ def _walecki_rings(places: int) -> list[RankOrder]:
 
 
 def _edge_disjoint_rings(lines: LinkCounts) -> list[RankOrder]:
-    """Return as many rings as are found that share no link, or each link with one other, counted as halves of it.
-
-    No more than half of the links of the place with fewest.
-    """
+    """Return the most rings found, at most half the fewest links of a place, that share no link or each with one."""
     cycles = [order for order in _hamiltonian_paths(lines, 0, 2 * _MAX_CYCLES + 1) if lines[order[-1]][0]]
     cycles = [order for order in cycles if order[1] < order[-1]]
     if len(cycles) > _MAX_CYCLES:
@@ -233,9 +224,9 @@ def _edge_disjoint_rings(lines: LinkCounts) -> list[RankOrder]:
 
 
 def _choose_rings(cycles: Sequence[RankOrder], room: Ints, wanted: int) -> list[RankOrder]:
-    """Return ``wanted`` of the rings, some perhaps several times, that together use no link beyond its room.
+    """Return ``wanted`` rings, with repetitions, within the room of all links; empty if none are found.
 
-    Empty where none are found; those whose links have most room are tried first.
+    Rings over the links with most room are tried first.
     """
     if not cycles:
         return []
@@ -262,7 +253,7 @@ def _choose_rings(cycles: Sequence[RankOrder], room: Ints, wanted: int) -> list[
 
 
 def _hamiltonian_paths(lines: LinkCounts, start: int, most: int) -> Iterator[RankOrder]:
-    """Yield orders of all places from ``start`` on whose neighbours are joined, the lowest numbers first."""
+    """Yield the paths of all places from ``start``, the lowest numbers first."""
     places = len(lines)
     near = [[other for other in range(places) if lines[place][other]] for place in range(places)]
     yielded = begun = 0

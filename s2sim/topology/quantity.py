@@ -1,13 +1,12 @@
-"""The values of a description file: where each comes from, and what it has to be."""
+"""The values of a description file, with their kind and source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from s2sim.errors import TopologyError, UnitError, suggest_nearest
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 T = TypeVar("T")
@@ -18,18 +17,22 @@ _KEYS = ("value", "kind", "source")
 MAX_TEXT = 40
 """Digits and letters of a value that a message shows."""
 
-# No cluster has more of anything; how many links fit is asked where they are counted.
+# No cluster has more of anything.
 _MAX_COUNT = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One value as a file states it, ``"100Gbps"`` or ``4``, and where it comes from; no source for a plain value."""
+    """One value as a file states it, ``"100Gbps"`` or ``4``, and its source, empty for a plain value."""
 
     field: str
     value: Any
     kind: str
     source: str
+
+    def of(self, field: str, value: Any = None) -> Quantity:
+        """Return it as another field, with another value if that is derived from it."""
+        return replace(self, field=field, value=self.value if value is None else value)
 
 
 def read_quantity(raw: Any, field: str, where: str) -> Quantity:
@@ -50,19 +53,19 @@ def read_quantity(raw: Any, field: str, where: str) -> Quantity:
 
 
 class FieldReader:
-    """Values of a file by dotted name, read with errors that name the file and the field as it stands there."""
+    """Values of a file by dotted name; errors name the file and the field as written there."""
 
     def __init__(self, given: dict[str, Quantity], where: str) -> None:
         self.quantities, self.origin = given, where
 
     def required(self, field: str) -> Quantity:
-        """Return a field, which has to be given."""
+        """Return a required field."""
         if field not in self.quantities:
             raise TopologyError(f"{self.origin}: {field} is missing")
         return self.quantities[field]
 
     def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
-        """Return a text, one of ``choices`` where there are any; without a default it has to be given."""
+        """Return a text, one of any ``choices``; required without a default."""
         if field not in self.quantities and default is not None:
             return default
         value = self.required(field).value
@@ -73,11 +76,11 @@ class FieldReader:
         return value
 
     def count(self, field: str) -> int | None:
-        """Return a whole number of at least 1, or None where none is given."""
+        """Return a whole number of at least 1; None if absent."""
         return self.required_count(field) if field in self.quantities else None
 
     def required_count(self, field: str) -> int:
-        """Return a whole number of at least 1, which has to be given."""
+        """Return a required whole number of at least 1."""
         value = self.required(field).value
         if len(str(value)) > MAX_TEXT:
             raise self._refused(field, f"= {str(value)[:MAX_TEXT]}... is out of range: at most {_MAX_COUNT}")
@@ -90,7 +93,7 @@ class FieldReader:
         return value
 
     def size(self, field: str) -> tuple[int, ...] | None:
-        """Return a row of whole numbers, a list or a text: ``[4, 4, 2]``, ``"4x4x2"``; None where none is given."""
+        """Return a row of whole numbers, ``[4, 4, 2]`` or ``"4x4x2"``; None if absent."""
         if field not in self.quantities:
             return None
         value = self.quantities[field].value
@@ -107,37 +110,31 @@ class FieldReader:
         return tuple(items)
 
     def bytes(self, field: str) -> float | None:
-        """Return a size in bytes, or None where none is given."""
+        """Return a size in bytes; None if absent."""
         return float(self._parsed(parse_size_bytes, field)) if field in self.quantities else None
 
     def number(self, field: str) -> float:
-        """Return a positive number without a unit, which has to be given."""
+        """Return a required positive number without a unit."""
         value = self.required(field).value
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
             raise self._refused(field, f"= {value!r} is not a positive number")
         return float(value)
 
     def rate(self, field: str) -> float | None:
-        """Return bytes per second, or None where no rate is given."""
+        """Return bytes per second; None if absent."""
         return self.required_rate(field) if field in self.quantities else None
 
     def required_rate(self, field: str) -> float:
-        """Return bytes per second, which have to be given."""
+        """Return required bytes per second."""
         return self._parsed(parse_rate_Bps, field)
 
     def required_work_rate(self, field: str) -> float:
-        """Return operations per second, which have to be given."""
+        """Return required operations per second."""
         return self._parsed(parse_work_rate_per_s, field)
 
     def latency(self, field: str) -> int:
-        """Return picoseconds, 0 where no time is given."""
+        """Return picoseconds; 0 if absent."""
         return self._parsed(parse_time_ps, field) if field in self.quantities else 0
-
-    def optional_link(self, table: str) -> LinkSpec | None:
-        """Return what a table says of a link, or None where nothing of it is given."""
-        if not any(field.startswith(f"{table}.") for field in self.quantities):
-            return None
-        return LinkSpec(self.required_rate(f"{table}.rate"), self.latency(f"{table}.latency"))
 
     def _parsed(self, parse: Callable[[object], T], field: str) -> T:
         quantity = self.required(field)

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from s2sim.errors import S2SimWarning, TopologyError, unknown_name
 from s2sim.files import is_toml_path, user_path
@@ -15,17 +16,20 @@ from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_l
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.read_node import read_groups
-from s2sim.topology.shape import ClusterShape, NamedLinks
+from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks
 
+_COUNTS = (
+    *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
+    *("hosts_per_router", "routers_per_group", "global_links_per_router"),
+)
 # A hypercube of as many dimensions has more nodes than any cluster.
 _MAX_DIMENSIONS = 32
 
 
 def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
-    """Return how many levels of switches there are, and refuse fields that describe what the kind does not have."""
+    """Return the number of switch levels; refuse fields of other kinds."""
     asked = fields.count("fabric.levels")
     if asked is not None and asked not in kind.levels:
         allowed = " or ".join(map(str, kind.levels)) or "none"
@@ -39,7 +43,6 @@ def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
 
 
 def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
-    """Return the rule by which ways are chosen, one of those that the kind has."""
     if not kind.routings and "routing" in fields.quantities:
         warnings.warn(
             f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
@@ -66,7 +69,7 @@ def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None
 
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
-    """Return what is given of links by their names, in order."""
+    """Return the links with a rate or latency by name, in order."""
     found: dict[str, NamedLinks] = {}
     for field in fields.quantities:
         if (about := named_link(field)) is None:
@@ -101,6 +104,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
     size, dimensions = _torus_size(fields)
+    counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
     return ClusterShape(
@@ -114,15 +118,8 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         kind=name,
         host_cable=kind.host_cable,
         levels=levels,
-        hosts_per_leaf=fields.count("fabric.hosts_per_leaf"),
-        uplinks_per_leaf=fields.count("fabric.uplinks_per_leaf"),
-        leaves_per_pod=fields.count("fabric.leaves_per_pod"),
-        uplinks_per_aggregation=fields.count("fabric.uplinks_per_aggregation"),
         size=size,
         dimensions=dimensions,
-        hosts_per_router=fields.count("fabric.hosts_per_router"),
-        routers_per_group=fields.count("fabric.routers_per_group"),
-        global_links_per_router=fields.count("fabric.global_links_per_router"),
         max_nodes=fields.count("fabric.nodes"),
         processors=fields.count("machine.processors"),
         packet_bytes=fields.bytes("machine.packet"),
@@ -132,6 +129,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         named_links=_named_links(fields),
         routing=_routing(fields, name, kind),
         quantities=tuple(given.values()),
+        **counts,
     )
 
 
@@ -147,7 +145,7 @@ def _resolve_path(name_or_path: str) -> Path:
         return shipped[name_or_path]
     installed = _PLUGINS.names()
     if name_or_path not in installed:
-        # A name wins over what happens to lie in the working directory.
+        # A name wins over a file in the working directory.
         if os.path.lexists(name_or_path):
             raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
         raise unknown_name("topology", name_or_path, [*shipped, *installed])
@@ -164,10 +162,9 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
 
 
 def list_topologies() -> list[tuple[str, str, str]]:
-    """Return (name, one-line summary, source) of every topology that a name stands for, shipped ones first."""
-    names = [*shipped_topologies(), *_PLUGINS.names()]
-    shapes = [(name, read_shape(_resolve_path(name))) for name in names]
-    return [(name, shape.description, shape.source) for name, shape in shapes]
+    """Return (name, one-line summary, source) of every named topology, shipped ones first."""
+    shapes = {name: read_shape(_resolve_path(name)) for name in (*shipped_topologies(), *_PLUGINS.names())}
+    return [(name, shape.description, shape.source) for name, shape in shapes.items()]
 
 
 PARTS = {
@@ -178,7 +175,7 @@ PARTS = {
 }
 """Lists of parts: the section of the catalogue, and what one of them is called."""
 
-# What stands in a line of a list, field by field.
+# The fields in a line of a list.
 _SHOWN = {
     "gpu": {
         "memory": "{}",
@@ -219,7 +216,7 @@ def list_parts(kind: str) -> list[tuple[str, str, str]]:
 
 
 def summarise_part(part: HardwareEntry) -> str:
-    """Return what a part is, and what is known of it that matters most."""
+    """Return the description of a part, with its most important values."""
     shown = [
         text.format(value_text(part.value(field)))
         for field, text in _SHOWN[part.section].items()

@@ -1,14 +1,15 @@
-"""Reads what nodes hold, and checks that every field about it means something."""
+"""Reads the content of nodes, and checks that every field about it has an effect."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from s2sim.errors import TopologyError
 from s2sim.topology.fields import NODE_FIELDS
-from s2sim.topology.node_spec import MAX_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
 from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.quantity import FieldReader
+from s2sim.topology.shape import MAX_MESHED, PATHS, TRANSPORTS, LinkSpec, NodeGroup, NodeSpec
 
 
 def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
@@ -41,17 +42,23 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
 
 
 def _group_fields(fields: FieldReader, number: int) -> FieldReader:
-    """Return the fields as one of ``[[nodes]]`` has them: its own before those of the whole file."""
+    """Return the fields of one of ``[[nodes]]``: its own before those of the whole file."""
     own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
-    held = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
-    return FieldReader(fields.quantities | held, fields.origin)
+    given = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
+    return FieldReader(fields.quantities | given, fields.origin)
+
+
+def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
+    if not any(field.startswith(f"{table}.") for field in fields.quantities):
+        return None
+    return LinkSpec(fields.required_rate(f"{table}.rate"), fields.latency(f"{table}.latency"))
 
 
 def _read_node(fields: FieldReader) -> NodeSpec:
     where = fields.origin
     gpus = fields.required_count("node.gpus")
     nics = fields.count("nic.count") or 1
-    nvlink, pcie = fields.optional_link("nvlink"), fields.optional_link("pcie")
+    nvlink, pcie = _optional_link(fields, "nvlink"), _optional_link(fields, "pcie")
     if gpus > 1 and nvlink is None and pcie is None:
         raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
     if nics > gpus and nics % gpus:
@@ -105,7 +112,7 @@ def _read_node(fields: FieldReader) -> NodeSpec:
 
 
 def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ...] | None:
-    """Return which GPUs have NVLinks of their own and how many, or None for an NVSwitch."""
+    """Return the pairs of GPUs with the number of NVLinks between them; None for an NVSwitch."""
     if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
         for field in ("nvlink.pairs", "nvlink.links_per_pair"):
             if field in fields.quantities:
@@ -136,24 +143,23 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
 def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]]:
     quantity = fields.required("nvlink.pairs")
     value = quantity.value
-    wrong = TopologyError(
-        f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to {gpus - 1}: "
-        "write for example [[0, 1], [1, 2]] in the file"
-    )
-    if not isinstance(value, list) or not value:
-        raise wrong
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or any(type(gpu) is not int for gpu in pair):
-            raise wrong
-        if not all(0 <= gpu < gpus for gpu in pair) or pair[0] == pair[1]:
-            raise wrong
+
+    def is_pair(pair: Any) -> bool:
+        is_two = isinstance(pair, list) and len(pair) == 2 and pair[0] != pair[1]
+        return is_two and all(type(gpu) is int and 0 <= gpu < gpus for gpu in pair)
+
+    if not isinstance(value, list) or not value or not all(map(is_pair, value)):
+        raise TopologyError(
+            f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
+            f"{gpus - 1}: write for example [[0, 1], [1, 2]] in the file"
+        )
     return [(pair[0], pair[1]) for pair in value]
 
 
 def _read_pcie_tree(
     fields: FieldReader, gpus: int, pcie: LinkSpec | None
 ) -> tuple[int | None, LinkSpec | None, LinkSpec | None]:
-    """Return GPUs below a PCIe switch, what leads from it to the host bridge, and what that forwards."""
+    """Return the GPUs below a PCIe switch, its uplink, and the host bridge."""
     if "pcie.gpus_per_switch" not in fields.quantities:
         for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
             if field in fields.quantities:
@@ -169,16 +175,16 @@ def _read_pcie_tree(
             f"{fields.origin}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
         )
     uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
-    return per_switch, uplink, fields.optional_link("pcie.host")
+    return per_switch, uplink, _optional_link(fields, "pcie.host")
 
 
 def _read_host(
     fields: FieldReader, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
 ) -> tuple[int, LinkSpec | None, LinkSpec | None]:
-    """Return the sockets of the host, what joins them, and the memory of each."""
+    """Return the sockets of the host, the link between them, and the memory of each."""
     where = fields.origin
     sockets = fields.count("pcie.sockets") or 1
-    socket, memory = fields.optional_link("pcie.socket"), fields.optional_link("pcie.memory")
+    socket, memory = _optional_link(fields, "pcie.socket"), _optional_link(fields, "pcie.memory")
     if memory is not None and not staged:
         raise TopologyError(
             f"{where}: pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "

@@ -52,8 +52,8 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
                 "less fail, or give the cluster more links"
             )
         ways.append(way)
-        lengths[index] = len(way.links)
-        latency_ps[index] = max(latency_ps[index] + way.longer_ps, 0)
+        lengths[index] = len(way[0])
+        latency_ps[index] = max(latency_ps[index] + way[2], 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     links, weights = np.empty(offsets[-1], np.int64), np.empty(offsets[-1])
     kept = np.setdiff1d(np.arange(len(lengths)), hit)
@@ -61,21 +61,14 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
     links[new], weights[new] = routes.links[old], routes.weights[old]
     for index, way in zip(hit.tolist(), ways, strict=True):
         part = slice(offsets[index], offsets[index + 1])
-        links[part], weights[part] = way.links, way.weights
+        links[part], weights[part], _ = way
     return Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Detour:
-    """Links, the share of the transfer on each, and how much longer their latency is than that of other links."""
-
-    links: Ints
-    weights: Floats
-    longer_ps: int
-
-
-def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask) -> _Detour | None:
-    """Return another way between the switches that a route joins, or None where there is none."""
+def _find_detour(
+    router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask
+) -> tuple[Ints, Floats, int] | None:
+    """Return another route's links, the share of the transfer on each, and the added latency; None without any."""
     fabric = router.fabric
     ends = ~between[links]
     if router.layout.dims.node_set.ports_per_gpu > 1 and not _are_consecutive(fabric, links, ends):
@@ -96,12 +89,12 @@ def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, betwe
     if not np.isfinite(hops[source]):
         return None
     sprayed = bool((weights < 1).any())
-    # Who sends and who receives decides what is drawn, so that pairs of the same switches spread.
+    # Drawn by sender and receiver, so that pairs of the same switches spread.
     drawn_by = None if sprayed else (int(links[0]), int(links[-1]))
     walked, shares, latency_ps = _walk(router, ahead, source, int(hops[source]), drawn_by)
-    # One after another from switch to switch, side by side in between: the shares tell how many links lie in a row.
+    # The shares give the number of parallel links between two switches.
     before_ps = round(float((fabric.latency_ps[links[~ends]] * weights[~ends]).sum()))
-    return _Detour(
+    return (
         np.concatenate([links[:first], walked, links[last + 1 :]]),
         np.concatenate([weights[:first], shares, weights[last + 1 :]]),
         latency_ps - before_ps,
@@ -109,7 +102,7 @@ def _find_detour(router: Router, links: Ints, weights: Floats, dead: Mask, betwe
 
 
 def _are_consecutive(fabric: Fabric, links: Ints, ends: Mask) -> bool:
-    """Return whether the links at both ends of a route, in its nodes, follow each other: not so on a tree."""
+    """Return whether the links at both ends of a route, in its nodes, are consecutive, as they are not on a tree."""
     follows = fabric.head[links[:-1]] == fabric.tail[links[1:]]
     return bool((follows | ~ends[:-1] | ~ends[1:]).all())
 
@@ -130,7 +123,7 @@ def _links_towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Ints, Flo
 def _walk(
     router: Router, ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
 ) -> tuple[Ints, Floats, int]:
-    """Return the links of a way from a vertex on, the share on each, and the latency of the slowest way.
+    """Return the links of a route from a vertex, the share on each, and the latency of the slowest path.
 
     Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.
     """
@@ -160,24 +153,21 @@ def _walk(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _HostStaging:
-    """What transfers do at a host, between the way up to it and the way down: all arrays of shape (m,)."""
+    """What transfers do at a host, all arrays of shape (m,)."""
 
-    # start, end: socket at which each arrives, and from which it goes on
-    start: Ints
-    end: Ints
-    # writes, reads: whether a GPU writes it to the memory of the one, and whether a GPU reads it from that of the other
-    writes: Mask
-    reads: Mask
+    start: Ints  # Socket at which each arrives
+    end: Ints  # Socket from which each leaves
+    writes: Mask  # Whether a GPU writes it to the memory of the first socket
+    reads: Mask  # Whether a GPU reads it from the memory of the second
     crosses: Mask  # Whether it passes from socket to socket
 
     def back(self) -> _HostStaging:
-        """Return the same the other way."""
         return _HostStaging(self.end, self.start, self.reads, self.writes, self.crosses)
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Everything that decides a way; ``seed`` is that of the hash."""
+    """Finds the stages of routes; ``seed`` is that of the hash."""
 
     layout: Layout
     fabric: Fabric
@@ -188,7 +178,7 @@ class Router:
         return self.layout.dims.node_set
 
     def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
-        """Return what transfers between GPUs cross, in order; GPUs are int64 of shape (m,), different in each pair."""
+        """Return the stages between GPUs in order; GPUs are int64 of shape (m,), different in each pair."""
         nodes = self._nodes
         inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         outside = ~inside
@@ -222,7 +212,7 @@ class Router:
         ]
 
     def over_nvlink(self, source: Ints, target: Ints) -> Mask:
-        """Return which ways between GPUs cross NVSwitches or links of a mesh alone, bool of shape (m,)."""
+        """Return a mask of the routes between GPUs that cross NVSwitches or links of a mesh alone, shape (m,)."""
         nodes = self._nodes
         inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         over: Mask = inside & (nodes.nvlink_of_gpu[source] >= 0)
@@ -231,7 +221,7 @@ class Router:
         return over
 
     def to_ports(self, gpu: Ints) -> list[RouteStage]:
-        """Return what lies between GPUs and the fabric, outwards: over PCIe and through their network interfaces."""
+        """Return the stages from GPUs to the fabric: over PCIe and through their network interfaces."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         return [
@@ -241,7 +231,7 @@ class Router:
         ]
 
     def from_ports(self, gpu: Ints) -> list[RouteStage]:
-        """Return what lies between the fabric and GPUs, inwards: the way of `to_ports` back."""
+        """Return the stages from the fabric to GPUs: those of `to_ports` back."""
         nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         at_host = self._at_interfaces(gpu, every).back()
@@ -252,17 +242,17 @@ class Router:
         ]
 
     def _at_interfaces(self, gpu: Ints, outside: Mask) -> _HostStaging:
-        """Return what transfers from GPUs to the interfaces of their nodes do at the host."""
+        """Return the staging of transfers from GPUs to the interfaces of their nodes."""
         nodes = self._nodes
         node, socket = nodes.node_of_gpu[gpu], nodes.socket_of_gpu[gpu]
         first, after = nodes.first_socket[node], nodes.first_socket[node + 1]
-        other = np.where(nodes.far[node], first + (socket - first + 1) % (after - first), socket)
-        nothing = np.zeros(len(gpu), np.bool_)
-        return _HostStaging(socket, other, outside & nodes.stored[node], nothing, outside & nodes.far[node])
+        stored = nodes.having(lambda spec: spec.path == "staged" and spec.memory is not None)[node]
+        far = nodes.having(lambda spec: spec.path == "other-socket" and spec.socket is not None)[node]
+        other = np.where(far, first + (socket - first + 1) % (after - first), socket)
+        return _HostStaging(socket, other, outside & stored, np.zeros(len(gpu), np.bool_), outside & far)
 
     def _between(self, source: Ints, target: Ints, outside: Mask) -> list[RouteStage]:
-        """Return what lies between the first interfaces of two GPUs: over all that each has, side by side."""
-        lanes = range(self._nodes.ports_per_gpu)
+        """Return the stages between two GPUs' interfaces, in parallel over all that each has."""
         return parallel_stages(
             [
                 [
@@ -270,12 +260,11 @@ class Router:
                     *self.layout.stages(self.fabric, source + lane, target + lane, outside, self.seed),
                     single_link_stage(self.fabric, "nic.in", target + lane, outside),
                 ]
-                for lane in lanes
+                for lane in range(self._nodes.ports_per_gpu)
             ]
         )
 
     def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[RouteStage]:
-        """Return the port of a GPU, where there are such ports."""
         key = f"{name}.{way}"
         return [single_link_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
 
@@ -285,16 +274,16 @@ class Router:
             return [], np.zeros(len(source), np.bool_)
         nodes, first = self._nodes, self.fabric.blocks["nvlink.mesh"].start
         node = nodes.node_of_gpu[source]
-        # GPUs of two nodes have no way here; any numbers stand for theirs.
+        # GPUs of two nodes have no route here: any numbers will do.
         other = np.where(inside, target, source)
         links = self._nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
         stages = [series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
     def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _HostStaging) -> list[RouteStage]:
-        """Return what lies between two PCIe switches of a node, or between one and the host bridge (-1).
+        """Return the stages between two PCIe switches of a node, or between one and the host bridge (-1).
 
-        What passes host memory passes the bridge though both ends are below one switch.
+        Traffic through host memory passes the bridge even if both ends are below one switch.
         """
         nodes = self._nodes
         passed = self._memories(at_host)
@@ -306,8 +295,7 @@ class Router:
         down = [single_link_stage(self.fabric, "uplink.in", target, falls)]
         if "host.out" in self.fabric.blocks:
             source_bridge, target_bridge = (
-                nodes.bridge_of_node[nodes.node_of_switch[source]],
-                nodes.bridge_of_node[nodes.node_of_switch[target]],
+                nodes.bridge_of_node[nodes.node_of_switch[ends]] for ends in (source, target)
             )
             up.append(single_link_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
             down.insert(0, single_link_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))

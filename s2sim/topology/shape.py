@@ -1,16 +1,84 @@
-"""A cluster's shape as its file states it: what nodes hold and how they are joined, for any number of workers."""
+"""A cluster's shape as its file states it: the content of nodes and how they are joined, for any number of workers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from s2sim.topology.node_spec import LinkSpec, NodeGroup, NodeSpec
 from s2sim.topology.quantity import Quantity
+
+TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
+PATHS = ("switch", "host-bridge", "other-socket", "staged")
+
+MAX_MESHED = 512
+"""GPUs that NVLinks without a switch may join; real ones join 8."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """One direction of a link: bytes per second, and picoseconds from the first bit sent to the first bit received."""
+
+    rate_Bps: float
+    latency_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One kind of node."""
+
+    gpus: int
+    nvlink: LinkSpec | None  # Each GPU's port to the node's NVSwitch, or with ``mesh`` one link between two GPUs
+    # Two GPUs, the lower number first, and the number of links between them; None with an NVSwitch or without NVLink
+    mesh: tuple[tuple[int, int, int], ...] | None
+    pcie: LinkSpec | None  # Each GPU's link to its PCIe switch, or to the host bridge without PCIe switches
+    gpus_per_switch: int | None  # None without PCIe switches
+    uplink: LinkSpec | None
+    bridge: LinkSpec | None  # Total rate of the host bridge; None without a limit
+    # GPU g uses interface ``g * nics // gpus``, or several in order. They join the host bridge (``nics_at_host``) or
+    # the PCIe switch of the first GPU that uses them.
+    nics: int
+    nic: LinkSpec
+    nics_at_host: bool
+    # Between nodes, one of `TRANSPORTS`: latencies are then those of the hardware alone; None if not stated
+    transport: str | None = None
+    path: str = "switch"  # From GPU memory to an interface, one of `PATHS`
+    peer_to_peer: bool = True  # Whether GPUs reach each other's memory over PCIe; if not, through host memory
+    sockets: int = 1  # GPU g is at socket ``g * sockets // gpus``; GPUs below one PCIe switch share a socket
+    socket: LinkSpec | None = None  # From each socket to the others; None without a limit
+    memory: LinkSpec | None = None  # What GPUs read from and write to one socket's memory; None without a limit
+    domain_nodes: int = 1  # Consecutive nodes with GPUs on one fabric of NVSwitches
+
+    @property
+    def nics_per_gpu(self) -> int:
+        """Network interfaces over which a GPU spreads each message."""
+        return max(1, self.nics // self.gpus)
+
+    @property
+    def has_nvswitch(self) -> bool:
+        """Whether an NVSwitch joins the GPUs."""
+        return self.nvlink is not None and self.mesh is None and self.gpus * self.domain_nodes > 1
+
+    @property
+    def all_joined(self) -> bool:
+        """Whether NVLink joins every GPU to every other, over an NVSwitch or by links of their own."""
+        return self.has_nvswitch or len(self.mesh or ()) == self.gpus * (self.gpus - 1) // 2
+
+    @property
+    def pcie_switches(self) -> int:
+        """PCIe switches of a node."""
+        return -(-self.gpus // self.gpus_per_switch) if self.gpus_per_switch else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Consecutive nodes of one kind; a count of None is as many as are needed."""
+
+    node: NodeSpec
+    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLinks:
-    """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None leaves it as it is.
+    """Another rate (bytes per second) or latency (picoseconds) of the links of some names; None changes nothing.
 
     ``pattern`` is a link's name, or a shell pattern (``*``, ``?``) for several: ``"leaf3.up*"``.
     """
@@ -26,38 +94,32 @@ class ClusterShape:
 
     name: str
     description: str
-    # source, file: where the shape comes from, and which file was read
     source: str
     file: str
-    # gpu, library: what its machines have and run: name of a GPU, and option string of a communication library
     gpu: str | None
-    library: str | None
-    groups: tuple[NodeGroup, ...]  # What nodes hold, the first nodes first; all groups but the last have a count
+    library: str | None  # Option string of a communication library
+    groups: tuple[NodeGroup, ...]  # The first nodes first; all groups except the last have a count
     kind: str
-    # Whether a cable leads from each interface to a switch; if not, the interface ends at its node's own stop
+    # Whether a cable joins each interface to a switch; if not, the interface ends at its node's own stop
     host_cable: bool
-    levels: int  # Levels of switches of a tree; 1 for a single switch, 0 where there is no tree
+    levels: int  # Levels of switches of a tree; 1 for a single switch, 0 without a tree
     # hosts_per_leaf, uplinks_per_leaf, leaves_per_pod, uplinks_per_aggregation: of a tree or rail-optimised fabric;
-    # None where the smallest non-blocking one is to be taken
+    # None for the smallest non-blocking one
     hosts_per_leaf: int | None
     uplinks_per_leaf: int | None
     leaves_per_pod: int | None
     uplinks_per_aggregation: int | None
     size: tuple[int, ...] | None  # Nodes along each dimension of a torus
     dimensions: int | None
-    # hosts_per_router, routers_per_group, global_links_per_router: of a dragonfly; None where the smallest balanced one
-    # is to be taken
+    # hosts_per_router, routers_per_group, global_links_per_router: of a dragonfly; None for the smallest balanced one
     hosts_per_router: int | None
     routers_per_group: int | None
     global_links_per_router: int | None
-    max_nodes: int | None  # As many nodes as the fabric has places for; None for any number
-    # Processors that all nodes share, which stand for places of one machine; None where each has its own
-    processors: int | None
-    # Most that TCP hands to the network of such a machine at once; None where that is not said
-    packet_bytes: float | None
+    max_nodes: int | None  # None for any number
+    processors: int | None  # Shared by all nodes, which are processes of one machine; None if each has its own
+    packet_bytes: float | None  # The most that TCP passes to the network of such a machine in one packet
     link: LinkSpec
-    # Links that differ from what is said above; where several name a link, the last one counts
-    named_links: tuple[NamedLinks, ...]
+    named_links: tuple[NamedLinks, ...]  # Links with another rate or latency; of several for a link, the last counts
     routing: str
     quantities: tuple[Quantity, ...]
 
@@ -73,7 +135,7 @@ class ClusterShape:
 
     @property
     def lanes_per_node(self) -> int:
-        """Ways out of every node, or domain of nodes, that start at GPUs of their own: the smallest number of any."""
+        """The fewest interfaces, each with a GPU of its own, out of any node or domain of nodes."""
         return min(min(node.nics, node.gpus) * node.domain_nodes for node in self.nodes)
 
     @property
@@ -102,11 +164,7 @@ class ClusterShape:
         return self.host_link_of(self.nodes[0])
 
     def host_link_of(self, node: NodeSpec) -> LinkSpec:
-        """Return what joins a network interface of a node to the fabric.
-
-        Where there is a cable one link, through the interface and the cable; on a ring or torus the interface alone,
-        because the links between neighbours stand for themselves.
-        """
+        """Return the link from a network interface of a node to the fabric: the interface, with its cable if any."""
         if not self.host_cable:
             return node.nic
         return LinkSpec(min(node.nic.rate_Bps, self.link.rate_Bps), node.nic.latency_ps + self.link.latency_ps)
@@ -115,8 +173,7 @@ class ClusterShape:
 def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
     """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate`` in every node that has it.
 
-    Links between switches follow the interfaces, and PCIe uplinks the GPUs' links, where the file gives them no rate of
-    their own. Links that the file names keep their rates.
+    Links between switches follow the interfaces, and PCIe uplinks the GPUs' links, unless the file gives their rates.
     """
     table = field.partition(".")[0]
     given = {item.field.rpartition("nodes.")[2].lstrip("0123456789.") for item in shape.quantities}

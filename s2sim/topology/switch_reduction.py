@@ -6,25 +6,24 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import TopologyError
-from s2sim.topology.graph import Routes, RouteStage
+from s2sim.topology.graph import Routes
 from s2sim.topology.routing import Router
 
 
 def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     """Return one transfer that crosses every link from a rank up to the root, and every link down again.
 
-    Each link carries the whole buffer once, because whatever meets is summed on the way up and copied on the way down
-    (Graham et al., "Scalable Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch
-    of the lowest level that is above all ranks, whatever the routing; inside one node it is the NVSwitch. GPUs with
-    an NVSwitch are summed by it first; each interface of theirs then has a tree of its own, over as many as every node
-    has, with an even part of the buffer. Others that share an interface are summed before it. Latency is that of the
-    slowest link of each level on the way up and down.
+    Each link carries the whole buffer once, summed on the way up and copied on the way down (Graham et al., "Scalable
+    Hierarchical Aggregation Protocol (SHArP)", COM-HPC 2016). The root is the first switch of the lowest level that is
+    above all ranks, or the NVSwitch of one node. GPUs with an NVSwitch are summed by it first; each of their interfaces
+    then has its own tree with an even part of the buffer. Others that share an interface are summed before it. Latency
+    is that of the slowest link of each level up and down.
 
-    An NVSwitch does not sum what GPUs push up to it: one of n GPUs reads the sum of a part, for which the switch reads
-    that part of all n, and writes it to all. So (n+1)/n of the buffer leaves every GPU, and as much arrives.
+    With an NVSwitch one of n GPUs reads the sum of a part, for which the switch reads that part of all n, and writes it
+    to all: (n+1)/n of the buffer leaves every GPU, and arrives at it.
 
-    `TopologyError` for one rank, for one node without NVSwitch, for GPUs of an NVLink mesh that share an interface, and
-    where no switch is above all ranks.
+    `TopologyError` for one rank, one node without NVSwitch, GPUs of an NVLink mesh that share an interface, and ranks
+    without a common switch.
     """
     layout, fabric = router.layout, router.fabric
     nodes, name, gpus = layout.dims.node_set, layout.shape.name, np.sort(gpu_of_rank)
@@ -38,11 +37,7 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
                 f"an in-network reduction was asked for on {name} inside one node without {missing}, where no switch "
                 "can sum: ask for more workers"
             )
-        up, down = [_nvswitch_links(router, "nvlink.out", switched)], [_nvswitch_links(router, "nvlink.in", switched)]
-        links = np.concatenate([*up, *down])
-        return _single_transfer(
-            links, np.full(len(links), (len(gpus) + 1) / len(gpus)), _slowest_latency_ps(router, [*up, *down])
-        )
+        return _with_nvswitches(router, gpus, np.zeros(len(fabric)), 0)
     if nodes.ports_per_gpu > 1:
         raise TopologyError(
             f"an in-network reduction was asked for on {name}, where a GPU spreads messages over {nodes.ports_per_gpu} "
@@ -67,9 +62,9 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
 def _tree_per_interface(router: Router, gpus: Ints) -> Routes:
     """Return the transfer of GPUs that NVSwitches sum, and a tree over nodes for each interface with an even part."""
     nodes = router.layout.dims.node_set
-    domain_of_gpu = nodes.domain_of_gpu[gpus]
-    # One GPU for each interface, and which of its node's interfaces that is.
-    (domain, _), first = np.unique(np.stack([domain_of_gpu, nodes.port_of_gpu[gpus]]), axis=1, return_index=True)
+    # One GPU for each interface, and the number of that interface in its node.
+    places = np.stack([nodes.domain_of_gpu[gpus], nodes.port_of_gpu[gpus]])
+    (domain, _), first = np.unique(places, axis=1, return_index=True)
     _, begin, interfaces = np.unique(domain, return_index=True, return_counts=True)
     number, trees = np.arange(len(first)) - np.repeat(begin, interfaces), int(interfaces.min())
     weights = np.zeros(len(router.fabric))
@@ -79,25 +74,20 @@ def _tree_per_interface(router: Router, gpus: Ints) -> Routes:
         for level in (*up, *down):
             weights[level] += 1 / trees
         over_fabric_ps = max(over_fabric_ps, _slowest_latency_ps(router, [*up, *down]))
-    held = np.bincount(domain_of_gpu)[domain_of_gpu]
-    inside, held = gpus[held > 1], held[held > 1]
-    ports = [_nvswitch_links(router, key, inside) for key in ("nvlink.out", "nvlink.in")] if len(inside) else []
-    for links in ports:
-        weights[links] = (held + 1) / held
-    crossed = np.flatnonzero(weights)
-    return _single_transfer(crossed, weights[crossed], _slowest_latency_ps(router, ports) + over_fabric_ps)
+    return _with_nvswitches(router, gpus, weights, over_fabric_ps)
 
 
 def _fabric_levels(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
     """Return the links of each level from GPUs through their interfaces up to the root, and down again."""
     blocks, ports = router.fabric.blocks, np.unique(router.layout.dims.node_set.port_of_gpu[gpus])
     levels = router.layout.reduction(ports)
-    up = [*_distinct_links(router.to_ports(gpus)), *(blocks[key].start + index for key, _, index in levels)]
-    down = [
-        *(blocks[key].start + index for _, key, index in reversed(levels)),
-        *_distinct_links(router.from_ports(gpus)),
-    ]
-    return up, down
+    to_ports, from_ports = (
+        [np.unique(stage.links) for stage in stages if len(stage.links)]
+        for stages in (router.to_ports(gpus), router.from_ports(gpus))
+    )
+    up = [blocks[key].start + index for key, _, index in levels]
+    down = [blocks[key].start + index for _, key, index in reversed(levels)]
+    return [*to_ports, *up], [*down, *from_ports]
 
 
 def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share: float, depth: int) -> Routes:
@@ -106,40 +96,37 @@ def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share:
     ``legs`` are the routes between GPUs of different nodes, each with a ``share`` of the buffer, and ``depth`` the
     number of legs in series. `TopologyError` if a node has several of the GPUs and no NVSwitch.
     """
-    nodes, fabric, gpus = router.layout.dims.node_set, router.fabric, np.sort(gpu_of_rank)
-    held = np.bincount(nodes.domain_of_gpu[gpus])
-    members = np.repeat(held, held)
+    weights = np.zeros(len(router.fabric))
+    np.add.at(weights, legs.links, legs.weights * share)
+    return _with_nvswitches(router, np.sort(gpu_of_rank), weights, depth * int(legs.latency_ps.max(initial=0)))
+
+
+def _with_nvswitches(router: Router, gpus: Ints, weights: Floats, latency_ps: int) -> Routes:
+    """Return one transfer over the links of the graph with these weights, and NVSwitches that sum GPUs of a domain."""
+    nodes = router.layout.dims.node_set
+    domain = nodes.domain_of_gpu[gpus]
+    members = np.bincount(domain)[domain]
     inside, members = gpus[members > 1], members[members > 1]
     if (nodes.nvlink_of_gpu[inside] < 0).any():
         raise TopologyError(
             f"a reduction inside nodes was asked for on {router.layout.shape.name}, where no NVSwitch can sum"
         )
     ports = [_nvswitch_links(router, key, inside) for key in ("nvlink.out", "nvlink.in")] if len(inside) else []
-    weights = np.zeros(len(fabric))
     for links in ports:
         weights[links] = (members + 1) / members
-    np.add.at(weights, legs.links, legs.weights * share)
-    crossed = np.flatnonzero(weights)
-    latency_ps = _slowest_latency_ps(router, ports) + depth * int(legs.latency_ps.max(initial=0))
-    return _single_transfer(crossed, weights[crossed], latency_ps)
+    links = np.flatnonzero(weights)
+    return _single_transfer(links, weights[links], latency_ps + _slowest_latency_ps(router, ports))
 
 
 def _single_transfer(links: Ints, weights: Floats, latency_ps: int) -> Routes:
-    """Return a single transfer over some links."""
     return Routes(np.array([0, len(links)], np.int64), links, weights, np.array([latency_ps], np.int64))
 
 
 def _slowest_latency_ps(router: Router, levels: list[Ints]) -> int:
-    """Return the latencies of the slowest link of each level together."""
+    """Return the sum of the latencies of each level's slowest link."""
     return sum(int(router.fabric.latency_ps[level].max()) for level in levels)
 
 
 def _nvswitch_links(router: Router, key: str, gpus: Ints) -> Ints:
-    """Return the links of GPUs to their NVSwitch."""
     links: Ints = router.fabric.blocks[key].start + router.layout.dims.node_set.nvlink_of_gpu[gpus]
     return links
-
-
-def _distinct_links(stages: list[RouteStage]) -> list[Ints]:
-    """Return the links of each stage once, but for empty stages."""
-    return [np.unique(stage.links) for stage in stages if len(stage.links)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, stdev
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -45,11 +45,8 @@ class StepClock:
 
     def tick(self, recording: Recording) -> StepTime:
         """Return the time of a step."""
-        if recording not in self._known:
-            self._known[recording] = self._replayed(recording)
-        return self._known[recording]
-
-    def _replayed(self, recording: Recording) -> StepTime:
+        if recording in self._known:
+            return self._known[recording]
         plan = make_plan(recording, self._machines.library)
         found = replay(
             recording, self._timer, self._machines.gpu, plan, compute_ps=self._compute_ps, faults=self._where.faults
@@ -57,7 +54,8 @@ class StepClock:
         ranks = recording.workers
         by_ring = self._where.uses_ring_bytes
         sent = ring_traffic(plan.lowered, ranks)[0] if by_ring else schedule_traffic(found, ranks)[0]
-        return StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
+        self._known[recording] = StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
+        return self._known[recording]
 
 
 _LAUNCHES = 3
@@ -96,20 +94,18 @@ class Curve:
 
     reducer: str  # By its option string
     seed: int  # Of initial weights, shards and draws
-    iterations: Ints  # int64 array, shape (n,): after how many steps the model was evaluated; the first is 0
-    # train_loss, eval_loss, accuracy: float64 array, shape (n,): mean loss of the mini-batches since the evaluation
-    # before (at 0 that of the first step's), and loss and share of right answers on held-out data.
-    train_loss: Floats
-    eval_loss: Floats
-    accuracy: Floats
-    sent_bytes: Ints  # int64 array, shape (n,): by the busiest rank until then
-    time_s: Floats  # float64 array, shape (n,): simulated time until then
-    # step_loss, step_s: float64 array, shape (steps,): of every step: mean loss of all ranks' mini-batches before it,
-    # and what it takes in simulated time.
-    step_loss: Floats
-    step_s: Floats
-    step_bytes: Ints  # int64 array, shape (steps,): of every step: what the busiest rank sends
-    stopped: str | None = None  # Why it ended before its last step
+    # Of n evaluations, shape (n,)
+    iterations: Ints  # Steps until then; the first is 0
+    train_loss: Floats  # Mean over the mini-batches since the evaluation before; at 0 that of the first step
+    eval_loss: Floats  # On held-out data
+    accuracy: Floats  # On held-out data
+    sent_bytes: Ints  # By the busiest rank until then
+    time_s: Floats  # Simulated, until then
+    # Of all steps, shape (steps,)
+    step_loss: Floats  # Mean of all ranks' mini-batches before the step
+    step_s: Floats  # Simulated
+    step_bytes: Ints  # Sent by the busiest rank
+    stopped: str | None = None  # Reason if it ended before its last step
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +143,13 @@ class CurveHistory:
         self.step_bytes.append(tick.sent_bytes)
 
     def add_evaluation(self, found: Evaluation) -> None:
-        """Add what the model does after the steps so far."""
+        """Add an evaluation after the steps so far."""
         self.iterations.append(len(self.step_loss))
         self.eval_loss.append(found.loss)
         self.accuracy.append(found.accuracy)
 
     def curve(self, reducer: str, seed: int) -> Curve:
-        """Return what there is so far."""
+        """Return the curve so far."""
         at = np.array(self.iterations, np.int64)
         loss = np.array(self.step_loss)
         step_s, step_bytes = np.array(self.step_s), np.array(self.step_bytes, np.int64)
@@ -173,15 +169,6 @@ class CurveHistory:
             step_bytes=step_bytes,
             stopped=self.stopped,
         )
-
-    def state(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any]) -> CurveHistory:
-        """Return what `state` was of."""
-        return cls(**state)
 
 
 def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:

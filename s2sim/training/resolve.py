@@ -9,10 +9,10 @@ from typing import Any
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.pytorch.data import check_texts
+from s2sim.pytorch.model_updates import TrainingSetup, make_training_setup
 from s2sim.pytorch.record_trace import check_needs_text, model_settings
 from s2sim.pytorch.task import ModelSettings, Task, reproducible_torch
-from s2sim.pytorch.trainer import operations, tensors_of
-from s2sim.pytorch.training_mode import TrainingSetup, make_training_setup
+from s2sim.pytorch.trainer import operations
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.topology.hardware import Gpu
@@ -67,14 +67,10 @@ class TaskFacts:
 def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
     """Return the facts of a task."""
     with reproducible_torch():
-        counted = operations(task)
-    return TaskFacts(
-        task.model,
-        task.score,
-        task.origin.data,
-        sum(each.numel() for each in task.module.parameters()),
-        compute_time(spec, gpu, counted, tensors_of(task)),
-    )
+        flops = operations(task)
+    sizes = [parameter.numel() for parameter in task.module.parameters()]
+    compute = compute_time(spec, gpu, flops, len(sizes))
+    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), compute)
 
 
 HELD_OUT = 0.1
@@ -83,7 +79,11 @@ HELD_OUT = 0.1
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
     """Return the inputs of a training; refuse invalid ones before any long computation."""
-    settings = model_of(spec)
+    settings, texts = model_settings(spec.model), [Path(path) for path in spec.text]
+    check_needs_text(spec.model, settings, texts)
+    check_texts(texts)
+    if not settings.held_out:
+        settings = replace(settings, held_out=HELD_OUT)
     has_dense = any(make_reducer(text).traits.baseline for text in spec.reducers)
     requested = spec.reducers if has_dense else ("dense", *spec.reducers)
     spec.check_learning_rates(requested)
@@ -110,15 +110,6 @@ def _training_identity(fitting: TrainingSetup) -> object:
     """Return equal values for equal trainings; presets count as names of their own."""
     name = fitting.option_string.partition(":")[0]
     return name if name in PRESETS else "", option_string(fitting.reducer), fitting.learning_rate
-
-
-def model_of(spec: TrainSpec) -> ModelSettings:
-    """Return the settings of the model, with a share of its data held out."""
-    settings = model_settings(spec.model)
-    paths = [Path(path) for path in spec.text]
-    check_needs_text(spec.model, settings, paths)
-    check_texts(paths)
-    return settings if settings.held_out else replace(settings, held_out=HELD_OUT)
 
 
 def _check_out(out: Path | None, *, resume: bool) -> None:

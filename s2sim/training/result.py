@@ -11,7 +11,7 @@ from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
 from s2sim.provenance import run_record
-from s2sim.pytorch.training_mode import TrainingSetup
+from s2sim.pytorch.model_updates import TrainingSetup
 from s2sim.training.curve import Curve, Interval, Target, TargetCrossing, find_crossing, ratio_interval, t_interval
 from s2sim.training.resolve import ResolvedTraining, TaskFacts
 from s2sim.training.spec import TrainSpec
@@ -23,24 +23,19 @@ class TrainRow:
     """One reducer over all seeds."""
 
     reducer: str  # By its option string
-    # What is fed back of what was not sent: ``ef`` and its like, ``own`` of the reducer itself, or ``none``.
-    feedback: str
-    # trained, seeds: Seeds with which it was trained, and those of them that took all steps.
-    trained: int
-    seeds: int
-    stopped: tuple[str, ...]  # Why others did not
-    # loss, accuracy: On held-out data after the last step; None where a seed did not get there.
-    loss: Interval | None
-    accuracy: Interval | None
-    # step_s, step_bytes: Mean over the steps: simulated time, and bytes that the busiest rank sends.
-    step_s: Interval
-    step_bytes: Interval
-    reached: int  # Seeds with which the target was reached
-    # iterations, time_s, sent_bytes: Until it was, where it was with every seed.
+    feedback: str  # Of what was not sent: ``ef`` and the like, ``own`` of the reducer itself, or ``none``
+    trained: int  # Seeds
+    seeds: int  # Seeds that took all steps
+    stopped: tuple[str, ...]  # Reasons of the other seeds
+    loss: Interval | None  # On held-out data after the last step; None if a seed did not take it
+    accuracy: Interval | None  # Likewise
+    step_s: Interval  # Simulated time, mean over the steps
+    step_bytes: Interval  # Sent by the busiest rank, mean over the steps
+    reached: int  # Seeds that reached the target
+    # Until the target was reached, if it was with every seed, and ratios to dense's seed by seed
     iterations: Interval | None
     time_s: Interval | None
     sent_bytes: Interval | None
-    # time_ratio, bytes_ratio: The same over dense's, seed by seed.
     time_ratio: Interval | None
     bytes_ratio: Interval | None
 
@@ -51,7 +46,7 @@ class TrainResult(ResultForm):
 
     answers: ClassVar[str] = "train"
 
-    spec: TrainSpec  # What was asked
+    spec: TrainSpec
     headline: str  # Model, cluster and machines in a line
     score: str  # What accuracy is the share of
     target: Target | None  # What was to be reached; None where dense reached nothing
@@ -65,7 +60,7 @@ class TrainResult(ResultForm):
 
     @property
     def complete(self) -> bool:
-        """Whether nobody interrupted it."""
+        """Whether it was not interrupted."""
         return INTERRUPTED_NOTE not in self.notes
 
 
@@ -108,7 +103,7 @@ def make_train_row(
 
 
 def target_text(target: Target) -> str:
-    """Return a target for people.
+    """Return a target as text.
 
     >>> from s2sim.training.curve import Target
     >>> target_text(Target("loss", 5.1)), target_text(Target("accuracy", 0.9))

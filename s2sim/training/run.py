@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -15,10 +16,9 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.pytorch.model_updates import set_weights, use_sparse_embeddings, weights_of
+from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
-from s2sim.pytorch.training_mode import TrainingSetup
 from s2sim.training.curve import Curve, CurveHistory, StepClock
 from s2sim.training.resolve import ResolvedTraining, TaskFacts, resolve_training_run, task_facts
 from s2sim.training.result import TrainResult, make_train_result
@@ -128,18 +128,15 @@ class SeedTrainings:
     def train(self, fitting: TrainingSetup, progress: ProgressWatcher) -> Curve:
         """Return the curve of one reducer, from the end of its checkpoint."""
         wanted, spec = self._wanted, self._wanted.spec
-        path, key = None, wanted.key(fitting, self._seed)
-        kept = None
-        if wanted.out is not None:
-            path = checkpoint_path(wanted.out, fitting.option_string, self._seed)
-            kept = load(path, key)
+        key = wanted.key(fitting, self._seed)
+        path = None if wanted.out is None else checkpoint_path(wanted.out, fitting.option_string, self._seed)
+        kept = None if path is None else load(path, key)
         facts = self._prepared()
         assert self._task is not None
         set_weights(dict(self._task.module.named_parameters()), self._start)
         trainer = Trainer(self._task, wanted.settings, fitting, workers=spec.workers, seed=self._seed)
-        history = CurveHistory()
+        history = CurveHistory(**(kept["history"] if kept else {}))
         if kept is not None:
-            history = CurveHistory.of(kept["history"])
             trainer.restore(kept["trainer"])
             progress.advance(trainer.steps)
         self._growing = (fitting.option_string, history)
@@ -150,13 +147,15 @@ class SeedTrainings:
         while trainer.steps < spec.steps and history.stopped is None:
             _take_step(trainer, history, clock, fitting)
             progress.advance()
-            if trainer.steps % spec.evaluate_every and trainer.steps != spec.steps and history.stopped is None:
-                continue
+            last = trainer.steps == spec.steps
             if history.stopped is None:
+                if trainer.steps % spec.evaluate_every and not last:
+                    continue
                 _evaluate(trainer, history)
-            if path is not None and (monotonic() - saved_s >= _SAVE_SHARE * took_s or _finish(trainer, history, spec)):
+            due = last or history.stopped is not None or monotonic() - saved_s >= _SAVE_SHARE * took_s
+            if path is not None and due:
                 saved_s = monotonic()
-                save(path, {"history": history.state(), "trainer": trainer.state()}, key)
+                save(path, {"history": asdict(history), "trainer": trainer.state()}, key)
                 took_s = monotonic() - saved_s
         self._growing = None
         return history.curve(fitting.option_string, self._seed)
@@ -190,7 +189,7 @@ class SeedTrainings:
 
 def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
     try:
-        # What grows beyond all bounds is told by its loss.
+        # The loss shows an overflow.
         with np.errstate(over="ignore", invalid="ignore"):
             found = trainer.step()
     except S2SimError as error:
@@ -208,10 +207,6 @@ def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
         history.add_evaluation(found)
     else:
         history.stopped = f"after {trainer.steps} steps: {DIVERGED}"
-
-
-def _finish(trainer: Trainer, history: CurveHistory, spec: TrainSpec) -> bool:
-    return history.stopped is not None or trainer.steps >= spec.steps
 
 
 def train(

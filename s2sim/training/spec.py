@@ -1,4 +1,4 @@
-"""A training of one model with several reducers, as people write it."""
+"""A training of one model with several reducers, as given by the user."""
 
 from __future__ import annotations
 
@@ -94,7 +94,13 @@ class TrainSpec(ClusterSpec):
                 raise OptionError(f"{flag} {number} must lie between 1 and {most:,}")
         if not self.reducers:
             raise OptionError("no reducer was given; for example --reducer union")
-        _check_targets(self)
+        loss, accuracy = self.target_loss, self.target_accuracy
+        if loss is not None and accuracy is not None:
+            raise OptionError(f"--target-loss {loss:g} and --target-accuracy {accuracy:g}: give one target")
+        if loss is not None and not (isfinite(loss) and loss > 0):
+            raise OptionError(f"--target-loss {loss:g} must be above 0")
+        if accuracy is not None and not 0 < accuracy <= 1:
+            raise OptionError(f"--target-accuracy {accuracy:g} must be above 0 and at most 1, as a share: 0.9 for 90 %")
         if self.compute is not None and self.profile is not None:
             raise OptionError(
                 f"--compute {self.compute} and --profile {self.profile} both say what is computed: give one"
@@ -112,16 +118,6 @@ class TrainSpec(ClusterSpec):
                 raise OptionError(f"--learning-rate {name}=...: there is no --reducer {name}")
             if names.count(name) > 1:
                 raise OptionError(f"--learning-rate {name}=... was given twice")
-
-
-def _check_targets(spec: TrainSpec) -> None:
-    loss, accuracy = spec.target_loss, spec.target_accuracy
-    if loss is not None and accuracy is not None:
-        raise OptionError(f"--target-loss {loss:g} and --target-accuracy {accuracy:g}: give one target")
-    if loss is not None and not (isfinite(loss) and loss > 0):
-        raise OptionError(f"--target-loss {loss:g} must be above 0")
-    if accuracy is not None and not 0 < accuracy <= 1:
-        raise OptionError(f"--target-accuracy {accuracy:g} must be above 0 and at most 1, as a share: 0.9 for 90 %")
 
 
 def _rate_of(text: str) -> tuple[str, float]:

@@ -13,11 +13,10 @@ from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import Cluster, build_cluster
-from s2sim.topology.hardware_links import GpuLinks, LinkCatalogue
-from s2sim.topology.node_spec import MAX_MESHED
+from s2sim.topology.hardware import GpuLinks, LinkCatalogue
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import MAX_MESHED, ClusterShape
 from s2sim.validation.curve import MeasuredMachine
 
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
@@ -86,11 +85,14 @@ def intra_node_fields(
         return []
     if gpu.nvlink is None or gpu.links is None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
-    one = catalogue.nvlink[gpu.nvlink].rate
+    one = catalogue.nvlink[gpu.nvlink]
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
     if board.shape in (SWITCH, RACK) and gpus <= board.gpus:
-        return [one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"), catalogue.latency.nvlink_port.of("nvlink.latency")]
+        return [
+            one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"),
+            catalogue.latency["nvlink_port"].of("nvlink.latency"),
+        ]
     if board.shape in (SWITCH, RACK):
         if board.gpus > MAX_MESHED:
             raise S2SimError(f"a node of {gpus} GPUs on boards of {board.gpus} is not in the catalogue")
@@ -99,7 +101,7 @@ def intra_node_fields(
     else:
         lines, rate = max(1, links // (board.gpus - 1)), one.of("nvlink.rate")
     if board.shape in catalogue.board:
-        stated = catalogue.board[board.shape].pairs
+        stated = catalogue.board[board.shape]["pairs"]
         of_board = [(pair[0], pair[1]) for pair in stated.value]
     else:
         stated = gpu.links
@@ -115,7 +117,7 @@ def intra_node_fields(
     return [
         Quantity("nvlink.kind", "mesh", "user", "index and catalogue"),
         rate,
-        catalogue.latency.nvlink_direct.of("nvlink.latency"),
+        catalogue.latency["nvlink_direct"].of("nvlink.latency"),
         stated.of("nvlink.pairs", pairs),
     ]
 
@@ -215,14 +217,14 @@ def _pcie(
     if gpu.pcie is None:
         return []
     links = catalogue.pcie[str(gpu.pcie.value)]
-    special = catalogue.board[board.shape].host if board is not None and board.shape in catalogue.board else None
-    fields = [(special or links.rate).of("pcie.rate"), catalogue.latency.pcie.of("pcie.latency")]
+    special = catalogue.board[board.shape].get("host") if board is not None and board.shape in catalogue.board else None
+    fields = [(special or links["rate"]).of("pcie.rate"), catalogue.latency["pcie"].of("pcie.latency")]
     text = machine.intra_interconnect.lower()
     no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
     if no_peers:
         fields.append(Quantity("pcie.peer_to_peer", "no", "user", "index"))
     if no_peers or (machine.ranks > gpus and machine.path == "staged"):
-        fields.append(links.memory.of("pcie.memory.rate"))
+        fields.append(links["memory"].of("pcie.memory.rate"))
         # GPUs in use are those of the first sockets.
         sockets = 2 if "two sockets" in text or machine.gpus_per_node > _MAX_IN_A_SOCKET else 1
         used = -(-gpus * sockets // machine.gpus_per_node)

@@ -18,7 +18,7 @@ from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.scaling import scale_to_model
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
-from s2sim.libraries.nccl_tuner import TunerModel
+from s2sim.libraries.nccl import TunerModel
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Phase, Recording, Script, Step, Work
@@ -27,8 +27,7 @@ from s2sim.simulation.accounting import Iterations, IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.topology.hardware import load_gpu
-from s2sim.topology.hardware_links import LinkCatalogue
+from s2sim.topology.hardware import LinkCatalogue, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
 from s2sim.validation.implementations import (

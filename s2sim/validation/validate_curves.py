@@ -16,7 +16,7 @@ from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware_links import LinkCatalogue, load_links
+from s2sim.topology.hardware import LinkCatalogue, load_links
 from s2sim.uncertainty.constant_fit import (
     CalibrationPoint,
     CandidateSchedule,

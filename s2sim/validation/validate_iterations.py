@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from s2sim.collectives.schedules.demand import make_demand
-from s2sim.libraries.nccl_tuner import TunerModel, estimates_us
+from s2sim.libraries.nccl import TunerModel, estimates_us
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 

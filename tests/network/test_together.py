@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from s2sim.network import active_flows as in_flight
 from s2sim.network import fluid as together
-from s2sim.network.flow_table import SolverEffort
+from s2sim.network.active_flows import SolverEffort
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.network import deliver_ps
 from s2sim.topology.cluster import build_cluster

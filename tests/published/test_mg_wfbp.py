@@ -12,7 +12,7 @@ import pytest
 from s2sim.cli.main import main
 from s2sim.files import data_directory
 from s2sim.simulation.bucketing.policy import make_discipline
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.validation.iteration_predict import IterationPredictor, row_discipline
 from s2sim.validation.iteration_result import read_iterations
 

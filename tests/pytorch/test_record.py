@@ -14,9 +14,14 @@ from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.read_trace import open_trace
 from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.models.cnn import Cnn
-from s2sim.pytorch.models.lstm import Lstm, _sampled_softmax, log_uniform_probability, log_uniform_sample
+from s2sim.pytorch.models.language import (
+    Lstm,
+    Transformer,
+    _sampled_softmax,
+    log_uniform_probability,
+    log_uniform_sample,
+)
 from s2sim.pytorch.models.ncf import Ncf
-from s2sim.pytorch.models.transformer import Transformer
 from s2sim.pytorch.record_trace import _train, record
 from s2sim.pytorch.task import DataOrigin, reproducible_torch
 from s2sim.seeds import named_generator

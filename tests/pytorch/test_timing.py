@@ -16,7 +16,7 @@ from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.record_profile import _device_name, record_profile
 from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
 from s2sim.pytorch.task import DataOrigin
-from s2sim.pytorch.timing import WARMUP_STEPS, GpuClock, HostClock, measure, own_parameters, with_precision
+from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, gpu_clock, measure, own_parameters, with_precision
 
 TINY_LSTM = "lstm:width=6,length=5,negatives=20"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,length=5"
@@ -93,7 +93,7 @@ def test_models_of_the_recorder(model, sparse, text, monkeypatch):
 
 def test_shared_layers_unused_and_untrained_parameters():
     module = Twice()
-    times = measure(subject_of(module, lambda step: module(words(step)).square().mean()), HostClock(), 3, lambda: None)
+    times = measure(subject_of(module, lambda step: module(words(step)).square().mean()), HOST_CLOCK, 3, lambda: None)
     assert set(times.ready_us) == {
         "table.weight", "rare.weight", "often.weight", "often.bias", "never.weight", "never.bias",
     }  # fmt: skip
@@ -110,7 +110,7 @@ def test_shared_layers_unused_and_untrained_parameters():
 
 def test_no_hook_stays():
     module = Twice()
-    measure(subject_of(module, lambda step: module(words(step)).square().mean()), HostClock(), 1, lambda: None)
+    measure(subject_of(module, lambda step: module(words(step)).square().mean()), HOST_CLOCK, 1, lambda: None)
     assert not any(part._forward_pre_hooks for part in module.modules())
     assert not any(parameter._post_accumulate_grad_hooks for parameter in module.parameters())
 
@@ -122,7 +122,7 @@ def test_a_model_with_one_parameter_and_forward_again_in_backward():
     def loss(_):
         return checkpoint(module, torch.ones(2, 7, requires_grad=True), use_reentrant=False).square().mean()
 
-    times = measure(subject_of(module, loss), HostClock(), 2, lambda: None)
+    times = measure(subject_of(module, loss), HOST_CLOCK, 2, lambda: None)
     assert list(times.ready_us) == ["weight"]
     assert times.ready_us["weight"] > 0
     assert times.forward_us["weight"] > 0
@@ -131,14 +131,14 @@ def test_a_model_with_one_parameter_and_forward_again_in_backward():
 def test_tables_with_sparse_gradients():
     module = torch.nn.Embedding(50, 4, sparse=True)
     subject = subject_of(module, lambda step: module(torch.tensor([step, 3])).sum())
-    assert measure(subject, HostClock(), 1, lambda: None).sparse == {"weight"}
+    assert measure(subject, HOST_CLOCK, 1, lambda: None).sparse == {"weight"}
 
 
 def test_a_loss_without_the_module_is_refused():
     module = torch.nn.Linear(2, 2)
     subject = subject_of(module, lambda _: module.weight.sum())
     with pytest.raises(S2SimError, match="no module with parameters ran in forward"):
-        measure(subject, HostClock(), 1, lambda: None)
+        measure(subject, HOST_CLOCK, 1, lambda: None)
 
 
 def test_parameters_of_modules_have_the_names_of_the_model():
@@ -200,7 +200,7 @@ def test_a_trace_of_pytorch_tells_what_hooks_tell(traced):
     module = Twice()
     loss = lambda step: module(words(step)).square().mean()  # noqa: E731  (the same for both)
     imported = import_profile(traced(module, loss, record_shapes=True), name="mine", batch=7).profile
-    times = measure(subject_of(module, loss), HostClock(), 3, lambda: None)
+    times = measure(subject_of(module, loss), HOST_CLOCK, 3, lambda: None)
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     hooked = [shapes[name] for name in times.ready_us if name not in times.without_gradient]
     assert [tensor.shape for tensor in imported.tensors] == hooked
@@ -256,7 +256,7 @@ class _Event:
 
 def test_marks_of_a_gpu_are_events_in_its_stream(monkeypatch):
     monkeypatch.setattr("torch.cuda.Event", _Event)
-    clock = GpuClock()
+    clock = gpu_clock()
     first, _, second = clock.mark(), time.sleep(0.02), clock.mark()
     assert clock.between_us(first, second) >= 20_000
     module = torch.nn.Linear(7, 7)

@@ -11,14 +11,12 @@ torch = pytest.importorskip("torch")
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.pytorch.data import Interactions, hold_out
-from s2sim.pytorch.model_updates import use_sparse_embeddings
+from s2sim.pytorch.model_updates import make_training_setup, use_sparse_embeddings
 from s2sim.pytorch.models.cnn import Cnn
-from s2sim.pytorch.models.lstm import Lstm
+from s2sim.pytorch.models.language import Lstm, Transformer
 from s2sim.pytorch.models.ncf import Ncf
-from s2sim.pytorch.models.transformer import Transformer
 from s2sim.pytorch.task import DataOrigin, Evaluation, reproducible_torch
 from s2sim.pytorch.trainer import Trainer
-from s2sim.pytorch.training_mode import make_training_setup
 from s2sim.reducers.registry import make_reducer, reducer_names
 
 WORKERS = 4

@@ -13,8 +13,8 @@ from s2sim.simulation.plan import to_request, work_ps
 from s2sim.simulation.run import replay
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.topology.read_file import load_shape
+from s2sim.topology.shape import LinkSpec
 
 RATE_BPS = 50 * 2**30
 

@@ -9,7 +9,7 @@ import pytest
 import s2sim
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.fields import shipped_topologies, topology_group
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.topology.read_file import load_shape
 from s2sim.validation.curve import read_folder
 from s2sim.validation.curve_machine import machine_shape

@@ -17,7 +17,7 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import load_host_constants
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.validation.curve import MeasuredPoint, read_folder, resampled
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations

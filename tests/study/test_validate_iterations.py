@@ -16,8 +16,7 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_gpu
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_gpu, load_links
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import machine_shape
 from s2sim.validation.implementations import (

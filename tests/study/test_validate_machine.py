@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.curve_machine import machine_shape
 

@@ -3,8 +3,7 @@
 import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
-from s2sim.topology.hardware import load_gpu, read_hardware, shipped_tables
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_gpu, load_links, read_hardware, shipped_tables
 from s2sim.topology.read_file import PARTS, find_part, list_parts, read_shape
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 

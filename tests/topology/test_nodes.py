@@ -15,11 +15,10 @@ from s2sim.errors import TopologyError
 from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe_cluster, summary_line
-from s2sim.topology.node_spec import LinkSpec, NodeSpec
 from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.routing import reroute
-from s2sim.topology.shape import with_rate
+from s2sim.topology.shape import LinkSpec, NodeSpec, with_rate
 
 SWITCH = 'kind = "single-switch"'
 LEAVES = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'

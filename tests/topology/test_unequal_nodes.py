@@ -10,9 +10,8 @@ from s2sim.testing.topologies import check_topology
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe_cluster, summary_line
 from s2sim.topology.kinds import KINDS, most_workers
-from s2sim.topology.node_spec import LinkSpec
 from s2sim.topology.read_file import load_shape
-from s2sim.topology.shape import with_rate
+from s2sim.topology.shape import LinkSpec, with_rate
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 LINK = 'rate = "10GB/s"\nlatency = "250ns"'

@@ -11,7 +11,7 @@ from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.collective_run import CompletedRound, dependencies
 from s2sim.collectives.timing.message_level import MessageDelays, MessagesByRank, PartialStep, messages_by_rank
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.network import Network
+from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 
 _STEP_SHIFT = 32  # a tag holds the step above its message

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.end_of_timestep import at_end_of_timestep
-from s2sim.network.network import Network, SkippableNetwork
+from s2sim.network.base import Network, at_end_of_timestep, call_after
+from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import Cluster
 
 _STEP_SHIFT = 32  # a tag holds the step above its message
@@ -23,7 +23,7 @@ _STEP_SHIFT = 32  # a tag holds the step above its message
 class IdleNetwork:
     """The network on which rounds may pass without a message, and how long they take on it alone."""
 
-    network: SkippableNetwork
+    network: FluidNetwork
     times: RoundTimes
 
 
@@ -79,9 +79,7 @@ class CollectiveRun:
     def start(self) -> None:
         """Launch it now, and then send all rounds that wait for nothing."""
         if self._schedule.launch_ps:
-            launch = self._network.env.timeout(self._schedule.launch_ps)
-            assert launch.callbacks is not None
-            launch.callbacks.append(lambda _: self._begin())
+            call_after(self._network.env, self._schedule.launch_ps, self._begin)
         else:
             self._begin()
 
@@ -119,13 +117,11 @@ class CollectiveRun:
                 self._on_complete()
 
         network.reserve(self._owner, land)
-        timeout = network.env.timeout(int(ends_ps[-1]) - now)
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(lambda _: at_end_of_timestep(network.env, pass_by))
+        call_after(network.env, int(ends_ps[-1]) - now, lambda: at_end_of_timestep(network.env, pass_by))
 
     def _land(
         self,
-        network: SkippableNetwork,
+        network: FluidNetwork,
         index: int,
         time: int,
         began_ps: int,

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
-from s2sim.network.end_of_timestep import at_end_of_timestep
+from s2sim.network.base import at_end_of_timestep
 from s2sim.network.max_min import NEVER
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster

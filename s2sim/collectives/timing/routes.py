@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
 from s2sim.collectives.timing.library_profile import PatternCache
-from s2sim.network.network import Network
+from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
 

@@ -82,7 +82,7 @@ class Cnn(ModelSettings):
             loss=loss,
             batch=self.images,
             model=f"convolutional network on 8 x 8 digits, {self.channels} and {2 * self.channels} channels",
-            evaluate=partial(evaluate_classes, module, inputs[-held:], targets[-held:]) if held else None,
+            evaluate=partial(evaluate_classes, module, module, inputs[-held:], targets[-held:]) if held else None,
             score="digits",
             origin=DataOrigin(
                 data="handwritten digits (Alpaydin and Kaynak, 1998), the 1797 images that come with scikit-learn",

@@ -1,11 +1,11 @@
-"""What a discipline and a reducer make of an iteration's gradients together."""
+"""The interface of bucketing policies, and the exchange of an iteration's buckets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -39,15 +39,11 @@ class Bucket:
 class Discipline:
     """How gradients are exchanged. A discipline is a dataclass of its options, with defaults."""
 
-    # name, summary, source, example: its name in option strings; what it does in one line; whose it is; an option
-    # string
-    name: ClassVar[str]
+    name: ClassVar[str]  # In option strings
     summary: ClassVar[str]
     source: ClassVar[str]
-    example: ClassVar[str]
-    # Whether the next forward waits for all gradients and the whole optimizer, or only for the parameters that a layer
-    # needs
-    waits_for_all: ClassVar[bool] = True
+    example: ClassVar[str]  # An option string
+    waits_for_all: ClassVar[bool] = True  # Whether the next forward waits for all gradients, or a layer for its own
 
     @property
     def text(self) -> str:
@@ -64,7 +60,7 @@ def fill_buckets(
 ) -> list[tuple[int, ...]]:
     """Return each bucket's gradients in order of closing, as ``compute_bucket_assignment_by_size`` of PyTorch's c10d.
 
-    A bucket closes with the gradient that reaches its limit; a gradient that stands ``apart`` is a bucket of its own.
+    A bucket closes with the gradient that reaches its limit; gradients marked ``apart`` have their own buckets.
     """
     closed: list[tuple[int, ...]] = []
     filling: list[int] = []
@@ -135,7 +131,7 @@ def make_discipline(text: str) -> Discipline:
 
 @dataclass(frozen=True, slots=True)
 class BucketExchange:
-    """One bucket, and what the reducer did with it, once a step or once in the steps of the recording."""
+    """One bucket, and the recording of the reducer on it."""
 
     bucket: Bucket
     recording: Recording
@@ -147,35 +143,33 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
         return exchange[0].recording
     calls = [call for each in exchange for call in each.recording.calls]
     firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
-    # Most ranks do alike in all buckets: what they do is put together once.
-    known: dict[tuple[int, ...], Script] = {}
-    same = [representative_ranks(each.recording.scripts) for each in exchange]
+    # Most ranks have equal scripts in all buckets, which are merged once.
+    cache: dict[tuple[int, ...], Script] = {}
+    representatives = [representative_ranks(each.recording.scripts) for each in exchange]
     scripts = []
-    for rank in range(exchange[0].recording.workers):
-        alike = tuple(firsts_alike[rank] for firsts_alike in same)
-        if alike not in known:
-            own = [each.recording.scripts[rank] for each in exchange]
-            known[alike] = _merge_rank_programs(list(zip(own, firsts, strict=False)))
-        scripts.append(known[alike])
+    for key in zip(*representatives, strict=True):
+        if key not in cache:
+            own = [each.recording.scripts[rank] for each, rank in zip(exchange, key, strict=True)]
+            cache[key] = _merge_rank_programs(list(zip(own, firsts, strict=False)))
+        scripts.append(cache[key])
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
 
 
 def representative_ranks(scripts: Sequence[Script]) -> list[int]:
-    """Return for each rank the first that has the same script."""
-    found: dict[Script, int] = {}
-    return [found.setdefault(script, rank) for rank, script in enumerate(scripts)]
+    """Return the first rank with an equal script for each rank."""
+    first: dict[Script, int] = {}
+    return [first.setdefault(script, rank) for rank, script in enumerate(scripts)]
 
 
 def _merge_rank_programs(programs: Sequence[tuple[Script, int]]) -> Script:
-    """Return one script of a rank's programs, each with the number that its first call has among all."""
     halves = [(split_at_gradient(script), first) for script, first in programs]
-    first_of_all = _interleave_programs([_split_at_waits(before, first) for (before, _), first in halves])
-    then = _interleave_programs([_split_at_waits(after, first) for (_, after), first in halves])
-    return (*first_of_all, AwaitGradient(), *then) if first_of_all else then
+    early = _interleave_programs([_split_at_waits(before, first) for (before, _), first in halves])
+    late = _interleave_programs([_split_at_waits(after, first) for (_, after), first in halves])
+    return (*early, AwaitGradient(), *late) if early else late
 
 
 def split_at_gradient(script: Script) -> tuple[Script, Script]:
-    """Return what a rank does before it needs the gradient, and the rest."""
+    """Return the parts of a script before and after it needs the gradient."""
     if AwaitGradient() not in script:
         return (), script
     place = script.index(AwaitGradient())
@@ -183,7 +177,6 @@ def split_at_gradient(script: Script) -> tuple[Script, Script]:
 
 
 def _split_at_waits(script: Script, first_call: int) -> list[Script]:
-    """Return a script in pieces that each begin where it waits, its calls renumbered."""
     turns: list[list[Step]] = [[]]
     for step in script:
         if isinstance(step, Post):
@@ -196,7 +189,4 @@ def _split_at_waits(script: Script, first_call: int) -> list[Script]:
 
 
 def _interleave_programs(programs: Sequence[Sequence[Script]]) -> Script:
-    longest = max(map(len, programs), default=0)
-    return tuple(
-        step for turn in range(longest) for program in programs if turn < len(program) for step in program[turn]
-    )
+    return tuple(step for turn in zip_longest(*programs, fillvalue=()) for script in turn for step in script)

@@ -1,4 +1,4 @@
-"""Faults in simulated time: one network with all that goes wrong on it."""
+"""Faults in simulated time, on one network."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 
 class FaultyNetwork:
-    """A network on which those faults happen that do not last from the start on.
+    """A network with the transient faults.
 
-    It carries everything; background traffic never ends, so that the simulation has to be stopped. The cluster is from
-    `damaged_cluster`, and those faults that it has already are left alone; ``seed`` is the root of what jitter and
-    background traffic draw, and ``on_loads`` is told of the loads of all links whenever they change.
+    Background traffic never ends, so that the simulation has to be stopped. The cluster already has the permanent
+    faults; ``seed`` is the root of random samples, and ``on_loads`` is called whenever loads of links change.
     """
 
     def __init__(
@@ -94,17 +93,17 @@ class FaultyNetwork:
                 self.network.record_unsent(numbers[pattern.key], step.times * step.round.bytes)
 
     def late_ps(self, collective: int, step: int, time: int, messages: int) -> Ints:
-        """Return by how much each message of a round is late, int64 picoseconds; the order of events plays no part."""
+        """Return the delay of each message of a round, int64 picoseconds, independent of the order of events."""
         total_ps = np.zeros(messages, np.int64)
         for late_ps in self._delays:
             total_ps += late_ps(collective, step, time, messages)
         return total_ps
 
     def effects(self) -> list[Effect]:
-        """Return what every fault has done to the network until now."""
+        """Return the effect of every fault until now."""
         return [acting.effect() for acting in self._acting]
 
 
 def has_transient_faults(faults: Sequence[Fault]) -> bool:
-    """Return whether anything happens to a network while it runs."""
+    """Return whether any fault changes a network while it runs."""
     return any(fault.on_network and not fault.permanent for fault in faults)

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
+from s2sim.errors import OptionError
 from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.options import Time, option_text
 from s2sim.topology.cluster import Cluster, fail_links, scale_rates
@@ -19,7 +20,7 @@ START = Time("0s")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a fault, named by its option string, did in words, and whether that was nothing."""
+    """The effect of a fault, named by its option string, as text, and whether there was none."""
 
     fault: str
     description: str
@@ -28,15 +29,11 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Damage:
-    """What is wrong with the links of a cluster before anything runs.
+    """The damage of the links of a cluster before anything runs; arrays of shape (links,)."""
 
-    Factors of their rates, float64 of shape (links,); which of them nothing crosses, bool; and what has failed, for
-    messages.
-    """
-
-    factors: Floats
+    factors: Floats  # Of their rates
     dead: Mask
-    why: list[str]
+    why: list[str]  # Names of the failures, for messages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +48,9 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageCounter:
-    """Counts the messages that meet a fault which lasts from the start on.
+    """Counts the messages affected by a permanent fault."""
 
-    ``add(healthy, damaged, times)`` takes note of messages by their routes on the healthy cluster and on the damaged
-    one, and of how often they go; ``effect()`` returns what the fault did to them.
-    """
-
-    add: Callable[[Routes, Routes, int], None]
+    add: Callable[[Routes, Routes, int], None]  # Routes on the healthy and on the damaged cluster, and their number
     effect: Callable[[], Effect]
 
 
@@ -67,10 +60,9 @@ class Fault:
 
     name: ClassVar[str]
     example: ClassVar[str]
-    # draws, sends: whether a seed decides anything of it, and whether it sends messages of its own
-    draws: ClassVar[bool] = False
-    sends: ClassVar[bool] = False
-    on_network: ClassVar[bool] = True  # Whether it happens to a network, unless it lasts from the start on
+    draws: ClassVar[bool] = False  # Whether it depends on a seed
+    sends: ClassVar[bool] = False  # Whether it sends messages
+    on_network: ClassVar[bool] = True  # Whether it affects a network, unless it is permanent
 
     @property
     def text(self) -> str:
@@ -79,56 +71,79 @@ class Fault:
 
     @property
     def permanent(self) -> bool:
-        """Whether it is a property of the cluster: so from the start on and for good."""
+        """Whether it is a property of the cluster: from the start on, without end."""
         return False
 
     def check(self, cluster: Cluster) -> None:
-        """Raise the error for ranks that the cluster does not have."""
+        """Raise `OptionError` for ranks that the cluster does not have."""
 
     def damage(self, cluster: Cluster, damage: Damage) -> None:
-        """Add what it does to a cluster before anything runs; raise the error for links that it does not have."""
+        """Add its damage to a cluster before anything runs; `TopologyError` for links that it does not have."""
 
     def meetings(self, cluster: Cluster) -> MessageCounter | None:
-        """Return what counts the messages that meet it, where it lasts from the start on."""
+        """Return the counter of affected messages if it is permanent."""
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, seed: int) -> ActiveFault | None:
-        """Begin on a network of the cluster, where it happens on one; ``seed`` is for what it draws."""
+        """Begin on a network of the cluster, if it affects one; ``seed`` is for random samples."""
 
     def hold_back(self, factors: Floats, late_ps: Ints) -> None:
-        """Change how much longer the GPU work of each rank takes, and by how much each comes later."""
+        """Change the factor of the duration of each rank's GPU work, and the delay of each rank."""
 
     def effect_on_work(self, *, works: bool) -> Effect | None:
-        """Return what it did to ranks that run scripts, by whether those that it slows have any work."""
+        """Return its effect on ranks that run scripts; ``works`` states whether the slowed ranks have any work."""
 
     def effect_on_collective(self, ends_ps: Ints, without_ps: Ints) -> Effect | None:
-        """Return what it did to the ranks of one collective, by when each of them ended, and would have without it."""
+        """Return its effect on the ranks of a collective, by their ends with and without it."""
 
     def effect_on_transfers(self, src: Ints) -> Effect | None:
-        """Return what it did to ranks that send transfers, one a rank in ``src``."""
+        """Return its effect on transfers from the ranks ``src``."""
 
 
 def apply_permanent_faults(cluster: Cluster, faults: Sequence[Fault]) -> Cluster:
     """Return the cluster with the permanent faults; `TopologyError` or `OptionError` for unknown links or ranks."""
     links = len(cluster.fabric)
-    done = Damage(np.ones(links), np.zeros(links, np.bool_), [])
+    damage = Damage(np.ones(links), np.zeros(links, np.bool_), [])
     for fault in faults:
         fault.check(cluster)
-        fault.damage(cluster, done)
-    if (done.factors < 1).any():
-        cluster = scale_rates(cluster, done.factors)
-    return fail_links(cluster, done.dead, " and ".join(done.why)) if done.why else cluster
+        fault.damage(cluster, damage)
+    if (damage.factors < 1).any():
+        cluster = scale_rates(cluster, damage.factors)
+    return fail_links(cluster, damage.dead, " and ".join(damage.why)) if damage.why else cluster
 
 
 def permanent_effects(
     faults: Sequence[Fault], cluster: Cluster, sent: Iterable[tuple[Routes, Routes, int]]
 ) -> list[Effect]:
     """Return the effects of permanent faults; ``sent`` has healthy routes, damaged routes and counts of messages."""
-    found = [meetings for fault in faults if (meetings := fault.meetings(cluster)) is not None]
-    if not found:
+    counters = [counter for fault in faults if (counter := fault.meetings(cluster)) is not None]
+    if not counters:
         return []
     for healthy, damaged, times in sent:
-        for meetings in found:
-            meetings.add(healthy, damaged, times)
-    effects = [meetings.effect() for meetings in found]
+        for counter in counters:
+            counter.add(healthy, damaged, times)
+    effects = [counter.effect() for counter in counters]
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
+
+
+def straggler_delays(faults: Sequence[Fault], ranks: int) -> tuple[Floats, Ints]:
+    """Return the factor of the duration of each rank's GPU work, and the delay of each rank in picoseconds."""
+    factors, late_ps = np.ones(ranks), np.zeros(ranks, np.int64)
+    for fault in faults:
+        fault.hold_back(factors, late_ps)
+    return factors, late_ps
+
+
+def effects_on_work(faults: Sequence[Fault], *, works: bool) -> list[Effect]:
+    """Return the effects on ranks that run scripts; ``works`` states whether the slowed ranks have any work."""
+    return [effect for fault in faults if (effect := fault.effect_on_work(works=works)) is not None]
+
+
+def arrivals_ps(faults: Sequence[Fault], ranks: int, where: str) -> Ints:
+    """Return each rank's delay, int64 picoseconds; `OptionError` for slow GPU work, which ``where`` has none of."""
+    for fault in faults:
+        if (straggler_delays([fault], ranks)[0] > 1).any():
+            raise OptionError(
+                f"{fault.text} slows GPU work, and {where} has none: give delay= for a rank that comes late"
+            )
+    return straggler_delays(faults, ranks)[1]

@@ -1,4 +1,4 @@
-"""Every kind of fabric there is, one file each, and the way from a shape to a fabric of its kind."""
+"""The kinds of fabric, and the smallest fabric of a shape for a number of workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUTINGS = tuple(dict.fromkeys(routing for kind in KINDS.values() for routing in
 
 
 def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
-    """Return how many nodes a fabric of this shape has places for and the field that says so; None for any number."""
+    """Return the most nodes of a fabric of this shape, and the field that limits them; None for any number."""
     limits = [] if shape.max_nodes is None else [(shape.max_nodes, "fabric.nodes")]
     counts = [group.count for group in shape.groups]
     if None not in counts:
@@ -35,7 +35,7 @@ def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
 
 
 def most_workers(shape: ClusterShape) -> int | None:
-    """Return how many GPUs a fabric of this shape has places for; None for any number."""
+    """Return the most GPUs of a fabric of this shape; None for any number."""
     places = most_nodes(shape)
     return None if places is None else gpus_in_first_nodes(shape, places[0])
 

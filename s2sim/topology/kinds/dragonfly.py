@@ -1,14 +1,12 @@
 """Dragonflies (Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008).
 
-A router has p hosts, a - 1 local links and h global links, so a group has a h global links and there are at most
-a h + 1 groups; the network is balanced for a = 2p = 2h. Slot q of a group's global links belongs to router q // h. With
-G groups, slots are assigned in rounds to the groups at offsets 1, 2, ..., G - 1; remaining slots go in pairs to offsets
-1 and -1, 2 and -2, ..., and an odd one, if G is even, to the opposite group. The c-th link of group A to B is the c-th
-link of B to A.
+A router has p hosts, a - 1 local links and h global links, so there are at most a h + 1 groups; balanced: a = 2p = 2h.
+Slot q of a group's global links belongs to router q // h. With G groups, slots are assigned in rounds to the groups at
+offsets 1, 2, ..., G - 1; remaining slots go in pairs to offsets 1 and -1, 2 and -2, ..., and an odd one, if G is even,
+to the opposite group. The c-th link of group A to B is the c-th link of B to A.
 
-Routing ``minimal`` (section 4.1, MIN) takes at most three links. ``valiant`` (VAL) goes through a random third
-group; it is minimal with fewer than three groups and within a group. Groups and parallel links are chosen by a seeded
-hash of both ends.
+Routing ``minimal`` (section 4.1, MIN) takes at most three links; ``valiant`` (VAL) passes a random third group, if
+there is one, between groups. Groups and parallel links are chosen by a seeded hash of both ends.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class DragonflyDimensions(Dimensions):
 
     @property
     def extra_offsets(self) -> tuple[int, ...]:
-        """How many places further on the groups lie to which there is one more link than to others."""
+        """Offsets of the groups to which there is one more link than to others."""
         if self.groups < 2:
             return ()
         left = self.routers_per_group * self.global_links_per_router % (self.groups - 1)
@@ -82,8 +80,7 @@ class DragonflyLayout(Layout):
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the dragonfly with as many groups as needed.
 
-        What is not given is that of the smallest balanced one that holds all nodes: for 1, 2, ... nodes a router, whose
-        interfaces count as p hosts, h = p and a = 2p.
+        Defaults are those of the smallest balanced one, in which the interfaces of a router's nodes count as p hosts.
         """
         balance = 0
         while True:
@@ -152,7 +149,7 @@ class DragonflyLayout(Layout):
         return group * self.dims.routers_per_group + slot // self.dims.global_links_per_router
 
     def _slot(self, offset: Ints, number: Ints) -> Ints:
-        """Return the slot of a group's link ``number`` to the group ``offset`` places further on."""
+        """Return the slot of a group's link ``number`` to the group at an offset."""
         dims = self.dims
         place = np.zeros(max(2, dims.groups), np.int64)
         place[list(dims.extra_offsets)] = np.arange(len(dims.extra_offsets))
@@ -160,7 +157,7 @@ class DragonflyLayout(Layout):
         return before + np.where(number < dims.rounds, offset - 1, place[offset])
 
     def _links_between(self) -> Ints:
-        """Return how many links join groups by how many places they are apart, int64 of shape (groups,)."""
+        """Return the number of links between groups by their offset, int64 of shape (groups,)."""
         counts = np.full(self.dims.groups, self.dims.rounds, np.int64)
         counts[0] = 0
         counts[list(self.dims.extra_offsets)] += 1
@@ -187,11 +184,11 @@ class DragonflyLayout(Layout):
         return stages
 
     def _parallel(self, group: Ints, other: Ints, between: Mask) -> Ints:
-        """Return how many links join two groups; 1 for pairs that stay inside one."""
+        """Return the number of links between two groups; 1 for pairs inside one."""
         return np.where(between, self._links_between()[(other - group) % self.dims.groups], 1)
 
     def _cross(self, fabric: Fabric, stages: list[RouteStage], at: Ints, group: Ints, number: Ints, mask: Mask) -> Ints:
-        """Add the way to another group over one of the links that lead there; return the routers where it arrives."""
+        """Add the route to another group over one of the links to it; return the routers where it arrives."""
         dims = self.dims
         here = at // dims.routers_per_group
         offset = (group - here) % dims.groups
@@ -208,7 +205,7 @@ class DragonflyLayout(Layout):
         return single_link_stage(fabric, "local", router * (self.dims.routers_per_group - 1) + port, mask)
 
     def hops(self) -> tuple[int, int]:
-        """Return the links from router to router: of every two groups' links the longest way over each counts."""
+        """Return the fewest and the most links from router to router."""
         dims = self.dims
         routers_in_group = np.bincount(np.arange(dims.leaves) // dims.routers_per_group, minlength=dims.groups)
         most_local = int(routers_in_group.max() > 1)
@@ -216,7 +213,7 @@ class DragonflyLayout(Layout):
         if dims.groups == 1:
             return min(least, most_local), most_local
         tail, head = (ends - self.first_switch for ends in self._global_ends(np.arange(dims.groups * dims.slots)))
-        # Whether a router with nodes, other than the one with the link, lies in the group at each end.
+        # Whether the group at each end has a router with nodes other than the one with the link.
         before, after = (
             routers_in_group[end // dims.routers_per_group] - (end < dims.leaves) > 0 for end in (tail, head)
         )
@@ -238,10 +235,7 @@ class DragonflyLayout(Layout):
         ]
 
     def halves(self) -> list[Mask]:
-        """Return a run of neighbouring groups, the smaller half; in a single group the halves of its routers.
-
-        Of the routers of one group each of one half is joined to each of the other.
-        """
+        """Return a run of neighbouring groups, the smaller half; in a single group the halves of its routers."""
         dims = self.dims
         router = np.arange(dims.routers)
         if dims.groups > 1:

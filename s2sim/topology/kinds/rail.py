@@ -1,11 +1,7 @@
 """Rail-optimised fabrics: interface i of every node of a group goes to the group's leaf switch i, its rail.
 
-GPUs with the same number in their nodes, and so on the same rail, are two links apart within a group. Traffic between
-different rails, of one group or of two, crosses the spines: it does not first move over NVLink to a GPU on the
-target's rail, as NCCL does with PXN (PCI x NVLink), so all-to-all traffic between rails is slower here than with it.
-
-The shape is that of the compute fabric of NVIDIA's DGX SuperPOD reference architectures: a scalable unit is a group
-with as many leaf switches as a node has interfaces.
+This is the compute fabric of NVIDIA's DGX SuperPOD reference architectures, a scalable unit being a group. Traffic
+between rails crosses the spines; NCCL's PXN, which first moves it over NVLink to the target's rail, is not modelled.
 """
 
 from __future__ import annotations
@@ -48,8 +44,7 @@ class RailOptimisedLayout(TreeLayout):
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the fabric with as many groups as needed.
 
-        Without ``hosts_per_leaf`` it is the smallest in which switches of k ports, half of them up, reach all: k leaf
-        switches, so k over the number of rails groups of k / 2 nodes.
+        The default of ``hosts_per_leaf`` is the smallest k / 2 with which k leaf switches of k ports reach all nodes.
         """
         nics = nodes.most_nics
         hosts = shape.hosts_per_leaf or 1

@@ -1,9 +1,8 @@
 """Tori of any number of dimensions: every node has a stop, cabled to the next one each way in every dimension.
 
-Stops are numbered row by row, the last dimension fastest, and node i stands at stop i; stops beyond the last node
-forward only. Routing is dimension-order (Dally and Seitz, "Deadlock-free message routing in multiprocessor
-interconnection networks", IEEE Transactions on Computers C-36, 1987): the first dimension first, in each the shorter
-way round, ties in the positive direction.
+Stops are numbered row by row, the last dimension fastest; node i is at stop i, and stops after the last node forward
+only. Routing is dimension-order (Dally and Seitz, "Deadlock-free message routing in multiprocessor interconnection
+networks", IEEE Transactions on Computers C-36, 1987), in each dimension the shorter way, ties positive.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class TorusDimensions(Dimensions):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart the numbers of neighbours in each dimension are."""
+        """Differences of the numbers of neighbours in each dimension."""
         return tuple(prod(self.sizes[dimension + 1 :]) for dimension in range(len(self.sizes)))
 
     @property
@@ -75,7 +74,7 @@ class TorusLayout(Layout):
 
     @classmethod
     def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
-        """Return the stops of a torus whose size is given."""
+        """Return the stops of a torus of given size."""
         return None if shape.size is None else (prod(shape.size), "fabric.size")
 
     @classmethod
@@ -123,7 +122,7 @@ class TorusLayout(Layout):
         return self.first_switch + index, self.first_switch + self._moved(dimension, index, step)
 
     def _moved(self, dimension: int, stop: Ints, steps: int | Ints) -> Ints:
-        """Return the stops that lie some steps away in one dimension."""
+        """Return the stops some steps away in one dimension."""
         size, stride = self.dims.sizes[dimension], self.dims.strides[dimension]
         coordinate = stop // stride % size
         return stop + ((coordinate + steps) % size - coordinate) * stride
@@ -151,17 +150,16 @@ class TorusLayout(Layout):
         return series_stage(fabric, block.start + stop, hops)
 
     def hops(self) -> tuple[int, int]:
-        """Return 1, and the sum of what is farthest along each dimension.
+        """Return 1, and the sum of the longest distances along each dimension.
 
-        In the first dimension along which there is more than one node, any two planes are joined by a full one and
-        one with a node, so that along all later dimensions the farthest way is half way round.
+        In all dimensions after the first one with several nodes, that is half way round.
         """
         sizes, occupied = self.dims.sizes, self.dims.occupied
         first = next(dimension for dimension, side in enumerate(occupied) if side > 1)
         return 1, min(occupied[first] - 1, sizes[first] // 2) + sum(size // 2 for size in sizes[first + 1 :])
 
     def partitions(self) -> list[Partition]:
-        """Return the planes across each dimension, and the two slabs that halve it; stops without a node are beyond."""
+        """Return the planes across each dimension, and the two slabs that halve it, of the stops with a node."""
         dims = self.dims
         stop = np.arange(dims.stops, dtype=np.int64)
         found = []
@@ -177,8 +175,8 @@ class TorusLayout(Layout):
     def halves(self) -> list[Mask]:
         """Return the planes on one side of the middle of each dimension along which there are several nodes.
 
-        With N stops and a side of k > 2, 2 N / k links lead out of them each way (Dally and Towles, "Principles and
-        Practices of Interconnection Networks", 2004, section 5.2.1); an odd side is cut beside its middle.
+        With N stops and a side of k > 2, 2 N / k links lead out of them in each direction (Dally and Towles,
+        "Principles and Practices of Interconnection Networks", 2004, section 5.2.1).
         """
         dims = self.dims
         stop = np.arange(dims.stops)
@@ -212,7 +210,7 @@ class RingLayout(TorusLayout):
     link_class: ClassVar[str] = "ring"
 
     def way_name(self, dimension: int, step: int) -> str:
-        """Return what the links of one direction are called."""
+        """Return the name of the links of one direction."""
         return "clockwise" if step > 0 else "counterclockwise"
 
     def describe(self, oversubscription: float | None) -> list[str]:

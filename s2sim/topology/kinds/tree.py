@@ -30,7 +30,7 @@ from s2sim.units import format_number_of
 
 @dataclass(frozen=True, slots=True)
 class TreeDimensions(Dimensions):
-    """Counts of a tree; the last pod may be partial, and there are no uplinks where there is nothing above."""
+    """Counts of a tree; the last pod may be partial, and a single leaf or pod has no uplinks."""
 
     leaves_per_pod: int
     pods: int
@@ -155,21 +155,21 @@ class TreeLayout(Layout):
         source_pod, target_pod = source_leaf // dims.leaves_per_pod, target_leaf // dims.leaves_per_pod
         between_leaves = outside & (source_leaf != target_leaf)
         between_pods = source_pod != target_pod
-        if self.shape.routing == "spray":
-            up = [parallel_links_stage(fabric, "leaf.up", source_leaf * uplinks, uplinks, between_leaves)]
-            down = [parallel_links_stage(fabric, "leaf.down", target_leaf * uplinks, uplinks, between_leaves)]
-            if core_uplinks:
-                up.append(parallel_links_stage(fabric, "aggregation.up", source_pod * cores, cores, between_pods))
-                down.append(parallel_links_stage(fabric, "aggregation.down", target_pod * cores, cores, between_pods))
-            return [*up, *reversed(down)]
-        port = self._port(source, target, seed, level=1, width=uplinks)
-        up = [single_link_stage(fabric, "leaf.up", source_leaf * uplinks + port, between_leaves)]
-        down = [single_link_stage(fabric, "leaf.down", target_leaf * uplinks + port, between_leaves)]
+        levels = [("leaf", source_leaf, target_leaf, uplinks, between_leaves)]
+        ports = [self._port(source, target, seed, level=1, width=uplinks)]
         if core_uplinks:
-            core = port * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks)
-            up.append(single_link_stage(fabric, "aggregation.up", source_pod * cores + core, between_pods))
-            down.append(single_link_stage(fabric, "aggregation.down", target_pod * cores + core, between_pods))
-        return [*up, *reversed(down)]
+            levels.append(("aggregation", source_pod, target_pod, cores, between_pods))
+            ports.append(ports[0] * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks))
+        stages: list[RouteStage] = []
+        for (name, first, last, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
+            up, down = (
+                parallel_links_stage(fabric, f"{name}.{way}", switch * width, width, mask)
+                if self.shape.routing == "spray"
+                else single_link_stage(fabric, f"{name}.{way}", switch * width + port, mask)
+                for way, switch in (("up", first), ("down", last))
+            )
+            stages = [up, *stages, down]
+        return stages
 
     def _port(self, source: Ints, target: Ints, seed: int, *, level: int, width: int) -> Ints:
         """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
@@ -202,10 +202,7 @@ class TreeLayout(Layout):
         ]
 
     def bisection_Bps(self, capacity: Capacity) -> float:
-        """Return the capacity out of the weaker half of the leaves in order; of the nodes if there is one leaf.
-
-        Whole pods stay together if there are several; with an odd number the smaller half counts.
-        """
+        """Return the capacity out of the weaker and smaller half of the leaves in order; of the nodes on one leaf."""
         dims = self.dims
         if dims.leaves == 1:
             return half_Bps(capacity.node_Bps)
@@ -230,10 +227,7 @@ class TreeLayout(Layout):
         return total_Bps
 
     def oversubscription(self, capacity: Capacity) -> float:
-        """Return the worst ratio over the levels; 1 or less is non-blocking, and so is a tree without uplinks.
-
-        A leaf counts as full of its own kind of nodes.
-        """
+        """Return the worst ratio over the levels of full leaves, 1 without uplinks; 1 or less is non-blocking."""
         dims = self.dims
         if not dims.uplinks_per_leaf:
             return 1.0

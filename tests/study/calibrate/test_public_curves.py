@@ -14,7 +14,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT
 from s2sim.experiment.scenario.cluster import Scenario
 from s2sim.libraries.nccl import NcclProfile
-from s2sim.topology.hardware_links import load_links
+from s2sim.topology.hardware import load_links
 from s2sim.validation.calibrate import fit_samples
 from s2sim.validation.calibrate_runs import MachinePredictor, MeasuredRun, Sample
 from s2sim.validation.curve import (
