@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
-from s2sim.collectives.timing.collective_run import CompletedRound, dependencies
+from s2sim.collectives.timing.collective_run import CompletedRound, call_after, dependencies
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
 from s2sim.network.network import Network
 from s2sim.topology.cluster import Cluster
@@ -75,13 +76,7 @@ class MessageLevelRun:
 
     def post(self, ranks: Iterable[int]) -> None:
         """Let some ranks post it now, each once; each launches it, and then takes part."""
-        posted = list(ranks)
-        if not self._schedule.launch_ps:
-            self._join(posted)
-            return
-        launch = self._network.env.timeout(self._schedule.launch_ps)
-        assert launch.callbacks is not None
-        launch.callbacks.append(lambda _: self._join(posted))
+        call_after(self._network.env, self._schedule.launch_ps, partial(self._join, list(ranks)))
 
     def _join(self, ranks: list[int]) -> None:
         first = range(1) if self._schedule.stage.chain else np.flatnonzero(self._missing == 0).tolist()
@@ -193,13 +188,11 @@ class MessageLevelRun:
             self._deliver(messages)
             return
 
-        def deliver(_: object) -> None:
+        def deliver() -> None:
             self._deliver(messages)
             self._go_on()
 
-        timeout = self._network.env.timeout(delay_ps)
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(deliver)
+        call_after(self._network.env, delay_ps, deliver)
 
     def _deliver(self, messages: list[tuple[int, int]]) -> None:
         """Let the ranks at both ends of messages know that they have been delivered."""

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from simpy import Environment
 
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
@@ -78,12 +79,7 @@ class CollectiveRun:
 
     def start(self) -> None:
         """Launch it now, and then send all rounds that wait for nothing."""
-        if self._schedule.launch_ps:
-            launch = self._network.env.timeout(self._schedule.launch_ps)
-            assert launch.callbacks is not None
-            launch.callbacks.append(lambda _: self._begin())
-        else:
-            self._begin()
+        call_after(self._network.env, self._schedule.launch_ps, self._begin)
 
     def _begin(self) -> None:
         if self._open == 0:
@@ -176,18 +172,13 @@ class CollectiveRun:
     def _deliver_after(self, delay_ps: int, index: int, messages: int) -> None:
         """Count messages as delivered when the last of them has been: until then none makes anything start."""
 
-        def deliver(_: object) -> None:
+        def deliver() -> None:
             flying = self._flying[index]
             flying.arriving -= messages
             if flying.arriving == 0:
                 self._finish(index)
 
-        if delay_ps == 0:
-            deliver(None)
-        else:
-            timeout = self._network.env.timeout(delay_ps)
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(deliver)
+        call_after(self._network.env, delay_ps, deliver)
 
     def _finish(self, index: int) -> None:
         """Go on after a round has been delivered everywhere."""
@@ -261,3 +252,13 @@ def dependencies(schedule: Schedule) -> tuple[NDArray[np.int64], list[list[tuple
             for other in before:
                 dependents[other].append((index, on_sending))
     return missing, dependents
+
+
+def call_after(env: Environment, delay_ps: int, call: Callable[[], None]) -> None:
+    """Call a function after a delay, immediately if that is zero."""
+    if delay_ps == 0:
+        call()
+        return
+    timeout = env.timeout(delay_ps)
+    assert timeout.callbacks is not None
+    timeout.callbacks.append(lambda _: call())
