@@ -11,13 +11,8 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.overheads import (
-    MessageConstants,
-    Overheads,
-    inside_node,
-    overheads_of,
-    ring_round_latency,
-)
+from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, overheads_of
+from s2sim.collectives.schedules.round_latency import inside_node, ring_round_latency
 from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError, TopologyError, suggest_nearest

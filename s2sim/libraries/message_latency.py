@@ -9,7 +9,8 @@ from math import inf
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, inside_node, overheads_of
+from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
+from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.schedules.schedule import Pattern
 from s2sim.errors import S2SimError
 from s2sim.libraries.constants import LINKS, SHARES, LibraryConstants, PathConstants, ProtocolConstants

@@ -43,6 +43,14 @@ def call_after(env: Environment, delay_ps: int, action: Callable[[], None]) -> N
     timeout.callbacks.append(lambda _: action())
 
 
+def call_now_or_after(env: Environment, delay_ps: int, action: Callable[[], None]) -> None:
+    """Call ``action`` in ``delay_ps`` picoseconds of simulated time, before this returns if that is zero."""
+    if delay_ps:
+        call_after(env, delay_ps, action)
+    else:
+        action()
+
+
 class Network:
     """A network that transmits transfers in simulated time; the time of ``env`` is integer picoseconds."""
 

@@ -15,10 +15,9 @@ from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
-from s2sim.collectives.timing.by_message import MessageLevelRun
+from s2sim.collectives.timing.by_message import MessageLevelRun, messages_by_rank
 from s2sim.collectives.timing.critical_path import UncontendedRun, critical_path
 from s2sim.collectives.timing.library_profile import apply_overheads
-from s2sim.collectives.timing.message_level import messages_by_rank
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import find_routes
 from s2sim.errors import OptionError, TopologyError

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.overheads import Overheads, pipeline_round_latency, ring_round_latency
+from s2sim.collectives.schedules.overheads import Overheads
+from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import Pattern
 from s2sim.collectives.timing.bounds import lower_bound, simulate_ps
 from s2sim.collectives.timing.library_profile import LibraryProfile

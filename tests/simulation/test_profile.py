@@ -10,7 +10,8 @@ import simpy
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.overheads import Overheads, inside_node
+from s2sim.collectives.schedules.overheads import Overheads
+from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.timing.bounds import duration_ps, lower_bound, rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.collective_run import CollectiveRun, IdleNetwork
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads

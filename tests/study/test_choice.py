@@ -152,7 +152,8 @@ def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
         "error feedback (error 0.044 in one step) if training confirms it."
     )
     assert second == (
-        "Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 4.27x); 16 workers, nccl:timing=wire on a100."
+        "Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 4.27x); 16 workers, nccl:timing=wire "
+        "on a100."
     )
     verdict = result_of(reducers=reducers, max_error=0.1).verdict
     assert verdict.lines[0].endswith("else union, or topk:density=0.01 (error 0.044, allowed 0.1).")

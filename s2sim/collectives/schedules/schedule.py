@@ -11,16 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import Literal, TypeAlias, overload
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.demand import Demand
-
-if TYPE_CHECKING:
-    from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
-
+from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
 
 Release: TypeAlias = Literal["delivered", "sent"]
 

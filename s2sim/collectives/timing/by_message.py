@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
 from s2sim.collectives.timing.collective_run import CompletedRound, dependencies
-from s2sim.collectives.timing.message_level import MessageDelays, MessagesByRank, PartialStep, messages_by_rank
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.base import Network
+from s2sim.network.base import Network, call_now_or_after
 from s2sim.topology.cluster import Cluster
 
 _STEP_SHIFT = 32  # a tag holds the step above its message
@@ -75,13 +76,7 @@ class MessageLevelRun:
 
     def post(self, ranks: Iterable[int]) -> None:
         """Let some ranks post it now, each once; each launches it, and then takes part."""
-        posted = list(ranks)
-        if not self._schedule.launch_ps:
-            self._join(posted)
-            return
-        launch = self._network.env.timeout(self._schedule.launch_ps)
-        assert launch.callbacks is not None
-        launch.callbacks.append(lambda _: self._join(posted))
+        call_now_or_after(self._network.env, self._schedule.launch_ps, partial(self._join, list(ranks)))
 
     def _join(self, ranks: list[int]) -> None:
         first = range(1) if self._schedule.stage.chain else np.flatnonzero(self._missing == 0).tolist()
@@ -193,13 +188,11 @@ class MessageLevelRun:
             self._deliver(messages)
             return
 
-        def deliver(_: object) -> None:
+        def deliver() -> None:
             self._deliver(messages)
             self._go_on()
 
-        timeout = self._network.env.timeout(delay_ps)
-        assert timeout.callbacks is not None
-        timeout.callbacks.append(deliver)
+        call_now_or_after(self._network.env, delay_ps, deliver)
 
     def _deliver(self, messages: list[tuple[int, int]]) -> None:
         """Let the ranks at both ends of messages know that they have been delivered."""
@@ -272,3 +265,84 @@ class MessageLevelRun:
             self._on_rank_done(rank)
         if self._ranks_left == 0:
             self._on_complete()
+
+
+@dataclass(slots=True)
+class MessageDelays:
+    """How late the messages of a round are, and how many have not been asked for."""
+
+    late_ps: list[int]
+    left: int
+
+
+@dataclass(slots=True)
+class PartialStep:
+    """A step that some rank has begun, and that some rank has not done.
+
+    By rank: in which round it is, how many of its messages in that have not been delivered, and how many of those that
+    it sends in the last round have not left. By message: how often it has been delivered, when it was sent last, and
+    how many of its senders have not begun its next round. Those are able that have begun their part of a round.
+    """
+
+    step: Step
+    parts: MessagesByRank
+    ranks_left: int
+    numbers: list[int]
+    after_ps: Ints
+    bytes: list[float]
+    time: dict[int, int] = field(init=False)
+    open: dict[int, int] = field(init=False)
+    leaving: dict[int, int] = field(init=False)
+    delivered: list[int] = field(init=False)
+    sent_ps: list[int] = field(init=False)
+    senders_left: list[int] = field(init=False)
+    able: set[int] = field(default_factory=set)
+    late_ps: dict[int, MessageDelays] = field(default_factory=dict)
+    ran: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.time = dict.fromkeys(self.parts.has, 0)
+        self.open = {rank: len(messages) for rank, messages in self.parts.has.items()}
+        self.leaving = {rank: len(messages) for rank, messages in self.parts.sends.items()}
+        self.delivered = [0] * len(self.bytes)
+        self.sent_ps = [0] * len(self.bytes)
+        self.senders_left = [len(senders) for senders in self.parts.senders]
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesByRank:
+    """Messages by rank, and ranks by message."""
+
+    sends: dict[int, list[int]]  # The messages that a rank sends; ranks that send none are left out
+    has: dict[int, list[int]]  # Those that it sends or receives; ranks without any are left out
+    # senders, ends: the ranks that send each message, several where a switch sums what they send, and those that send
+    # or receive it
+    senders: list[list[int]]
+    ends: list[list[int]]
+
+
+def messages_by_rank(pattern: Pattern) -> MessagesByRank:
+    """Return who sends and who receives which messages of a pattern.
+
+    >>> import numpy as np
+    >>> from s2sim.collectives.schedules.schedule import Pattern
+    >>> messages_by_rank(Pattern(np.array([0, 1]), np.array([1, 2]))).has
+    {0: [0], 1: [0, 1], 2: [1]}
+    """
+    src, dst = pattern.src.tolist(), pattern.dst.tolist()
+    if pattern.through_switch:
+        senders, receivers = (
+            [side[group :: pattern.groups] for group in range(pattern.messages)] for side in (src, dst)
+        )
+    else:
+        senders, receivers = [[rank] for rank in src], [[rank] for rank in dst]
+    ends = [list(dict.fromkeys([*ones, *others])) for ones, others in zip(senders, receivers, strict=True)]
+    return MessagesByRank(_index_by_rank(senders), _index_by_rank(ends), senders, ends)
+
+
+def _index_by_rank(ranks: list[list[int]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for message, members in enumerate(ranks):
+        for rank in members:
+            found.setdefault(rank, []).append(message)
+    return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.base import Network, at_end_of_timestep, call_after
+from s2sim.network.base import Network, at_end_of_timestep, call_after, call_now_or_after
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import Cluster
 
@@ -78,10 +78,7 @@ class CollectiveRun:
 
     def start(self) -> None:
         """Launch it now, and then send all rounds that wait for nothing."""
-        if self._schedule.launch_ps:
-            call_after(self._network.env, self._schedule.launch_ps, self._begin)
-        else:
-            self._begin()
+        call_now_or_after(self._network.env, self._schedule.launch_ps, self._begin)
 
     def _begin(self) -> None:
         if self._open == 0:
@@ -172,18 +169,13 @@ class CollectiveRun:
     def _deliver_after(self, delay_ps: int, index: int, messages: int) -> None:
         """Count messages as delivered when the last of them has been: until then none makes anything start."""
 
-        def deliver(_: object) -> None:
+        def deliver() -> None:
             flying = self._flying[index]
             flying.arriving -= messages
             if flying.arriving == 0:
                 self._finish(index)
 
-        if delay_ps == 0:
-            deliver(None)
-        else:
-            timeout = self._network.env.timeout(delay_ps)
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(deliver)
+        call_now_or_after(self._network.env, delay_ps, deliver)
 
     def _finish(self, index: int) -> None:
         """Go on after a round has been delivered everywhere."""

@@ -14,7 +14,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
-from s2sim.collectives.schedules.overheads import inside_node
+from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.schedules.schedule import Pattern, Release, Round, Schedule
 from s2sim.collectives.timing.bounds import duration_floor_ps, duration_ps
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
