@@ -132,10 +132,10 @@ def _row_bytes(sketch: ExactSketch) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableState:
-    """Rows of a table in the last step's union, and bounds on the magnitude of sums in each group, if known."""
+    """A table's state from the last step, known to all ranks."""
 
-    union: int
-    maxima: Floats | None
+    union: int  # Rows
+    maxima: Floats | None  # Bounds on the magnitude of sums in each group, float64 of shape (groups,), if known
 
 
 def carried_exponents(maxima: Floats, sketch: ExactSketch) -> Ints16:
@@ -249,11 +249,8 @@ def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list
 
 
 def peel_rounds(sketch: ExactSketch, rows: Ints) -> int:
-    """Return the consecutive rounds of peeling ``rows``; blocks are peeled concurrently.
-
-    The number that nearly always suffices, because the host does not wait for the GPU to finish; more if these hash
-    functions need more.
-    """
+    """Return the consecutive rounds of peeling ``rows``; blocks are peeled concurrently."""
+    # At least the number that nearly always suffices, because the host does not wait for the GPU to finish.
     blocks, cells = sketch.table.blocks, sketch.table.block_cells
     needed = max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
     return max(needed, rounds_needed(len(rows) / blocks, cells, chance=_CHANCE / blocks))
@@ -293,8 +290,8 @@ def replace_resent(
 ) -> list[RowSparse]:
     """Return the decoded ``rows`` of each table; those sent ``again`` have their ``exact`` values."""
     result = []
-    for index, (table, keys, found) in enumerate(zip(tables, rows, decoded, strict=True)):
-        values = found.values.reshape(len(keys), *table.shape[1:])
+    for index, (table, keys, sums) in enumerate(zip(tables, rows, decoded, strict=True)):
+        values = sums.values.reshape(len(keys), *table.shape[1:])
         if exact is not None:
             values[np.searchsorted(keys, again[index])] = exact[index]
         result.append(RowSparse(keys, values, table.shape))

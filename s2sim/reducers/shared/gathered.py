@@ -48,6 +48,8 @@ def from_flat_vector(vector: Floats32, like: Gradient) -> Gradient:
 Message: TypeAlias = "tuple[NDArray[Any], ...]"
 """One encoded vector: the arrays that are sent."""
 
+_Messages: TypeAlias = "tuple[Message, ...]"
+
 Aggregate: TypeAlias = Literal["gather", "two-phase", "server"]
 
 SERVER = 0
@@ -157,10 +159,7 @@ class Gathered(Reducer):
         own = [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size, unequal=True)
         yield first
-        self.charge_decode(rank, first.value, sizes[rank.index])
-        totals = self._sum(first.value, sizes[rank.index])
-        again = self.encode_all(rank, totals, "sum")
-        lost = self.lost_again(again, totals)
+        again, lost = self._sum_again(rank, first.value, sizes[rank.index])
         second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size, unequal=True)
         yield second
         rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, second.value))))
@@ -177,9 +176,7 @@ class Gathered(Reducer):
             rank.replicated(lambda: self._result(_concatenate_chunks(decoded(second.value)), rank.size, gradient)), sent
         )
 
-    def _through_server(
-        self, rank: Rank, gradient: Gradient, own: tuple[Message, ...], sizes: Sequence[int]
-    ) -> Program:
+    def _through_server(self, rank: Rank, gradient: Gradient, own: _Messages, sizes: Sequence[int]) -> Program:
         serves = rank.index == SERVER
         first = rank.exchange(
             {} if serves else {SERVER: own}, label="codes to the server", size_from_data=not self.known_size
@@ -187,11 +184,7 @@ class Gathered(Reducer):
         yield first
         again, lost = None, [np.zeros(1, np.float32)] * len(sizes)
         if serves:
-            messages = [own, *first.value.values()]
-            self.charge_decode(rank, messages, sizes)
-            totals = self._sum(messages, sizes)
-            again = self.encode_all(rank, totals, "sum")
-            lost = self.lost_again(again, totals)
+            again, lost = self._sum_again(rank, [own, *first.value.values()], sizes)
         arrived = yield from self.hand_out(rank, again)
         self.charge_decode(rank, [arrived], sizes)
         mean = rank.replicated(lambda: self._result(self.decode_all(arrived, sizes), rank.size, gradient))
@@ -202,13 +195,20 @@ class Gathered(Reducer):
 
         return Reduced(mean, sent)
 
-    def hand_out(
-        self, rank: Rank, messages: tuple[Message, ...] | None
-    ) -> Generator[Pending, None, tuple[Message, ...]]:
+    def _sum_again(
+        self, rank: Rank, messages: Sequence[_Messages], sizes: Sequence[int]
+    ) -> tuple[_Messages, list[Floats32]]:
+        """Return the messages of the sums of ranks' messages, and the loss of encoding them again."""
+        self.charge_decode(rank, messages, sizes)
+        totals = self._sum(messages, sizes)
+        again = self.encode_all(rank, totals, "sum")
+        return again, self.lost_again(again, totals)
+
+    def hand_out(self, rank: Rank, messages: _Messages | None) -> Generator[Pending, None, _Messages]:
         """Return the server's messages on all ranks; ``messages`` is None except on the server."""
         sent = rank.broadcast(messages, root=SERVER, label="codes of the sum", size_from_data=not self.known_size)
         yield sent
-        arrived: tuple[Message, ...] = sent.value
+        arrived: _Messages = sent.value
         return arrived
 
     def encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:

@@ -6,7 +6,7 @@ Elements are numbered through all layers. Rows that a layer does not store are z
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -240,58 +240,33 @@ class RandomSelecting(Selecting):
         """Sample; then sum the values of the same elements, or gather those of different ones."""
         check_key_space(0, gradient.size)
         parts = segments(gradient, self.granularity)
-        return (yield from (self._sum if self.seed == "shared" else self._gather)(rank, gradient, parts))
-
-    def _sum(self, rank: Rank, gradient: Gradient, parts: Segments) -> Program:
-        word = self._random_word(rank, "shared")
-        chosen = rank.replicated(lambda: self.draw(word, parts))
-        own = self._values(rank, gradient, chosen, parts)
-        total = rank.all_reduce(round_to_dtype(own, self.held), label="values of the same elements")
-        yield total
-        return self._reduced(rank, gradient, Pairs(chosen, own), lambda: [(chosen, total.value)])
-
-    def _gather(self, rank: Rank, gradient: Gradient, parts: Segments) -> Program:
-        word = self._random_word(rank, rank.index)
-        chosen = self.draw(word, parts)
-        own = self._values(rank, gradient, chosen, parts)
-        message = self.address(word, chosen, parts), round_to_dtype(own, self.held)
-        gathered = rank.all_gather(message, label="drawn elements")
-        yield gathered
-        if self.redraws:
-            rank.work(cost.draw_cost(rank.size * len(chosen), rank.size * len(parts), "decode"))
-
-        def received() -> list[tuple[Ints, NDArray[Any]]]:
-            return [(self.addressed(address, parts), values) for address, values in gathered.value]
-
-        return self._reduced(rank, gradient, Pairs(chosen, own), received, rank.size)
-
-    def _reduced(
-        self,
-        rank: Rank,
-        gradient: Gradient,
-        own: Pairs,
-        received: Callable[[], Iterable[tuple[Ints, NDArray[Any]]]],
-        messages: int = 1,
-    ) -> Reduced:
-        """Return the mean of the ``received`` elements, of which each message has as many as ``own``."""
-        rank.work(cost.scatter_cost(gradient.nbytes, messages * len(own), scattered=self.scattered))
-
-        def mean() -> Gradient:
-            vector = np.zeros(gradient.size, np.float32)
-            for chosen, values in received():
-                vector[chosen] += widen(values)
-            return from_flat_vector(vector / np.float32(rank.size), gradient)
-
-        return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, own))
-
-    def _values(self, rank: Rank, gradient: Gradient, chosen: Ints, parts: Segments) -> Floats32:
+        shared = self.seed == "shared"
+        generator = named_generator(rank.seed, self.about.name, "shared" if shared else rank.index, rank.step)
+        word = int(generator.integers(2**64, dtype=np.uint64))
+        chosen = rank.replicated(lambda: self.draw(word, parts)) if shared else self.draw(word, parts)
         if self.scattered:
             rank.work(cost.draw_cost(len(chosen), len(parts), "encode"))
         rank.work(cost.copy_out_cost(len(chosen), scattered=self.scattered))
         own: Floats32 = flat_vector(gradient)[chosen] * self.factors(parts)
-        return own
+        values = round_to_dtype(own, self.held)
 
-    def _random_word(self, rank: Rank, sharing: str | int) -> int:
-        """Return the 64 random bits of a step."""
-        generator = named_generator(rank.seed, self.about.name, sharing, rank.step)
-        return int(generator.integers(2**64, dtype=np.uint64))
+        if shared:
+            posted, messages = rank.all_reduce(values, label="values of the same elements"), 1
+        else:
+            message = self.address(word, chosen, parts), values
+            posted, messages = rank.all_gather(message, label="drawn elements"), rank.size
+        yield posted
+        if self.redraws and not shared:
+            rank.work(cost.draw_cost(messages * len(chosen), messages * len(parts), "decode"))
+        rank.work(cost.scatter_cost(gradient.nbytes, messages * len(chosen), scattered=self.scattered))
+
+        def mean() -> Gradient:
+            vector = np.zeros(gradient.size, np.float32)
+            if shared:
+                vector[chosen] = widen(posted.value)
+            else:
+                for address, received in posted.value:
+                    vector[self.addressed(address, parts)] += widen(received)
+            return from_flat_vector(vector / np.float32(rank.size), gradient)
+
+        return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, Pairs(chosen, own)))

@@ -26,10 +26,10 @@ _MAX_COLUMNS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class PublishedSettings:
-    """Constants of the authors' code: assumed density (sigma), multiplier of the non-zeros (rho) and hash seed."""
+    """Constants of the authors' code."""
 
-    density: float
-    multiplier: float
+    density: float  # Sigma, assumed of every table
+    multiplier: float  # Rho, of the assumed non-zeros
     seed: int = 42
 
     def columns(self, tables: Sequence[RowSparse]) -> list[int]:
@@ -39,30 +39,16 @@ class PublishedSettings:
 
 @dataclass(frozen=True, slots=True)
 class SketchSettings:
-    """Options of S2 with their values in effect.
-
-    Attributes
-    ----------
-    cells : float or None
-        Cells of all tables' sketches per non-zero of the union; None for fixed columns.
-    columns : int or None
-        Columns of all tables together, if fixed.
-    margin : float or None
-        Headroom on the last step's union; None if nothing is estimated.
-    floor : float or None
-        Least part that a table gets of its share of the columns by values; None if they are not shared.
-    published : PublishedSettings or None
-        Sizes of the authors' code, which also sets the order of collectives; None without a preset.
-    """
+    """Options of S2 with their values in effect."""
 
     rows: int = 3
-    cells: float | None = 2.0
-    columns: int | None = None
-    margin: float | None = 1.1
-    floor: float | None = 0.9
+    cells: float | None = 2.0  # Of all tables' sketches per non-zero of the union; None for fixed columns
+    columns: int | None = None  # Of all tables together, if fixed
+    margin: float | None = 1.1  # Headroom on the last step's union; None if nothing is estimated
+    floor: float | None = 0.9  # Least part of a table's share of the columns by values; None if they are not shared
     bitmap: BitmapFormat = "packed"
     hash: HashKind = "mix"
-    published: PublishedSettings | None = None
+    published: PublishedSettings | None = None  # Sizes of the authors' code, with its order of collectives
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:
@@ -88,12 +74,8 @@ class SketchSettings:
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.
 PRESETS: dict[str, SketchSettings] = {
-    "authors-gnmt": SketchSettings(
-        1, None, None, None, None, "float32", "modulo", PublishedSettings(density=0.02, multiplier=0.25)
-    ),
-    "authors-lstm": SketchSettings(
-        1, None, None, None, None, "float32", "product", PublishedSettings(density=0.01, multiplier=0.001)
-    ),
+    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", PublishedSettings(0.02, 0.25)),
+    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", PublishedSettings(0.01, 0.001)),
 }
 
 
@@ -111,9 +93,8 @@ def make_settings(preset: str | None, given: dict[str, Any]) -> SketchSettings:
     if "columns" in given:
         for key in ("cells", "margin", "floor"):
             if key in given:
-                raise OptionError(
-                    f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
-                )
+                text = f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
+                raise OptionError(text)
         given = {**given, "cells": None, "margin": None, "floor": None}
     return SketchSettings(**given)
 
@@ -127,16 +108,8 @@ def shared_columns(
     of E (N / c)^p: p is 1 for one row; for a median of three rows and more it is near 2 on heavy tails (K. G. Larsen,
     R. Pagh, J. Tetek, arXiv:2102.02193). The sum over tables is least for c in proportion to (E N^p)^(1 / (p + 1)). So
     that tables of small gradients keep columns, no table gets less than ``floor`` (0 to 1) times its share by values.
+    N and E, of shape (tables,), may have a common factor; without ``energies`` columns are shared by values.
 
-    Parameters
-    ----------
-    values, energies : array of shape (tables,)
-        N and E of each table, both up to a common factor; without energies, columns are shared by values.
-    rows : int
-        Rows of the sketches.
-
-    Examples
-    --------
     >>> shared_columns(1000, [300, 700])
     [300, 700]
     >>> shared_columns(1000, [500, 500], [1, 9], rows=1, floor=0.2)
@@ -194,31 +167,22 @@ _SLOWEST, _FASTEST = 1.03, 1.25
 
 _NORMAL_95 = 1.6449
 
+_Errors: TypeAlias = "Callable[[int, float, int], Floats]"
+"""Errors for a number of rows, cells per value and number of seeds."""
+
 
 @dataclass(frozen=True, slots=True)
 class SketchSize:
-    """A size of sketches and the statistics of its error.
-
-    Attributes
-    ----------
-    cells : float
-        Cells of all rows together per key read.
-    error : float
-        Relative L2 error of all values together that 95 % of all hash seeds keep.
-    low, median, high : float
-        Errors over the ``seeds`` that were tried.
-    median_cells : float
-        Cells at which half of the seeds keep the error.
-    """
+    """A size of sketches and the statistics of its error."""
 
     rows: int
-    cells: float
-    error: float
-    low: float = 0.0
+    cells: float  # Of all rows together per key read
+    error: float  # Relative L2 error of all values together that 95 % of all hash seeds keep
+    low: float = 0.0  # Errors over the seeds that were tried
     median: float = 0.0
     high: float = 0.0
     seeds: int = 0
-    median_cells: float = 0.0
+    median_cells: float = 0.0  # Cells at which half of the seeds keep the error
 
     def note(self) -> str:
         """Return the size and its error as a sentence."""
@@ -263,16 +227,8 @@ def size_for_error(
     depends on the tail of the values. In both cases it varies from seed to seed, on heavy tails by multiples. So it is
     measured: the size at which the median of some seeds has the error is searched first, then it grows.
 
-    Parameters
-    ----------
-    tables : sequence of float32 array, shape (k,)
-        Values of the sums that are read back, not all of them zero.
-    target : float
-        Above 0 and below 1; `OptionError` for a target that no sketch of sensible size reaches.
-    rows : sequence of int
-        Candidates.
-    floor : float
-        Least part of its share by values for each table.
+    ``tables``, float32 of shape (k,), are the values of the sums that are read back, not all of them zero; ``rows`` are
+    candidates. `OptionError` unless the target is between 0 and 1 and a sketch of sensible size reaches it.
     """
     if not 0 < target < 1:
         raise OptionError(f"a relative error of {target} was asked for: it must be above 0 and below 1")
@@ -292,10 +248,6 @@ def size_for_error(
             "send the union exactly instead (union)"
         )
     return best
-
-
-_Errors: TypeAlias = "Callable[[int, float, int], Floats]"
-"""Errors of a number of rows, cells per value and number of seeds."""
 
 
 def _sample_tables(tables: Sequence[Floats32], seed: int) -> list[Floats32]:

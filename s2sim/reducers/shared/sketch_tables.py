@@ -44,9 +44,9 @@ def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> list
     for index in compressed:
         layers = [gradient.layers[index] for gradient in gradients]
         tables = [layer if isinstance(layer, RowSparse) else as_row_sparse(layer.reshape(-1)) for layer in layers]
-        rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
-        sums = np.zeros((len(rows), tables[0].width))
-        np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
+        rows, positions = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
+        sums = np.zeros((len(rows), *tables[0].shape[1:]))
+        np.add.at(sums, positions, np.concatenate([table.values for table in tables]))
         with refuse_overflow():
             parts.append(sums.astype(np.float32).reshape(-1))
     return parts
@@ -88,14 +88,10 @@ def read_union_size(rank: Rank, registers: Pending, tables: Sequence[RowSparse])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionStatistics:
-    """Statistics of the union of each table, known to all ranks.
+    """Statistics of the union of each table, known to all ranks; float64 of shape (tables,)."""
 
-    ``values`` is the number of elements of its rows, float64 of shape (tables,). ``energies``, likewise, is about the
-    sum of their squares, up to a common factor; None if columns are not shared by it.
-    """
-
-    values: Floats
-    energies: Floats | None
+    values: Floats  # Elements of its rows
+    energies: Floats | None  # Estimated sums of their squares, up to a common factor; None if columns do not need them
 
 
 def exchange_estimate(
