@@ -1,4 +1,4 @@
-"""Conformance kit for codecs: what every one must do, however it encodes.
+"""Conformance kit for codecs.
 
 A plug-in's test is one line: ``check_codec(MyCodec())``.
 """
@@ -31,7 +31,7 @@ def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> Floats32:
 
 
 def combined(codec: Codec, payloads: Sequence[Payload]) -> Payload:
-    """Return what ranks end with that hand in some payloads: arrays reduced in rank order, as the codec says."""
+    """Return the combination of ranks' payloads: arrays reduced in rank order by the codec's operations."""
     arrays = {
         name: reduce(OPERATIONS[operation], [payload.arrays[name] for payload in payloads])
         for name, operation in codec.combine.items()
@@ -40,7 +40,7 @@ def combined(codec: Codec, payloads: Sequence[Payload]) -> Payload:
 
 
 def check_codec(codec: Codec) -> None:
-    """Check that a codec does what every codec must."""
+    """Check a codec; `AssertionError` names the first broken law."""
     require_options(codec)
     _check_description(codec)
     for n in LENGTHS:
@@ -76,19 +76,17 @@ def _refused(message: str, action: Callable[..., object], *arguments: object) ->
 
 def _check_vector(codec: Codec, array: Floats32) -> Payload:
     n = len(array)
-    kept = array.copy()
+    before = array.copy()
     payload = codec.encode(array)
-    require(np.array_equal(array, kept), f"encode changes its input of {n} elements")
+    require(np.array_equal(array, before), f"encode changes its input of {n} elements")
     require(payload.elements == n, f"the payload of {n} elements says that it has {payload.elements}")
-    require(
-        tuple(payload.arrays) == tuple(codec.combine),
-        f"the payload holds {', '.join(payload.arrays)}, though combine names {', '.join(codec.combine)}",
-    )
+    names = f"the payload holds {', '.join(payload.arrays)}, though combine names {', '.join(codec.combine)}"
+    require(tuple(payload.arrays) == tuple(codec.combine), names)
     again = dataclasses.replace(codec).encode(array)  # type: ignore[type-var]  # codecs are dataclasses; a Protocol has no way to demand that
-    require(again.to_bytes() == payload.to_bytes(), f"{n} elements are encoded to other bytes when it is done again")
-    before = payload.to_bytes()
+    data = payload.to_bytes()
+    require(again.to_bytes() == data, f"{n} elements are encoded to other bytes when it is done again")
     decoded = codec.decode(payload)
-    require(payload.to_bytes() == before, f"decode changes its payload of {n} elements")
+    require(payload.to_bytes() == data, f"decode changes its payload of {n} elements")
     _check_decoded(decoded, n)
     require(not decoded[array == 0].any(), f"zeros of {n} elements do not stay zero")
     require(np.array_equal(codec.decode(payload), decoded), f"{n} elements decode to other values the second time")
@@ -102,7 +100,7 @@ def _check_decoded(decoded: Any, n: int) -> None:
 
 
 def _check_bytes(codec: Codec, payload: Payload, where: str) -> None:
-    """Check that the payload's bytes hold all of it: they read back to the same, and count as they should."""
+    """Check that the payload's bytes have the stated number and read back to the same payload."""
     data = payload.to_bytes()
     require(payload.body_bytes == len(data) - FRAME_BYTES, f"body_bytes is not what to_bytes carries {where}")
     read = Payload.from_bytes(data, codec)
@@ -112,7 +110,7 @@ def _check_bytes(codec: Codec, payload: Payload, where: str) -> None:
 
 
 def _check_combined(codec: Codec, payload: Payload) -> None:
-    """Check that a rank which holds nothing changes nothing, where all ranks' arrays become one."""
+    """Check that a rank of zeros changes nothing, if all ranks' arrays become one."""
     if "gather" in codec.combine.values():
         return
     n = payload.elements
@@ -126,7 +124,7 @@ def _check_combined(codec: Codec, payload: Payload) -> None:
 
 
 def _check_damage(codec: Codec, payload: Payload) -> None:
-    """Check that no part of a payload's bytes and no altered bytes are taken for a payload."""
+    """Check that truncated and altered bytes are refused."""
     data = payload.to_bytes()
     for length in range(len(data)):
         _refused(f"{length} of {len(data)} bytes read as a payload", Payload.from_bytes, data[:length], codec)
@@ -137,7 +135,7 @@ def _check_damage(codec: Codec, payload: Payload) -> None:
 
 
 def _check_forged(codec: Codec, payload: Payload) -> None:
-    """Check that decode refuses what is no payload of this codec: `CodecError`, or a vector, and nothing else."""
+    """Check that decode of a foreign or damaged payload raises `CodecError` or returns a vector."""
     foreign = dataclasses.replace(payload, codec="some-other-codec")
     _refused("decode takes a payload that another codec made", codec.decode, foreign)
     nameless = dataclasses.replace(payload, arrays={f"no {name}": part for name, part in payload.arrays.items()})
@@ -150,7 +148,6 @@ def _check_forged(codec: Codec, payload: Payload) -> None:
             except CodecError:
                 continue
             except Exception as error:
-                raise AssertionError(
-                    f"decode of a payload whose {name!r} is {what} raises {type(error).__name__}, not CodecError"
-                ) from error
+                text = f"decode of a payload whose {name!r} is {what} raises {type(error).__name__}, not CodecError"
+                raise AssertionError(text) from error
             _check_decoded(decoded, payload.elements)

@@ -1,4 +1,4 @@
-"""Conformance kits for collective algorithms and disciplines of exchange.
+"""Conformance kits for collective algorithms and bucketing policies.
 
 A plug-in's test is one line: ``check_algorithm(MyAlgorithm())`` or ``check_discipline(MyDiscipline())``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.exchange import Hop, Hops
-from s2sim.collectives.schedules.schedule import Pieces, Schedule
+from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.bounds import duration_ps, lower_bound, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.errors import ContendedError, OptionError, TopologyError
@@ -36,12 +36,12 @@ def require(condition: object, message: str) -> None:
 
 @cache
 def example_cluster(topology: str, overrides: tuple[str, ...], workers: int) -> Cluster:
-    """Return a cluster of a shipped topology; the same for the same arguments."""
+    """Return a cluster of a shipped topology."""
     return build_cluster(load_shape(topology, overrides), workers)
 
 
 def require_options(plugin: Any) -> None:
-    """Check that a plug-in is a frozen dataclass with a name and a source, equal to another of the same options."""
+    """Check that a plug-in is a frozen dataclass with a name and a source, equal to a copy with the same options."""
     cls = type(plugin)
     require(dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass: its fields are its options")
     require(cls.__dataclass_params__.frozen, f"{cls.__name__} is not frozen: add frozen=True")
@@ -52,10 +52,10 @@ def require_options(plugin: Any) -> None:
 
 
 RANK_COUNTS = (*range(1, 18), 33, 65)
-"""One rank, all small counts up to one more than a power of two, and two more of those."""
+"""All small counts up to one more than a power of two, and two more of those."""
 
 FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
-"""Those of a check that is not exhaustive."""
+"""Rank counts of a check that is not exhaustive."""
 
 TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
 """Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
@@ -63,14 +63,14 @@ TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
 ITEM_BYTES = 4
 
 _UNEVEN = 101
-_LARGE = 1_000_000  # elements: here bandwidth counts, below it latency
+_LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by latency.
 
 
 def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
-    """Check that an algorithm does what every algorithm must, for all its kinds.
+    """Check an algorithm for all its kinds; `AssertionError` names the first broken law.
 
-    An algorithm may refuse a number of ranks or a cluster with `OptionError` or `TopologyError`, but not all of them.
-    An exhaustive check tries all of `RANK_COUNTS`; `FEW_RANK_COUNTS` take a tenth of the time.
+    An algorithm may refuse some numbers of ranks or clusters with `OptionError` or `TopologyError`. An exhaustive check
+    tries all of `RANK_COUNTS`; `FEW_RANK_COUNTS` take a tenth of the time.
     """
     require_options(algorithm)
     require(algorithm.kinds, f"{algorithm.name} runs no kind of collective")
@@ -90,7 +90,7 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
 
 
 def _demands(kind: Kind, ranks: int) -> Iterator[Demand]:
-    """Yield an uneven number of elements, fewer than ranks, as many, none, many; unequal ones where the kind allows."""
+    """Yield demands of an odd number of elements, one, one per rank, none and many; unequal ones if the kind allows."""
     if kind == "barrier":
         yield barrier(ranks)
         return
@@ -113,6 +113,7 @@ def _check_closed_form(algorithm: Algorithm, demand: Demand) -> None:
 
 
 def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
+    """Check the schedule of a demand on a shipped topology; return whether the algorithm takes it."""
     cluster = example_cluster(topology, TOPOLOGIES[topology], demand.ranks)
     where = f"in {demand.kind} of {demand.buffer_elements} elements over {demand.ranks} ranks on {topology}"
     try:
@@ -128,14 +129,8 @@ def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
     return True
 
 
-def _all_pieces(schedule: Schedule) -> Iterator[tuple[int, int, Pieces]]:
-    for index, step in enumerate(schedule.steps):
-        for time in range(step.times):
-            yield index, time, schedule.stage.pieces(index, time)
-
-
 def _check_rounds(schedule: Schedule, where: str) -> None:
-    """Check that messages go from one rank to another, and that bytes are those of what is sent."""
+    """Check that messages lead from a rank to another, and that bytes are those of the elements sent."""
     for index, step in enumerate(schedule.steps):
         pattern = step.round.pattern
         require(len(step.round.bytes) == pattern.messages, f"step {index} counts bytes of other messages {where}")
@@ -147,23 +142,23 @@ def _check_rounds(schedule: Schedule, where: str) -> None:
         earlier = all(before < index for before in (*step.waits(index), *step.after_sent))
         require(earlier, f"step {index} waits for a later one {where}")
     total = np.zeros((2, schedule.places), np.int64)
-    for index, time, pieces in _all_pieces(schedule):
-        sent = schedule.steps[index].round
-        sizes = pieces.stop - pieces.start
-        carried = np.bincount(pieces.message, sizes, sent.pattern.messages)
-        count = np.bincount(pieces.message, minlength=sent.pattern.messages)
-        known = len(carried) == sent.pattern.messages
+    itemsize = schedule.demand.itemsize
+    for index, time in ((index, time) for index, step in enumerate(schedule.steps) for time in range(step.times)):
+        pieces, sent = schedule.stage.pieces(index, time), schedule.steps[index].round
+        messages, sizes = sent.pattern.messages, pieces.stop - pieces.start
+        carried = np.bincount(pieces.message, sizes, messages)
+        known = len(carried) == messages
         require(known, f"round {time} of step {index} carries a message that it does not have {where}")
         # A nominal share may differ from whole elements by the rounding at both ends of each piece.
-        off = np.abs(sent.bytes - carried * schedule.demand.itemsize)
-        slack = 2 * np.maximum(count, 1) * schedule.demand.itemsize
+        off = np.abs(sent.bytes - carried * itemsize)
+        slack = 2 * np.maximum(np.bincount(pieces.message, minlength=messages), 1) * itemsize
         require((off <= slack).all(), f"round {time} of step {index} counts other bytes than it sends {where}")
         for side, ends in zip(total, (sent.pattern.src, sent.pattern.dst), strict=True):
             if sent.pattern.through_switch:
                 side[ends] += sizes.sum()
             else:
                 np.add.at(side, ends[pieces.message], sizes)
-    same = np.array_equal(total * schedule.demand.itemsize, np.stack(schedule.traffic()))
+    same = np.array_equal(total * itemsize, np.stack(schedule.traffic()))
     require(same, f"the traffic of the ranks is not the sum of what they send {where}")
 
 
@@ -173,27 +168,23 @@ def _check_read_back(schedule: Schedule, cluster: Cluster, where: str) -> None:
     same = len(schedule.steps) == len(again.steps) and schedule.algorithm == again.algorithm
     for left, right in zip(schedule.steps, again.steps, strict=False):
         same = same and (left.times, left.after, left.after_sent) == (right.times, right.after, right.after_sent)
-        for own, other in (
-            (left.round.pattern.src, right.round.pattern.src),
-            (left.round.pattern.dst, right.round.pattern.dst),
-            (left.round.bytes, right.round.bytes),
-        ):
-            same = same and np.array_equal(own, other)
+        arrays, others = ([step.round.pattern.src, step.round.pattern.dst, step.round.bytes] for step in (left, right))
+        same = same and all(map(np.array_equal, arrays, others))
     require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
 
 
 def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
-    """Check that repetition claimed is repetition found, and that no schedule beats bandwidth."""
-    found_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
+    """Check that the time from repeated rounds is the simulated one, and that no schedule beats bandwidth."""
+    rounds_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
     simulated_ps = simulate_ps(schedule, cluster)
-    require(found_ps == simulated_ps, f"rounds take {found_ps} ps, but {simulated_ps} in the network {where}")
+    require(rounds_ps == simulated_ps, f"rounds take {rounds_ps} ps, but {simulated_ps} in the network {where}")
     bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
-    for how, ps in (("", found_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
+    for how, ps in (("", rounds_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
         require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
 
 
 COUNTS = (0, 1, 2, 3, 10, 161, 400)
-"""Numbers of gradients: none, one, few, and as many as a ResNet-50 or a BERT-large have."""
+"""Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
 
 _LARGEST_BYTES = 2**27
 _LATENCY_PS = 10**8
@@ -201,15 +192,15 @@ _PS_PER_BYTE = 800  # 10 Gbit/s
 
 
 def exchange_ps(size_bytes: int) -> int:
-    """Return how long an exchange of so many bytes takes on a network of 100 us and 10 Gbit/s."""
+    """Return the duration of an exchange of ``size_bytes`` on a network of 100 us and 10 Gbit/s."""
     return _LATENCY_PS + size_bytes * _PS_PER_BYTE
 
 
 def check_discipline(discipline: Discipline) -> None:
-    """Check that a discipline does what every one must, on gradients of all sizes.
+    """Check a discipline on gradients of all sizes; `AssertionError` names the first broken law.
 
-    Every gradient is in exactly one bucket, places increase inside buckets, no bucket is empty, an exchange that takes
-    no time is no obstacle, what is given stays as it is, and the same comes of the same.
+    Every gradient is in exactly one bucket, positions increase inside buckets, no bucket is empty, an exchange may take
+    no time, arguments stay unchanged, and results are reproducible.
     """
     require_options(discipline)
     for attribute in ("summary", "example"):
@@ -231,16 +222,16 @@ def check_discipline(discipline: Discipline) -> None:
             require(isinstance(buckets, tuple), f"{discipline.name} returns no tuple of buckets {where}")
             for bucket in buckets:
                 require(bucket.tensors, f"{discipline.name} makes an empty bucket {where}")
-                increasing = all(left < right for left, right in zip(bucket.tensors, bucket.tensors[1:], strict=False))
+                increasing = all(left < right for left, right in pairwise(bucket.tensors))
                 require(increasing, f"the places in a bucket of {discipline.name} do not increase {where}")
-            places = sorted(chain.from_iterable(bucket.tensors for bucket in buckets))
-            once = places == list(range(len(tensors.bytes)))
+            positions = sorted(chain.from_iterable(bucket.tensors for bucket in buckets))
+            once = positions == list(range(len(tensors.bytes)))
             require(once, f"{discipline.name} does not put every gradient in exactly one bucket {where}")
             require(buckets == discipline.buckets(tensors, exchange), f"{discipline.name} gives another answer {where}")
 
 
 def _cases() -> Iterator[tuple[ReadyTensors, str]]:
-    """Yield gradients of all sizes, of none and of one size, some of them sparse, all at once and one by one."""
+    """Yield gradients of all sizes, of none and of one size, dense or partly sparse, ready together or in turn."""
     for count in COUNTS:
         generator = np.random.default_rng(count)
         spread = np.exp(generator.uniform(0, np.log(_LARGEST_BYTES), count)).astype(np.int64)
@@ -248,8 +239,6 @@ def _cases() -> Iterator[tuple[ReadyTensors, str]]:
         later = np.cumsum(generator.integers(0, 10**9, count), dtype=np.int64)
         times = {"at once": np.zeros(count, np.int64), "one by one": later}
         sparse = {"dense": np.zeros(count, bool), "some sparse": generator.random(count) < 0.1}
-        for size, size_bytes in sizes.items():
-            for time, ready_ps in times.items():
-                for kind, mask in sparse.items():
-                    where = f"for {count} gradients {size}, ready {time}, {kind}"
-                    yield ReadyTensors(size_bytes, ready_ps, mask), where
+        for options in product(sizes.items(), times.items(), sparse.items()):
+            (size, size_bytes), (time, ready_ps), (kind, mask) = options
+            yield ReadyTensors(size_bytes, ready_ps, mask), f"for {count} gradients {size}, ready {time}, {kind}"

@@ -1,15 +1,16 @@
-"""What a reducer does from step to step: the same again under the same seed, and nothing gets lost."""
+"""Gradients that reducers are checked with, and properties of their results over one and several steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.measure import final_results, mean_float64, worst_error
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
@@ -19,42 +20,35 @@ from s2sim.testing.collectives import require
 
 
 def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[Gradient]:
-    """Return one gradient a rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only."""
+    """Return one gradient per rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only."""
     generator = np.random.default_rng(seed)
-    return [_example(generator, zero=zero) for _ in range(ranks)]
 
-
-def _example(generator: np.random.Generator, *, zero: bool) -> Gradient:
     def values(*shape: int) -> Floats32:
-        drawn = np.zeros(shape, np.float32) if zero else generator.standard_normal(shape, np.float32)
-        drawn.setflags(write=False)
-        return drawn
+        sampled = np.zeros(shape, np.float32) if zero else generator.standard_normal(shape, np.float32)
+        sampled.setflags(write=False)
+        return sampled
 
     def table(rows: int, *width: int) -> RowSparse:
-        held = np.flatnonzero(generator.random(rows) < (0 if zero else 0.1))
-        held.setflags(write=False)
-        return RowSparse(held, values(len(held), *width), (rows, *width))
+        stored = np.flatnonzero(generator.random(rows) < (0 if zero else 0.1))
+        stored.setflags(write=False)
+        return RowSparse(stored, values(len(stored), *width), (rows, *width))
 
-    layers: dict[str, Layer] = {
-        "embedding": table(203, 5),
-        "weight": values(13, 7),
-        "frequencies": table(101),
-        "bias": values(3),
-        "no rows": table(0, 4),
-        "no elements": values(0),
-    }
-    return Gradient(tuple(layers), tuple(layers.values()))
+    names = ("embedding", "weight", "frequencies", "bias", "no rows", "no elements")
+    return [
+        Gradient(names, (table(203, 5), values(13, 7), table(101), values(3), table(0, 4), values(0)))
+        for _ in range(ranks)
+    ]
 
 
 def small_gradient(seed: int, *, heavy: bool = False) -> Gradient:
     """Return a gradient of 48 elements, normal or with a ``heavy`` tail, in a dense matrix and a table."""
     generator = np.random.default_rng(seed)
-    drawn = generator.standard_t(1.5, 48) if heavy else generator.standard_normal(48)
-    return _in_two_layers(drawn.astype(np.float32))
+    values = generator.standard_t(1.5, 48) if heavy else generator.standard_normal(48)
+    return _in_two_layers(values.astype(np.float32))
 
 
 def edge_gradients(ranks: int) -> dict[str, list[Gradient]]:
-    """Return gradients that are hard to take, one a rank, by what they are."""
+    """Return difficult gradients, one per rank, by their description."""
     alternating = np.where(np.arange(48) % 2, -1, 1).astype(np.float32)
     nothing, tiny = np.zeros(48, np.float32), np.float32(1e-41)
     huge = np.float32(0.9 * np.finfo(np.float32).max / ranks)
@@ -77,6 +71,8 @@ def _in_two_layers(values: Floats32) -> Gradient:
 
 LOSSLESS_ERROR = 1e-6
 
+_Layers: TypeAlias = "dict[str, NDArray[np.float64]]"
+
 
 def equal(left: Gradient, right: Gradient) -> bool:
     """Return whether two gradients have the same values."""
@@ -84,11 +80,11 @@ def equal(left: Gradient, right: Gradient) -> bool:
 
 
 def check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], where: str, *, agrees: bool) -> None:
-    """Check that shapes and types are the input's, and that all ranks end with the same if they say so."""
+    """Check that shapes and types are the input's, and that all ranks end with the same if they promise it."""
     for gradient, result in zip(gradients, results, strict=True):
-        for what, found in (("mean", result.mean), ("sent", result.sent())):
-            require(found.names == gradient.names, f"{what} has other layers than the gradient {where}")
-            for (name, layer), like in zip(found, gradient.layers, strict=True):
+        for what, output in (("mean", result.mean), ("sent", result.sent())):
+            require(output.names == gradient.names, f"{what} has other layers than the gradient {where}")
+            for (name, layer), like in zip(output, gradient.layers, strict=True):
                 require(layer.shape == like.shape, f"{what} of {name!r} has shape {layer.shape}, not {like.shape}")
                 require(layer.dtype == np.float32, f"{what} of {name!r} is {layer.dtype}, not float32")
                 require(bool(np.isfinite(to_dense(layer)).all()), f"{what} of {name!r} is not finite {where}")
@@ -97,12 +93,11 @@ def check_results(results: Sequence[Reduced], gradients: Sequence[Gradient], whe
 
 
 def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequence[Gradient], where: str) -> None:
-    """Check that a lossless reducer gives the mean, and the input on one rank; other layers are exact in all."""
+    """Check that uncompressed layers are exact, and that lossless reducers give the mean, or the input on one rank."""
     compressed = reducer.compresses(gradients[0])
     count = len(gradients[0].layers)
-    require(
-        list(compressed) == sorted(set(compressed) & set(range(count))), f"compresses() gives {compressed} of {count}"
-    )
+    valid = list(compressed) == sorted(set(compressed) & set(range(count)))
+    require(valid, f"compresses() gives {compressed} of {count}")
     errors = worst_error(final_results(results, reducer.traits), mean_float64(gradients), compressed)
     for index, (name, error) in enumerate(errors.layers.items()):
         if reducer.traits.lossless or index not in compressed:
@@ -115,7 +110,7 @@ def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequ
 
 
 def check_bound(ran: Reducer, gradient: Gradient) -> None:
-    """Check that a reducer that has run, and knows a bound of its error, knows it of every layer that it compresses."""
+    """Check that a reducer that has run, if it has an error bound, has one for every layer that it compresses."""
     bound = ran.error_bound()
     if bound is not None:
         count = sum(gradient.layers[index].size > 0 for index in ran.compresses(gradient))
@@ -126,21 +121,20 @@ def check_traffic(recording: Recording, ranks: int) -> None:
     """Check that every member takes part in every collective and that what is sent is received."""
     for call in recording.calls:
         members = call.ranks or range(ranks)
-        require(
-            len(call.elements) == len(members), f"{call.label!r} has {len(call.elements)} of {len(members)} members"
-        )
+        counts = len(call.elements), len(members)
+        require(counts[0] == counts[1], f"{call.label!r} has {counts[0]} of {counts[1]} members")
         require(list(members) == sorted(set(members) & set(range(ranks))), f"{call.label!r} is of ranks {call.ranks}")
-        alike = call.kind in ("all_reduce", "reduce", "broadcast")
-        require(not alike or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
-        whole = tuple(map(sum, call.blocks))
-        require(call.kind != "all_to_all" or whole == call.elements, f"{call.label!r} has blocks of other sizes")
+        equal_sizes = call.kind in ("all_reduce", "reduce", "broadcast")
+        require(not equal_sizes or len(set(call.elements)) == 1, f"{call.label!r} differs in size")
+        sums = tuple(map(sum, call.blocks))
+        require(call.kind != "all_to_all" or sums == call.elements, f"{call.label!r} has blocks of other sizes")
         sent, received = ring_bytes(call)
         require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
         require(len(members) > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
 
 
 def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: int = 4) -> None:
-    """Check that a reducer continues from a saved state, altered after restoring, as if uninterrupted."""
+    """Check that a reducer continues from a saved state as if uninterrupted, also if the state is altered later."""
     one, other = make_instances(reducer, ranks), make_instances(reducer, ranks)
     for step in range(steps):
         gradients = example_gradients(ranks, seed=step)
@@ -151,9 +145,9 @@ def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: 
             for instance, state in zip(other, saved, strict=True):
                 instance.restore(state)
                 _spoil(state)
-        found, recording = run_group(other, gradients, step=step)
+        results, recording = run_group(other, gradients, step=step)
         where = f"step {step} after a restore before step {interrupted}"
-        same = all(equal(a.mean, b.mean) for a, b in zip(expected, found, strict=True))
+        same = all(equal(a.mean, b.mean) for a, b in zip(expected, results, strict=True))
         require(same, f"{where} gives other values: are all its state() and restore() complete?")
         require(recording == expected_recording, f"{where} gives another script")
 
@@ -166,39 +160,37 @@ def _spoil(state: object) -> None:
             _spoil(value)
 
 
-# What is rounded before it is summed, and after: an eighth of a per cent in bfloat16, of values that partly cancel.
+# Of rounding before and after a sum: an eighth of a per cent in bfloat16, of values that partly cancel.
 _ROUNDED = 1e-2
 _STEPS = 3
 
 
 def check_determinism(reducer: Reducer, ranks: int) -> None:
     """Check that the same steps with the same seed give the same bits and scripts on fresh instances."""
-    runs = []
-    for _ in range(2):
-        instances = make_instances(reducer, ranks)
-        runs.append(
-            [run_group(instances, example_gradients(ranks, seed=step), seed=5, step=step) for step in range(_STEPS)]
-        )
-    for step, ((results, recording), (again, recording_again)) in enumerate(zip(*runs, strict=True)):
-        same = all(equal(one.mean, other.mean) for one, other in zip(results, again, strict=True))
+    instances, others = make_instances(reducer, ranks), make_instances(reducer, ranks)
+    for step in range(_STEPS):
+        gradients = example_gradients(ranks, seed=step)
+        results, recording = run_group(instances, gradients, seed=5, step=step)
+        results_again, recording_again = run_group(others, gradients, seed=5, step=step)
+        same = all(equal(one.mean, other.mean) for one, other in zip(results, results_again, strict=True))
         require(same, f"step {step} gives other values when it is run again")
         require(recording == recording_again, f"step {step} gives another script when it is run again")
 
 
 def check_sent(reducer: Reducer) -> None:
-    """Check that on a single rank the mean is what that rank sent, in every step: there is nothing else in it."""
+    """Check that on a single rank the mean is what that rank sent, in every step."""
     instances = make_instances(reducer, 1)
     for step in range(_STEPS):
         (result,), _ = run_group(instances, example_gradients(1, seed=step), step=step)
-        found, sent = _added([result.mean]), _added([result.sent()])
-        _require_near(found, sent, sent, LOSSLESS_ERROR, f"one rank's sent of {{}} is not the mean in step {step}")
+        mean, sent = _sum([result.mean]), _sum([result.sent()])
+        _require_near(mean, sent, sent, LOSSLESS_ERROR, f"one rank's sent of {{}} is not the mean in step {step}")
 
 
 def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
-    """Check that what ranks have sent is what arrives, and that feedback keeps the rest.
+    """Check that the ranks' sent contributions arrive, and that feedback keeps the rest.
 
-    Over all ranks, sent adds up to so many times the mean; a reducer for which that cannot be says ``adds_up=False``.
-    On each, sent + residual is its gradient + the residual of the step before, or without that as in EF21.
+    Over all ranks they add up to the mean times the ranks unless ``adds_up=False``. On each rank, sent + residual is
+    the gradient + the residual of the step before, or without that as in EF21.
     """
     traits = reducer.traits
     instances = make_instances(with_feedback(reducer), ranks)
@@ -207,28 +199,27 @@ def check_nothing_lost(reducer: Reducer, ranks: int) -> None:
         before = [instance.held_back() for instance in instances]
         results, _ = run_group(instances, gradients, step=step)
         if traits.adds_up and traits.agrees and traits.estimates == "mean":
-            _check_sum(results, step, _ROUNDED if traits.rounds_only else 10 * LOSSLESS_ERROR)
+            sent = [result.sent() for result in results]
+            _require_near(
+                _sum(repeat(results[0].mean, len(results))),
+                _sum(sent),
+                _sum(gradient.map(np.abs) for gradient in sent),
+                _ROUNDED if traits.rounds_only else 10 * LOSSLESS_ERROR,
+                f"what ranks have sent of {{}} is not so many times the mean in step {step}: "
+                "mend sent, or say adds_up=False",
+            )
         for instance, gradient, old, result in zip(instances, gradients, before, results, strict=True):
             new = instance.held_back()
             conserves = instance.traits.conserves
             if new is not None and conserves != "nothing":
-                given = _added([gradient, old] if old is not None and conserves == "sum" else [gradient])
-                kept = _added([result.sent(), new])
+                given = _sum([gradient, old] if old is not None and conserves == "sum" else [gradient])
+                kept = _sum([result.sent(), new])
                 what = "the gradient + the residual before" if conserves == "sum" else "the gradient"
                 text = f"sent + residual is not {what}, in {{}} in step {step}"
-                _require_near(kept, given, _added([gradient, new]), 10 * LOSSLESS_ERROR, text)
+                _require_near(kept, given, _sum([gradient, new]), 10 * LOSSLESS_ERROR, text)
 
 
-def _check_sum(results: Sequence[Reduced], step: int, share: float) -> None:
-    sent = [result.sent() for result in results]
-    arrived = _added(repeat(results[0].mean, len(results)))
-    text = f"what ranks have sent of {{}} is not so many times the mean in step {step}"
-    sizes = _added([gradient.map(np.abs) for gradient in sent])
-    _require_near(arrived, _added(sent), sizes, share, f"{text}: mend sent, or say adds_up=False")
-
-
-def _added(gradients: Iterable[Gradient]) -> dict[str, NDArray[np.float64]]:
-    """Return the sum of some gradients by layer, float64."""
+def _sum(gradients: Iterable[Gradient]) -> _Layers:
     first, *others = gradients
     total = {name: to_dense(layer).astype(np.float64) for name, layer in first}
     for gradient in others:
@@ -237,15 +228,9 @@ def _added(gradients: Iterable[Gradient]) -> dict[str, NDArray[np.float64]]:
     return total
 
 
-def _require_near(
-    found: dict[str, NDArray[np.float64]],
-    wanted: dict[str, NDArray[np.float64]],
-    sizes: dict[str, NDArray[np.float64]],
-    share: float,
-    text: str,
-) -> None:
-    """Require errors of all layers below a share of the largest of ``sizes``, as layers may be coded together."""
-    scale = max((float(np.abs(values).max(initial=0.0)) for values in sizes.values()), default=0.0)
-    for name, values in found.items():
-        gap = float(np.abs(values - wanted[name]).max(initial=0.0))
+def _require_near(values: _Layers, expected: _Layers, sizes: _Layers, share: float, text: str) -> None:
+    """Require errors of all layers below a share of the largest of ``sizes``, as layers may be encoded together."""
+    scale = max((float(np.abs(layer).max(initial=0.0)) for layer in sizes.values()), default=0.0)
+    for name, layer in values.items():
+        gap = float(np.abs(layer - expected[name]).max(initial=0.0))
         require(gap <= share * scale, text.format(repr(name)))

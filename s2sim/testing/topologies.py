@@ -1,4 +1,4 @@
-"""Conformance kit for topologies: what every description file must give, whatever it describes.
+"""Conformance kit for topologies.
 
 A plug-in's test is one line: ``check_topology("path/to/mine.toml")``, or the name of its entry point.
 """
@@ -24,7 +24,7 @@ WORKER_COUNTS = (1, 2, 3, 7, 16, 65)
 
 
 def check_topology(name_or_path: str | Path) -> None:
-    """Check that a topology, of a name or path, can be read, built and crossed, at all sizes that it has places for."""
+    """Check that a topology, by name or path, can be read, built and routed at all sizes; `AssertionError` if not."""
     shape = load_shape(name_or_path)
     _check_sources(shape)
     places = most_workers(shape) or max(WORKER_COUNTS)
@@ -32,8 +32,8 @@ def check_topology(name_or_path: str | Path) -> None:
         for placement in PLACEMENTS:
             cluster = build_cluster(shape, workers, placement=placement)
             where = f"in {shape.name} with {workers} workers placed {placement}"
-            every_gpu = np.arange(workers)
-            require(np.array_equal(np.sort(cluster.gpu_of_rank), every_gpu), f"ranks are not one a GPU {where}")
+            gpus = np.sort(cluster.gpu_of_rank)
+            require(np.array_equal(gpus, np.arange(workers)), f"ranks are not one a GPU {where}")
             _check_routes(cluster, where)
             _check_cuts(cluster, where)
 
@@ -70,25 +70,25 @@ def _check_routes(cluster: Cluster, where: str) -> None:
 
 
 def _latencies_ps(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Ints:
-    """Return the latency of each pair's way: of links side by side, all of one block, the longest counts."""
+    """Return the latency of each pair's route: of parallel links, all of one block, the longest counts."""
     link_ps = cluster.fabric.latency_ps[routes.links]
-    side_by_side = routes.weights < 1
+    parallel = routes.weights < 1
     total = np.zeros(pairs, np.int64)
-    np.add.at(total, pair[~side_by_side], link_ps[~side_by_side])
+    np.add.at(total, pair[~parallel], link_ps[~parallel])
     level, levels, spread = _levels(cluster, routes, pair, pairs)
     longest = np.zeros(pairs * levels, np.int64)
-    np.maximum.at(longest, level[side_by_side], link_ps[side_by_side])
-    # As often as they lie in series: a way crosses several links of a torus.
+    np.maximum.at(longest, level[parallel], link_ps[parallel])
+    # Times the number of levels in series: a route crosses several links of a torus.
     latencies: Ints = total + (longest * np.rint(spread).astype(np.int64)).reshape(pairs, levels).sum(axis=1)
     return latencies
 
 
 def _levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> tuple[Ints, int, Floats]:
-    """Return a number of pair and block of each crossing, how many blocks there are, and what is spread over each."""
+    """Return the number of pair and block of each crossing, the number of blocks, and the flow spread over each."""
     starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
     level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
-    side_by_side = routes.weights < 1
-    spread = np.bincount(level[side_by_side], routes.weights[side_by_side], pairs * len(starts))
+    parallel = routes.weights < 1
+    spread = np.bincount(level[parallel], routes.weights[parallel], pairs * len(starts))
     return level, len(starts), spread.astype(np.float64)
 
 
@@ -97,7 +97,7 @@ def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
 
 
 def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
-    """Return which crossings, of those that lie in series, do not start where the one before them ends."""
+    """Return a mask of the crossings in series that do not start at the end of the previous one."""
     tail, head = cluster.fabric.tail[routes.links], cluster.fabric.head[routes.links]
     series = routes.weights == 1
     broken = np.zeros(len(pair), np.bool_)
@@ -106,7 +106,7 @@ def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
 
 
 def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Mask:
-    """Return the pairs of which a level that they are spread over, all links of one block, has no whole weight."""
+    """Return a mask of the pairs that are spread over a level, all links of one block, without a whole weight."""
     level, levels, total = _levels(cluster, routes, pair, pairs)
     used = np.bincount(level[routes.weights < 1], minlength=pairs * levels) > 0
     wrong = used & ((np.abs(total - np.rint(total)) > 1e-9) | (np.rint(total) < 1))
@@ -115,21 +115,19 @@ def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> M
 
 
 def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:
-    """Return pairs whose flow from source to target (GPUs, or nodes without a port between) is not conserved."""
+    """Return a mask of the pairs with a flow from source to target (GPU, or node without a port) not conserved."""
     fabric = cluster.fabric
     tail, head = fabric.tail[routes.links], fabric.head[routes.links]
     vertices = int(max(fabric.tail.max(), fabric.head.max())) + 1
-    size = len(source) * vertices
-    net = np.bincount(pair * vertices + tail, routes.weights, size)
-    net -= np.bincount(pair * vertices + head, routes.weights, size)
-    net = net.reshape(len(source), vertices)
-    each = np.arange(len(source))
+    out, into = (np.bincount(pair * vertices + end, routes.weights, len(source) * vertices) for end in (tail, head))
+    net = (out - into).reshape(len(source), vertices)
+    pairs = np.arange(len(source))
     wrong = np.zeros(len(source), np.bool_)
     for rank, sign in ((source, 1.0), (target, -1.0)):
         gpu, node = cluster.gpu_of_rank[rank], fabric.gpus + cluster.host_of_rank[rank]
-        end = np.where(np.abs(net[each, gpu]) > 1e-9, gpu, node)
-        wrong |= np.abs(net[each, end] - sign) > 1e-9
-        net[each, end] = 0.0
+        end = np.where(np.abs(net[pairs, gpu]) > 1e-9, gpu, node)
+        wrong |= np.abs(net[pairs, end] - sign) > 1e-9
+        net[pairs, end] = 0.0
     left_over: Mask = np.count_nonzero(np.abs(net) > 1e-9, axis=1) > 0
     return wrong | left_over
 

@@ -1,4 +1,4 @@
-"""Blocks of a vector that ranks add up on their way, cut to a fixed number of pairs before each hop."""
+"""Blocks of a vector: truncated to a fixed number of pairs before each hop, or those that are not all zero."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from s2sim.reducers.rank import GradientDtype, Rank
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.pairs import (
+    NO_PAIRS,
     Pairs,
     PairsMessage,
     add_pairs,
@@ -27,20 +28,18 @@ from s2sim.reducers.shared.pairs import (
     intersect_pairs,
     merge_pairs,
     read_padded_pairs,
+    read_pairs,
 )
 
 
 class TruncatedBlocks:
-    """One rank's blocks of a vector, and what has come to it and gone from it.
+    """One rank's blocks of a vector, and the pairs that it has received and sent.
 
-    Attributes
-    ----------
-    sizes : list of int
-        Pairs that each block is cut to: its density's share of its elements.
+    ``sizes`` are the pairs that each block is truncated to: the density's share of its elements.
     """
 
     def __init__(self, vector: Floats32, cuts: Ints, density: float, held: GradientDtype) -> None:
-        # Copies, so that a block is free once it has been handed out.
+        # Copies, so that a block is freed once it has been sent.
         self._parts = [vector[start:stop].copy() for start, stop in pairwise(cuts)]
         self._cuts = cuts
         self._held = held
@@ -48,7 +47,7 @@ class TruncatedBlocks:
         self.sizes = [elements_kept(len(part), density) for part in self._parts]
 
     def select(self, rank: Rank) -> None:
-        """Cut all blocks at once, before any has been handed out."""
+        """Truncate all blocks, before any has been sent."""
         for part, size in zip(self._parts, self.sizes, strict=True):
             kept = select_top_k(part, size)
             values = part[kept]
@@ -59,87 +58,73 @@ class TruncatedBlocks:
     def hand_out(
         self, rank: Rank, which: Sequence[int], *, length: int | None = None, share: float = 1.0
     ) -> PairsMessage:
-        """Return the largest pairs of some blocks as one message, of each its size or ``length``; the rest is cut off.
+        """Return the largest pairs of some blocks as one message, of each its size or ``length``; the rest is dropped.
 
-        Only a ``share`` of what goes is this rank's, where others hand out the same.
+        If other ranks send the same, a ``share`` of it counts as this rank's.
         """
-        indices, values, selected_from = (
-            [np.empty(0, np.uint32)],
-            [round_to_dtype(np.empty(0, np.float32), self._held)],
-            0,
-        )
+        messages = [NO_PAIRS.message(self._held)]
+        selected_from = 0
         for block in which:
             part, self._parts[block] = self._parts[block], np.empty(0, np.float32)
             kept = select_top_k(part, self.sizes[block] if length is None else length)
-            indices.append(kept.astype(np.uint32))
-            values.append(round_to_dtype(part[kept], self._held))
-            self._move(block, kept, widen(values[-1]), share)
+            messages.append(Pairs(kept, part[kept]).message(self._held))
+            self._move(block, read_pairs(messages[-1]), share)
             selected_from += len(part)
-        message = np.concatenate(indices), np.concatenate(values)
+        indices, values = map(np.concatenate, zip(*messages, strict=True))
         # The same kernels select from all blocks of a round.
-        rank.work(cost.select(selected_from, len(message[0])))
-        return message
+        rank.work(cost.select(selected_from, len(indices)))
+        return indices, values
 
     def take_in(self, rank: Rank, which: Sequence[int], message: PairsMessage) -> None:
-        """Add the blocks of another rank's message to one's own."""
+        """Add the blocks of another rank's message to this rank's."""
         ends = np.cumsum([self.sizes[block] for block in which])[:-1]
         for block, part in zip(which, zip(*(np.split(array, ends) for array in message), strict=True), strict=True):
-            came = read_padded_pairs(part)
+            received = read_padded_pairs(part)
             with refuse_overflow():
-                self._parts[block][came.indices] += came.values
-            self._move(block, came.indices, came.values, -1)
+                self._parts[block][received.indices] += received.values
+            self._move(block, received, -1)
         rank.work(cost.add_pairs(0, len(message[0])))
 
     def replace(self, rank: Rank, block: int, messages: Sequence[PairsMessage], share: float) -> int:
-        """Make a block that was handed out the sum of what messages hold of it; return how many elements that has.
+        """Set a block that was sent to the sum of its messages; return the sum's number of non-zero elements.
 
-        A ``share`` of it comes to this rank, where others get the same.
+        If other ranks get the same, a ``share`` of it counts as received by this rank.
         """
         size = int(self._cuts[block + 1] - self._cuts[block])
         with refuse_overflow():
             self._parts[block] = total = add_pairs(np.zeros(size, np.float32), messages)
-        found = np.flatnonzero(total)
-        self._move(block, found, total[found], -share)
+        non_zeros = np.flatnonzero(total)
+        self._move(block, Pairs(non_zeros, total[non_zeros]), -share)
         rank.work(cost.add_pairs(total.nbytes, sum(len(indices) for indices, _ in messages)))
-        return len(found)
+        return len(non_zeros)
 
     def read_all(self, messages: Sequence[PairsMessage]) -> Pairs:
-        """Return the pairs of all blocks, of which there is a message each, by index in the whole vector."""
+        """Return the pairs of all blocks, from one message each, by index in the whole vector."""
         parts = [read_padded_pairs(message) for message in messages]
         return concatenate_pairs([part.shifted(int(begin)) for part, begin in zip(parts, self._cuts, strict=False)])
 
     def own_share(self, kept: Pairs) -> Pairs:
-        """Return what this rank has put into the sums of the elements ``kept``: what went from it less what came.
+        """Return this rank's contribution to the sums of the elements ``kept``: sent less received pairs.
 
-        That is its own values but for what it has cut off.
+        These are its own values except for the dropped ones.
         """
         return intersect_pairs(merge_pairs(self._moved), kept)
 
-    def _move(self, block: int, indices: Ints, values: Floats32, share: float) -> None:
-        self._moved.append(Pairs(indices + self._cuts[block], values * np.float32(share)))
+    def _move(self, block: int, pairs: Pairs, share: float) -> None:
+        self._moved.append(Pairs(pairs.indices + self._cuts[block], pairs.values * np.float32(share)))
 
 
 BlocksMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
-"""Numbers of blocks, uint32 of shape (k,), and their elements one after the other, without what lies beyond the end."""
+"""Numbers of blocks, uint32 of shape (k,), and their concatenated elements, without those after the vector's end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberedBlocks:
-    """Some blocks of a vector.
+    """Some blocks of a vector."""
 
-    Attributes
-    ----------
-    numbers : int64 array, shape (k,)
-        Which they are, strictly increasing.
-    values : float32 array, shape (k, block)
-        Their elements; zeros beyond the end of the vector.
-    beyond : int
-        How many of the last one's elements lie beyond the end.
-    """
-
-    numbers: Ints
-    values: Floats32
-    beyond: int
+    numbers: Ints  # Shape (k,), strictly increasing
+    values: Floats32  # Shape (k, block); zeros after the end of the vector
+    beyond: int  # Elements of the last block after the end of the vector
 
     @property
     def nbytes(self) -> int:
@@ -147,13 +132,13 @@ class NumberedBlocks:
         return self.values.nbytes + len(self.numbers) * INDEX_BYTES
 
     def of_owner(self, owner: int, owners: int) -> NumberedBlocks:
-        """Return those that belong to one of some owners, to whom blocks are dealt in turn."""
+        """Return the blocks of an owner, to which every ``owners``-th block belongs."""
         owned = self.numbers % owners == owner
         last = len(owned) > 0 and bool(owned[-1])
         return NumberedBlocks(self.numbers[owned], self.values[owned], self.beyond if last else 0)
 
     def message(self, held: GradientDtype) -> BlocksMessage:
-        """Return them as they travel."""
+        """Return the message of the blocks."""
         flat = self.values.reshape(-1)
         return self.numbers.astype(np.uint32), round_to_dtype(flat[: len(flat) - self.beyond], held)
 
@@ -177,7 +162,7 @@ def read_blocks(message: BlocksMessage, block: int) -> NumberedBlocks:
 
 
 def sum_blocks(parts: Sequence[NumberedBlocks]) -> NumberedBlocks:
-    """Return the sum of several ranks' blocks, in float32 and in their order; `S2SimError` on overflow."""
+    """Return the sum of several ranks' blocks, in float32 and in rank order; `S2SimError` on overflow."""
     numbers = np.unique(np.concatenate([part.numbers for part in parts]))
     total = np.zeros((len(numbers), parts[0].values.shape[1]), np.float32)
     with refuse_overflow():
@@ -187,7 +172,7 @@ def sum_blocks(parts: Sequence[NumberedBlocks]) -> NumberedBlocks:
 
 
 def blocks_to_vector(parts: Sequence[NumberedBlocks], n: int, block: int) -> Floats32:
-    """Return the vector of ``n`` elements that has these blocks, no two of one number, and zeros elsewhere."""
+    """Return the vector of ``n`` elements with these blocks, of distinct numbers, and zeros elsewhere."""
     table = np.zeros((-(-n // block), block), np.float32)
     for part in parts:
         table[part.numbers] = part.values
@@ -200,7 +185,7 @@ def find_blocks_cost(size_bytes: int, found: NumberedBlocks) -> Work:
 
 
 def add_blocks_cost(parts: Sequence[NumberedBlocks], total: NumberedBlocks) -> Work:
-    """Return the cost of clearing a sum and adding the blocks of several messages to it, a kernel a message."""
+    """Return the cost of clearing a sum and adding the blocks of several messages to it, a kernel per message."""
     return Work("encode", total.nbytes + sum(3 * part.nbytes for part in parts), launches=1 + len(parts))
 
 

@@ -1,4 +1,4 @@
-"""Costs of GPU work on an exact sketch: memory traffic of its kernels, as many launches as peeling has rounds."""
+"""Exact sketches of tables: GPU cost, fixed-point units carried over between steps, and peeling."""
 
 from __future__ import annotations
 
@@ -26,11 +26,20 @@ _MAXIMUM_BYTES = 8
 """A float64 maximum of a group."""
 
 _STATE_BYTES = 4
-"""How many keys a cell has, and the sum of their numbers."""
+"""Number of keys in a cell and the sum of the keys."""
 
 _ORDER_KERNELS = 2
-"""Of each round: one finds the cells with a single key and lets it claim one of them, one takes these keys out of their
-other cells. Neither can begin before the one before it has ended everywhere."""
+"""Kernels per round: one finds cells with a single key, which claims one of them; one removes these keys from their
+other cells. Each starts after the end of the previous one."""
+
+_COARSE_BITS = HEADROOM + 1
+"""Bits by which carried units may be coarser than the step's own: one more than the headroom."""
+
+Exponents: TypeAlias = "list[Ints16 | None]"
+"""Of the units of each group of each table; None for float32 cells, which have no units."""
+
+_CHANCE = 0.01
+"""Expected number of keys that need more rounds than are launched."""
 
 
 def maxima_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> Work:
@@ -41,15 +50,14 @@ def maxima_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) ->
 
 def encode_exact_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], *, carried: bool) -> Work:
     """Return the cost of the cells, and of the parts of the range if units were carried over."""
-    # One kernel clears all cells and one a table adds its values; this one sees the maxima.
-    bytes_moved, launches = 0, 1 + len(tables)
+    # One kernel clears all cells and one per table adds its values, which finds the maxima too.
+    bytes_moved = 0
     for table, sketch in zip(tables, sketches, strict=True):
-        bytes_moved += _cells(sketch) * sketch.width * _itemsize(sketch)
+        itemsize = np.dtype(sketch.dtype).itemsize
+        bytes_moved += sketch.table.cells * sketch.width * itemsize
         bytes_moved += table.values.nbytes + len(table.rows) * (ROW_ID_BYTES + THIRDS * 2 * _row_bytes(sketch))
-    if carried:
-        bytes_moved += sum(sketch.groups * (_MAXIMUM_BYTES + _itemsize(sketch)) for sketch in sketches)
-        launches += 1
-    return Work("encode", bytes_moved, launches)
+        bytes_moved += carried * sketch.groups * (_MAXIMUM_BYTES + itemsize)
+    return Work("encode", bytes_moved, launches=1 + len(tables) + carried)
 
 
 def peel_order_cost(
@@ -59,22 +67,22 @@ def peel_order_cost(
     union: Sequence[Ints],
     rounds: int,
 ) -> Work:
-    """Return the cost of finding the rows of the union, and in ``rounds`` rounds from which cell each is to be read.
+    """Return the cost of finding the rows of the union, and in ``rounds`` rounds the cell from which to read each.
 
-    One kernel serves all tables, as it does all blocks of one, so that the table with most rounds counts.
+    A kernel processes all blocks of all tables, so that the table with most rounds counts.
     """
     find = read_bitmaps_cost(tables, bitmap, union, "decode")
-    ordered = sum(_order_bytes(sketch, len(rows)) for sketch, rows in zip(sketches, union, strict=True))
-    # Cells' states are cleared and counted; after the last round one more look finds no key.
-    return Work("decode", find.bytes_moved + ordered, find.launches + 2 + _ORDER_KERNELS * rounds + 1)
+    moved, launches = _order_cost(sketches, list(map(len, union)), rounds)
+    return Work("decode", find.bytes_moved + moved, find.launches + launches)
 
 
 def read_peeled_cost(sketches: Sequence[ExactSketch], decoded: Sequence[DecodedSums], rounds: int) -> Work:
     """Return the cost of reading the keys' values in this order, one kernel for each of ``rounds`` rounds."""
-    moved = sum(
-        (len(found.values) - len(found.left)) * _read_bytes(sketch)
-        for sketch, found in zip(sketches, decoded, strict=True)
-    )
+    moved = 0
+    for sketch, sums in zip(sketches, decoded, strict=True):
+        # Values are read from one cell, written to the result and subtracted from the two other cells.
+        values = _row_bytes(sketch) + sketch.width * VALUE_BYTES + (THIRDS - 1) * 2 * _row_bytes(sketch)
+        moved += (len(sums.values) - len(sums.left)) * (ROW_ID_BYTES + 2 * INDEX_BYTES + values)
     return Work("decode", moved, max(1, rounds))
 
 
@@ -82,92 +90,70 @@ def decode_own_exact_cost(
     tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], decoded: Sequence[DecodedSums]
 ) -> Work:
     """Return the cost of peeling a rank's own rows out of its own cells, for error feedback."""
-    ordered = sum(_order_bytes(sketch, len(table.rows)) for table, sketch in zip(tables, sketches, strict=True))
-    values = read_peeled_cost(sketches, decoded, max(found.rounds for found in decoded))
-    launches = 2 + _ORDER_KERNELS * max(found.rounds for found in decoded) + 1
-    return Work("encode", ordered + values.bytes_moved, launches + values.launches)
+    rounds = max(sums.rounds for sums in decoded)
+    moved, launches = _order_cost(sketches, [len(table.rows) for table in tables], rounds)
+    values = read_peeled_cost(sketches, decoded, rounds)
+    return Work("encode", moved + values.bytes_moved, launches + values.launches)
 
 
 def pack_resent_cost(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
     """Return the cost of a buffer for the rows that are sent again: cleared, own rows looked up and copied."""
-    cleared = sum(len(rows) * table.width for table, rows in zip(tables, again, strict=True)) * VALUE_BYTES
-    # Which of these rows a rank holds is not known: it copies no more than all, and looks all of them up.
-    copied = sum(
-        len(rows) * (2 * ROW_ID_BYTES + GATHER_BYTES + 2 * table.width * VALUE_BYTES)
+    # At most all of these rows are copied; all of them are looked up.
+    moved = sum(
+        len(rows) * (2 * ROW_ID_BYTES + GATHER_BYTES + 3 * table.width * VALUE_BYTES)
         for table, rows in zip(tables, again, strict=True)
     )
-    return Work("encode", cleared + copied, launches=1 + len(tables))
+    return Work("encode", moved, launches=1 + len(tables))
 
 
 def place_resent_cost(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
-    """Return the cost of writing the sums of the rows that were sent again to their places."""
+    """Return the cost of writing the sums of the rows that were sent again into the result."""
     moved = sum(
         len(rows) * (ROW_ID_BYTES + 2 * table.width * VALUE_BYTES) for table, rows in zip(tables, again, strict=True)
     )
     return Work("decode", moved, launches=len(tables))
 
 
-def _order_bytes(sketch: ExactSketch, keys: int) -> int:
-    """Return the traffic of finding the order of ``keys`` keys, all of which can be read."""
-    # States are cleared, every key is counted in its three cells, and all states are looked at once.
-    counted = 2 * _cells(sketch) * _STATE_BYTES + keys * (ROW_ID_BYTES + THIRDS * SCATTER_BYTES)
-    # Each is written down with its cell, claims it, and is taken out of three states, which are looked at again.
-    found = 2 * INDEX_BYTES + SCATTER_BYTES + GATHER_BYTES + THIRDS * (SCATTER_BYTES + GATHER_BYTES)
-    return counted + keys * found
-
-
-def _read_bytes(sketch: ExactSketch) -> int:
-    """Return the traffic of reading one key: its values, which go to the result and out of the two other cells."""
-    values = _row_bytes(sketch) + sketch.width * VALUE_BYTES + (THIRDS - 1) * 2 * _row_bytes(sketch)
-    return ROW_ID_BYTES + 2 * INDEX_BYTES + values
-
-
-def _cells(sketch: ExactSketch) -> int:
-    return sketch.table.cells
-
-
-def _itemsize(sketch: ExactSketch) -> int:
-    return np.dtype(sketch.dtype).itemsize
+def _order_cost(sketches: Sequence[ExactSketch], keys: Sequence[int], rounds: int) -> tuple[int, int]:
+    """Return the traffic in bytes and the launches of ordering the keys of each sketch, all of which can be read."""
+    # A key is written with its cell, claims it, and is removed from three states, which are read again.
+    per_key = (
+        ROW_ID_BYTES + 2 * INDEX_BYTES + SCATTER_BYTES + GATHER_BYTES + THIRDS * (2 * SCATTER_BYTES + GATHER_BYTES)
+    )
+    cells = sum(sketch.table.cells for sketch in sketches)
+    # States are cleared, keys are counted in their cells, and all states are read; a last look finds no key.
+    return 2 * cells * _STATE_BYTES + sum(keys) * per_key, 3 + _ORDER_KERNELS * rounds
 
 
 def _row_bytes(sketch: ExactSketch) -> int:
-    """Return what reading one key's values in one cell moves: whole sectors."""
-    return -(-sketch.width * _itemsize(sketch) // GATHER_BYTES) * GATHER_BYTES
-
-
-_COARSE_BITS = HEADROOM + 1
-"""Bits by which units may be coarser than the step itself would have chosen them: one more than the headroom takes."""
+    """Return the bytes read for one key's values in one cell: whole sectors."""
+    return -(-sketch.width * np.dtype(sketch.dtype).itemsize // GATHER_BYTES) * GATHER_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableState:
-    """The ranks' common knowledge of a table from its last step.
+    """A table's state from the last step, known to all ranks."""
 
-    ``union`` counts the rows that any rank held; ``maxima``, float64 of shape (groups,), bound the magnitude of sums
-    over ranks in each group, None if there are none to rely on.
-    """
-
-    union: int
-    maxima: Floats | None
+    union: int  # Rows
+    maxima: Floats | None  # Bounds on the magnitude of sums in each group, float64 of shape (groups,), if known
 
 
 def carried_exponents(maxima: Floats, sketch: ExactSketch) -> Ints16:
-    """Return the exponents that ``sketch`` encodes with, from the bounds of an earlier step's groups."""
+    """Return the exponents for ``sketch``, from the bounds of an earlier step's groups."""
     return exponents_for(regroup_maxima(maxima, sketch.groups), sketch.dtype, HEADROOM)
 
 
 def regroup_maxima(maxima: Floats, groups: int) -> Floats:
-    """Return bounds for another number of groups, each the largest of those whose part of the hash space it meets.
+    """Return bounds for another number of groups, each the largest of the groups that overlap it in the hash space.
 
     >>> regroup_maxima(np.array([1.0, 5.0, 2.0]), 2).tolist()
     [5.0, 5.0]
     """
-    found = len(maxima)
-    if found == groups:
+    count, part = len(maxima), np.arange(groups)
+    if count == groups:
         return maxima
-    part = np.arange(groups)
-    starts, stops = part * found // groups, -(-(part + 1) * found // groups)
-    # Neighbours may meet the same group of before: pairs of (start, stop), of which every second range counts.
+    starts, stops = part * count // groups, -(-(part + 1) * count // groups)
+    # Ranges of neighbours may overlap: reduceat over pairs of (start, stop), of which every second range counts.
     padded = np.append(maxima, 0.0)
     bounds: Floats = np.maximum.reduceat(padded, np.column_stack((starts, stops)).ravel())[::2]
     return bounds
@@ -176,13 +162,12 @@ def regroup_maxima(maxima: Floats, groups: int) -> Floats:
 def groups_to_resend(parts: NDArray[Any], exponents: Ints16) -> Mask:
     """Return the groups whose keys must be sent again: sums did not fit, or units were far too coarse.
 
-    Rounding counts where the table as a whole suffers: if it leaves more than 2^`_COARSE_BITS` times the noise that
-    units of this step's own would have left, all groups with units that much too coarse are sent again. One that a
-    single large value has left is not. The parts of a range that ranks send are whole numbers, at least one a rank
-    that has values: with more than two thousand ranks a decline may go unseen.
+    Units are far too coarse if they leave the table more than 2^`_COARSE_BITS` times the noise of the step's own; then
+    all groups with units that much too coarse are sent again. A rank with values uses at least one part of the range:
+    with more than two thousand ranks a decline may go unseen.
 
     ``parts``, int32 or int64 of shape (groups,), are the sum over ranks of `s2sim.codecs.quantize.range_usage`, and
-    ``exponents``, int16 of that shape, what they encoded with.
+    ``exponents``, int16 of shape (groups,), those of the encoded values.
     """
     over = overflowed(parts)
     judged = ~over & (parts > 0)
@@ -203,20 +188,11 @@ def next_table_state(
     flags: Sequence[Mask] | None,
     parts: Sequence[NDArray[Any]],
 ) -> tuple[list[TableState], list[float] | None]:
-    """Return what the next step needs of each table, and how far any element of this mean can be from the exact one.
+    """Return each table's state for the next step, and bounds on the error of this mean's elements in each table.
 
-    Bounds that did not serve, or of no value at all, are exchanged again. For float32 cells there are none.
-
-    Parameters
-    ----------
-    union : sequence of int64 array
-        Rows of each table that any rank held.
-    maxima : sequence of float64 array
-        Bounds on the sums in each group, where units are the step's own.
-    exponents : sequence of int16 array or None
-        The units.
-    flags, parts : sequence of bool array or None, sequence of array
-        Where units were carried over: groups that they did not serve, and how much of the range was used.
+    Bounds that were too small or too large, or all zero, are dropped: they are exchanged again. float32 cells have
+    neither. ``maxima`` are bounds on the sums in each group if units are the step's own; for carried units, ``flags``
+    marks the groups that must be sent again and ``parts`` is the used part of the range.
     """
     units = [powers for powers in exponents if powers is not None]
     if not units:
@@ -227,21 +203,16 @@ def next_table_state(
     errors = [
         float(error_bound(powers, 1).max()) if bound.any() else 0.0 for powers, bound in zip(units, maxima, strict=True)
     ]
-    served = [True] * len(union) if flags is None else [not flagged.any() for flagged in flags]
-    bounds = [bound if good and bound.any() else None for bound, good in zip(maxima, served, strict=True)]
-    return [TableState(len(rows), bound) for rows, bound in zip(union, bounds, strict=True)], errors
-
-
-Exponents: TypeAlias = "list[Ints16 | None]"
-"""Of the units of each group of each table; None for float32 cells, which have none."""
-
-_CHANCE = 0.01
-"""Keys that are expected to need more rounds than are launched."""
+    failed = [False] * len(union) if flags is None else [flagged.any() for flagged in flags]
+    return [
+        TableState(len(rows), None if bad or not bound.any() else bound)
+        for rows, bound, bad in zip(union, maxima, failed, strict=True)
+    ], errors
 
 
 def table_exponents(maxima: Sequence[Floats], dtype: CellType) -> Exponents:
-    """Return the units of each table for bounds on the sums in its groups."""
-    return [exponents_for(found, dtype) for found in maxima]
+    """Return the exponents of each table for bounds on the sums in its groups."""
+    return [exponents_for(bounds, dtype) for bounds in maxima]
 
 
 def table_maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[Floats]:
@@ -250,7 +221,6 @@ def table_maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -
 
 
 def _matrix(table: RowSparse) -> Floats32:
-    """Return the values of the held rows as one row each, whatever the table's shape."""
     matrix: Floats32 = table.values.reshape(len(table.rows), table.width)
     return matrix
 
@@ -258,7 +228,7 @@ def _matrix(table: RowSparse) -> Floats32:
 def encode_tables(
     sketches: Sequence[ExactSketch], tables: Sequence[RowSparse], exponents: Exponents
 ) -> tuple[RowSparse, ...]:
-    """Return the cells of each table, of which a rank fills few."""
+    """Return the cells of each table as row-sparse ones, of which a rank fills few."""
     return tuple(
         RowSparse(*sketch.encode_touched(table.rows, _matrix(table), powers), (sketch.table.cells, sketch.width))
         for sketch, table, powers in zip(sketches, tables, exponents, strict=True)
@@ -266,10 +236,9 @@ def encode_tables(
 
 
 def table_range_usage(maxima: Sequence[Floats], exponents: Exponents, dtype: CellType) -> tuple[NDArray[Any], ...]:
-    """Return how much of the range a rank needs in each group of each table."""
-    return tuple(
-        range_usage(own, powers, dtype) for own, powers in zip(maxima, exponents, strict=True) if powers is not None
-    )
+    """Return the part of the range that a rank uses in each group of each table."""
+    pairs = zip(maxima, exponents, strict=True)
+    return tuple(range_usage(own, powers, dtype) for own, powers in pairs if powers is not None)
 
 
 def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[Mask] | None:
@@ -280,11 +249,8 @@ def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list
 
 
 def peel_rounds(sketch: ExactSketch, rows: Ints) -> int:
-    """Return the rounds that wait for each other when ``rows`` are peeled; blocks are peeled side by side.
-
-    As many as nearly always suffice, because the host does not wait for the GPU to say when it has come to an end; more
-    where the hash functions at hand need more.
-    """
+    """Return the consecutive rounds of peeling ``rows``; blocks are peeled concurrently."""
+    # At least the number that nearly always suffices, because the host does not wait for the GPU to finish.
     blocks, cells = sketch.table.blocks, sketch.table.block_cells
     needed = max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
     return max(needed, rounds_needed(len(rows) / blocks, cells, chance=_CHANCE / blocks))
@@ -293,7 +259,7 @@ def peel_rounds(sketch: ExactSketch, rows: Ints) -> int:
 def decode_tables(
     sketches: Sequence[ExactSketch], cells: Sequence[NDArray[Any]], rows: Sequence[Ints], exponents: Exponents
 ) -> list[DecodedSums]:
-    """Return what can be read of some rows of each table."""
+    """Return the sums of some rows of each table, and the rows that cannot be read."""
     with refuse_overflow():
         return [
             sketch.decode(total.reshape(sketch.shape), keys, powers)
@@ -304,11 +270,11 @@ def decode_tables(
 def rows_to_resend(
     sketches: Sequence[ExactSketch], union: Sequence[Ints], decoded: Sequence[DecodedSums], flags: Sequence[Mask] | None
 ) -> list[Ints]:
-    """Return the rows of each table that could not be read, or are in a group that its units did not serve."""
+    """Return the rows of each table that could not be read or are in a flagged group."""
     again = []
-    for index, (sketch, rows, found) in enumerate(zip(sketches, union, decoded, strict=True)):
+    for index, (sketch, rows, sums) in enumerate(zip(sketches, union, decoded, strict=True)):
         chosen = np.zeros(len(rows), np.bool_)
-        chosen[found.left] = True
+        chosen[sums.left] = True
         if flags is not None and flags[index].any():
             chosen |= flags[index][sketch.group_of(rows)]
         again.append(rows[chosen])
@@ -322,10 +288,10 @@ def replace_resent(
     again: Sequence[Ints],
     exact: Sequence[Floats32] | None,
 ) -> list[RowSparse]:
-    """Return the decoded ``rows`` of each table, those that were sent ``again`` with their ``exact`` values."""
+    """Return the decoded ``rows`` of each table; those sent ``again`` have their ``exact`` values."""
     result = []
-    for index, (table, keys, found) in enumerate(zip(tables, rows, decoded, strict=True)):
-        values = found.values.reshape(len(keys), *table.shape[1:])
+    for index, (table, keys, sums) in enumerate(zip(tables, rows, decoded, strict=True)):
+        values = sums.values.reshape(len(keys), *table.shape[1:])
         if exact is not None:
             values[np.searchsorted(keys, again[index])] = exact[index]
         result.append(RowSparse(keys, values, table.shape))

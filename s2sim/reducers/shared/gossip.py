@@ -1,4 +1,4 @@
-"""Who averages with whom, and with what weights, where ranks agree by gossip."""
+"""Pairwise sums by recursive doubling, and mixing matrices of gossip averaging."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
-from s2sim.reducers.shared.pairs import Pairs, merge_pairs, read_pairs
+from s2sim.reducers.shared.pairs import Pairs, PairsMessage, merge_pairs, read_pairs
 
 
 def sum_by_doubling(rank: Rank, own: Pairs, held: GradientDtype) -> Generator[Pending, None, Pairs]:
-    """Return the sum of all ranks' pairs, the same on all: pairwise sums, in the order of a tree.
+    """Return the sum of all ranks' pairs, equal on all ranks: pairwise sums, in the order of a tree.
 
-    Of a number of ranks that is no power of two, those beyond the largest one below first hand their pairs to a rank
-    each, and get the sum from it at the end (R. Thakur et al., "Optimization of collective communication operations in
-    MPICH", IJHPCA 2005, section 4.5).
+    If the number of ranks is no power of two, those from the largest one below on first send their pairs to a rank
+    each, and receive the sum from it at the end (R. Thakur et al., "Optimization of collective communication operations
+    in MPICH", IJHPCA 2005, section 4.5).
     """
     within = 1 << (rank.size.bit_length() - 1)
-    beyond = rank.size - within
+    excess, inside = rank.size - within, rank.index < within
     message = own.message(held)
-    if beyond:
-        handed_in = {rank.index - within: message} if rank.index >= within else {}
-        came = rank.exchange(handed_in, label="pairs, fold in", size_from_data=True)
-        yield came
-        if rank.index < beyond:
-            message = _merge_and_charge(rank, own, read_pairs(came.value[rank.index + within])).message(held)
+
+    def add(low: Pairs, high: Pairs) -> PairsMessage:
+        merged = merge_pairs([low, high])
+        rank.work(cost.merge_pairs_cost(len(low) + len(high), len(merged), 2))
+        return merged.message(held)
+
+    if excess:
+        sent = {} if inside else {rank.index - within: message}
+        received = rank.exchange(sent, label="pairs, fold in", size_from_data=True)
+        yield received
+        if rank.index < excess:
+            message = add(own, read_pairs(received.value[rank.index + within]))
 
     distance = 1
     while distance < within:
-        inside = rank.index < within
-        swapped = {rank.index ^ distance: message} if inside else {}
-        came = rank.exchange(swapped, label=f"pairs, distance {distance}", size_from_data=True)
-        yield came
+        partner = rank.index ^ distance
+        received = rank.exchange(
+            {partner: message} if inside else {}, label=f"pairs, distance {distance}", size_from_data=True
+        )
+        yield received
         if inside:
-            # As it was sent, so that both partners end with the same.
-            mine, theirs = read_pairs(message), read_pairs(came.value[rank.index ^ distance])
-            low, high = (theirs, mine) if rank.index & distance else (mine, theirs)
-            message = _merge_and_charge(rank, low, high).message(held)
+            # One's own pairs as they were sent, so that both partners end with the same sum.
+            mine, theirs = read_pairs(message), read_pairs(received.value[partner])
+            message = add(theirs, mine) if rank.index & distance else add(mine, theirs)
         distance *= 2
 
-    if beyond:
-        handed_out = {rank.index + within: message} if rank.index < beyond else {}
-        came = rank.exchange(handed_out, label="pairs, hand out", size_from_data=True)
-        yield came
-        if rank.index >= within:
-            message = came.value[rank.index - within]
+    if excess:
+        sent = {rank.index + within: message} if rank.index < excess else {}
+        received = rank.exchange(sent, label="pairs, hand out", size_from_data=True)
+        yield received
+        if not inside:
+            message = received.value[rank.index - within]
     return read_pairs(message)
-
-
-def _merge_and_charge(rank: Rank, low: Pairs, high: Pairs) -> Pairs:
-    merged = merge_pairs([low, high])
-    rank.work(cost.merge_pairs_cost(len(low) + len(high), len(merged), 2))
-    return merged
 
 
 Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
@@ -69,7 +69,7 @@ _ROUNDING = 1e-6
 def graph_weights(graph: Graph, ranks: int) -> Floats:
     """Return the mixing matrix of a graph with Metropolis weights, float64 of shape (ranks, ranks).
 
-    w_ij = 1/(1 + max(degree i, degree j)) for neighbours, and what is left for the rank itself (L. Xiao and S. Boyd,
+    w_ij = 1/(1 + max(degree i, degree j)) for neighbours, and the remainder for the rank itself (L. Xiao and S. Boyd,
     "Fast linear iterations for distributed averaging", Systems & Control Letters 2004): symmetric and doubly
     stochastic on any graph.
 
@@ -84,21 +84,19 @@ def graph_weights(graph: Graph, ranks: int) -> Floats:
 
 
 def _adjacency(graph: Graph, ranks: int) -> Mask:
-    """Return which ranks are neighbours."""
     linked = np.zeros((ranks, ranks), np.bool_)
-    places = np.arange(ranks)
+    indices = np.arange(ranks)
     if graph == "complete":
         linked[:] = True
     elif graph == "torus":
-        # The most square grid that has a place for each rank and none to spare.
-        rows = next(each for each in range(int(ranks**0.5), 0, -1) if ranks % each == 0)
-        grid = places.reshape(rows, -1)
+        # The most square full grid.
+        grid = indices.reshape(next(rows for rows in range(int(ranks**0.5), 0, -1) if ranks % rows == 0), -1)
         for axis in (0, 1):
             linked[grid, np.roll(grid, 1, axis)] = True
     else:
         hops = [1] if graph == "ring" else [2**power for power in range(max(ranks - 1, 0).bit_length())]
         for hop in hops:
-            linked[places, (places + hop) % ranks] = True
+            linked[indices, (indices + hop) % ranks] = True
     linked |= linked.T
     np.fill_diagonal(linked, False)
     return linked
@@ -112,8 +110,8 @@ def read_weights(path: str) -> Floats:
     text = read_text(user_path(path, OptionError), noun="mixing matrix", error=OptionError)
     try:
         weights = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
-    except ValueError as found:
-        raise OptionError(f"the mixing matrix {path} is no table of numbers: {found}") from None
+    except ValueError as error:
+        raise OptionError(f"the mixing matrix {path} is no table of numbers: {error}") from None
     rows, columns = weights.shape
     if rows != columns:
         raise OptionError(f"the mixing matrix {path} has {rows} rows and {columns} columns: give one of each a rank")

@@ -1,4 +1,4 @@
-"""Inside a node: every rank gets the node's sum of its shards, and all get what has become of every shard."""
+"""Exchange of shards within a node, and programs that run concurrently on groups of layers."""
 
 from __future__ import annotations
 
@@ -22,37 +22,24 @@ from s2sim.reducers.shared.two_level_sum import NodeMembership, cut_shards, join
 
 
 class IntraNodeExchange:
-    """One rank's gradient among those of its node.
-
-    Parameters
-    ----------
-    local : Rank
-        Handle on the group of the node's ranks.
-    nodes : Nodes
-        Who holds which shard.
-    gradient : Gradient
-        The rank's own.
-    held : {"fp32", "bf16"}
-        Type in which values travel.
-    """
+    """One rank's exchange of shards with the other ranks of its node, whose group is ``local``."""
 
     def __init__(self, local: Rank, nodes: NodeMembership, gradient: Gradient, held: GradientDtype) -> None:
         self.local = local
         self.gradient = gradient
         self._held: GradientDtype = held
         self._shards = cut_shards(gradient, nodes.shards)
-        self._holders = [nodes.holder_of(place, local.size) for place in range(local.size)]
+        self._holders = nodes.holders(local.size)
 
     @property
     def holds(self) -> range:
-        """Shards that this rank holds."""
+        """Shards of this rank."""
         return self._holders[self.local.index]
 
     def sum(self, factor: float) -> Generator[Pending, None, dict[int, Gradient]]:
-        """Return the node's sums of the shards that this rank holds, times a factor, by shard.
+        """Return the node's sums of this rank's shards, times a factor, by shard.
 
-        Rows go to who holds them, in messages of as many as there are, so that the host waits to know how many; dense
-        layers are reduce-scattered.
+        Rows are sent in messages of data-dependent size, for which the host waits; dense layers are reduce-scattered.
         """
         local, own = self.local, [self._shards[shard] for shard in self.holds]
         tables = _tables([self.gradient])
@@ -65,30 +52,23 @@ class IntraNodeExchange:
         if len(tables) < len(self.gradient.layers):
             parts = [self._packed(self._of(holds)) for holds in self._holders]
             values = local.reduce_scatter(parts, label="dense layers in the node")
-        yield from _no_wait(rows, values)
+        yield from _wait(rows, values)
 
         sums: list[RowSparse] = []
         if rows is not None:
             shapes = [table.shape for table in _tables(own)]
-            came = [_unpacked_tables(message, shapes) for message in rows.value]
-            sums = [sum_tables(column) for column in zip(*came, strict=True)]
-            local.work(cost.add_rows_cost(came, sums, "encode"))
+            received = [_unpacked_tables(message, shapes) for message in rows.value]
+            sums = [sum_tables(column) for column in zip(*received, strict=True)]
+            local.work(cost.add_rows_cost(received, sums, "encode"))
         arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
-        next_table, next_array = iter(sums), iter(arrays)
-        found = [
-            Gradient(
-                part.names,
-                tuple(next(next_table) if isinstance(layer, RowSparse) else next(next_array) for layer in part.layers),
-            ).map(lambda total: total * factor)
-            for part in own
-        ]
-        return dict(zip(self.holds, found, strict=True))
+        totals = _interleaved(own, [isinstance(layer, RowSparse) for layer in self.gradient.layers], sums, arrays)
+        return {shard: total.map(lambda sum_: sum_ * factor) for shard, total in zip(self.holds, totals, strict=True)}
 
     def gather(self, shards: Mapping[int, Gradient], sharing: Rank) -> Generator[Pending, None, Gradient]:
-        """Return the gradient of whose shards every rank of the node hands in those that it holds.
+        """Return the gradient of all shards, of which each rank of the node contributes its own ``shards``.
 
-        Row-sparse layers may have become dense, alike in all shards. ``sharing`` is the group of all that end with the
-        same, for which the gradient is put together once.
+        Row-sparse layers may have become dense, in all shards alike. The gradient is joined once for all ranks of
+        ``sharing``, which get the same.
         """
         local, own = self.local, list(shards.values())
         sparse = [isinstance(layer, RowSparse) for layer in own[0].layers]
@@ -99,26 +79,34 @@ class IntraNodeExchange:
             rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
         if not all(sparse):
             values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
-        yield from _no_wait(rows, values)
+        yield from _wait(rows, values)
 
-        def whole() -> Gradient:
-            found: dict[int, Gradient] = {}
-            for place, holds in enumerate(self._holders):
+        def joined() -> Gradient:
+            all_shards: dict[int, Gradient] = {}
+            for index, holds in enumerate(self._holders):
                 parts = self._of(holds)
-                layers = [
-                    (layer.shape, kept) for part in parts for layer, kept in zip(part.layers, sparse, strict=True)
-                ]
-                shapes = [[shape for shape, kept in layers if kept == wanted] for wanted in (True, False)]
-                next_table = iter([] if rows is None else _unpacked_tables(rows.value[place], shapes[0]))
-                next_array = iter([] if values is None else _unpacked(values.value[place], shapes[1]))
-                for shard, part in zip(holds, parts, strict=True):
-                    found[shard] = Gradient(
-                        part.names, tuple(next(next_table) if kept else next(next_array) for kept in sparse)
-                    )
-            return join_shards([found[shard] for shard in sorted(found)], self.gradient)
+                layers = [pair for part in parts for pair in zip(part.layers, sparse, strict=True)]
+                tables, arrays = (
+                    [layer.shape for layer, kept in layers if kept == is_table] for is_table in (True, False)
+                )
+                received = _interleaved(
+                    parts,
+                    sparse,
+                    [] if rows is None else _unpacked_tables(rows.value[index], tables),
+                    [] if values is None else _unpacked(values.value[index], arrays),
+                )
+                all_shards |= zip(holds, received, strict=True)
+            return join_shards([all_shards[shard] for shard in sorted(all_shards)], self.gradient)
 
-        gathered = sharing.replicated(whole)
-        self._charge_order(gathered)
+        gathered = sharing.replicated(joined)
+        # Rows are brought from the order of shards into that of the table.
+        whole = _tables([gathered])
+        if whole:
+            local.work(cost.join_rows_cost(whole))
+        pairs = zip(gathered.layers, self.gradient.layers, strict=True)
+        spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]
+        if spread:
+            local.work(permute(sum(spread), len(spread)))
         return gathered
 
     def _of(self, holds: Iterable[int]) -> list[Gradient]:
@@ -133,19 +121,17 @@ class IntraNodeExchange:
         """Return the dense layers of some shards as one array."""
         return np.concatenate([round_to_dtype(array, self._held).reshape(-1) for array in _arrays(parts)])
 
-    def _charge_order(self, gathered: Gradient) -> None:
-        """Charge the GPU for bringing rows from the order of shards into that of the table."""
-        joined = _tables([gathered])
-        if joined:
-            self.local.work(cost.join_rows_cost(joined))
-        pairs = zip(gathered.layers, self.gradient.layers, strict=True)
-        spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]
-        if spread:
-            self.local.work(permute(sum(spread), len(spread)))
+
+def _interleaved(
+    parts: Sequence[Gradient], sparse: Sequence[bool], tables: Iterable[RowSparse], arrays: Iterable[NDArray[Any]]
+) -> list[Gradient]:
+    """Return gradients with the names of ``parts``: tables for ``sparse`` layers, arrays for the others, in order."""
+    tables, arrays = iter(tables), iter(arrays)
+    return [Gradient(part.names, tuple(next(tables) if kept else next(arrays) for kept in sparse)) for part in parts]
 
 
-def _no_wait(*pending: Pending | None) -> Generator[Pending, None, None]:
-    waits = [each for each in pending if each is not None]
+def _wait(*pending: Pending | None) -> Generator[Pending, None, None]:
+    waits = [posted for posted in pending if posted is not None]
     if waits:
         yield reduce(and_, waits)
 
@@ -175,24 +161,23 @@ def _arrays(parts: Sequence[Gradient]) -> list[NDArray[Any]]:
 
 
 def assign_by_pattern(names: Sequence[str], patterns: Sequence[str]) -> tuple[list[list[int]], list[int]]:
-    """Return the indices of the names that each pattern is the first to fit, and of those that none does.
+    """Return the indices of the names that each pattern is the first to match, and of those that match none.
 
     >>> assign_by_pattern(["embed.weight", "out.weight", "bias"], ["embed*", "*.weight"])
     ([[0], [1]], [2])
     """
-    found: list[list[int]] = [[] for _ in patterns]
-    rest: list[int] = []
+    groups: list[list[int]] = [[] for _ in (*patterns, "")]
     for index, name in enumerate(names):
-        first = next((place for place, pattern in enumerate(patterns) if fnmatchcase(name, pattern)), None)
-        (rest if first is None else found[first]).append(index)
-    return found, rest
+        first = next((place for place, pattern in enumerate(patterns) if fnmatchcase(name, pattern)), -1)
+        groups[first].append(index)
+    return groups[:-1], groups[-1]
 
 
 T = TypeVar("T")
 
 
 class GradientWatcher:
-    """A rank's handle that notes when a program has awaited the gradient."""
+    """A handle on a rank that records whether a program has awaited the gradient."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -200,14 +185,14 @@ class GradientWatcher:
 
     @property
     def rank(self) -> Rank:
-        """The handle, as the program takes it."""
+        """The handle, typed for programs."""
         return cast("Rank", self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rank, name)
 
     def await_gradient(self) -> None:
-        """Await the gradient, and note it."""
+        """Await the gradient and record that."""
         self._rank.await_gradient()
         self.awaited = True
 
@@ -215,32 +200,29 @@ class GradientWatcher:
 def run_until_gradient(
     watched: GradientWatcher, program: Generator[Pending, None, T]
 ) -> Generator[Pending, None, Generator[Pending, None, T]]:
-    """Run a program, which has the handle, until it waits for what needs the gradient; return the rest of it."""
+    """Run a program with the handle ``watched`` until it waits for the gradient; return the remaining program."""
     while True:
         try:
             pending = next(program)
         except StopIteration as stop:
-            return _finished_program(stop.value)
+            return _resumed([], program, stop.value)
         if watched.awaited:
-            return _resume_program(pending, program)
+            return _resumed([pending], program)
         yield pending
 
 
-def _finished_program(result: T) -> Generator[Pending, None, T]:
-    yield from ()
-    return result
-
-
-def _resume_program(pending: Pending, program: Generator[Pending, None, T]) -> Generator[Pending, None, T]:
-    yield pending
-    return (yield from program)
+def _resumed(
+    pending: Sequence[Pending], program: Generator[Pending, None, T], result: T | None = None
+) -> Generator[Pending, None, T]:
+    yield from pending
+    rest = yield from program
+    return rest if pending else cast("T", result)
 
 
 def run_interleaved(programs: Sequence[Generator[Pending, None, T]]) -> Generator[Pending, None, list[T]]:
-    """Run programs in turns, each as far as it goes without waiting; wait for what all of them wait for.
+    """Run programs in turns, each until it waits, then wait for all that they wait for.
 
-    The turns are the same on all ranks whose programs wait equally often, so that ranks which share a group post in the
-    same order.
+    The turns are equal on all ranks with programs that wait equally often: ranks of a group post in the same order.
     """
     results: list[T | None] = [None] * len(programs)
     running = dict(enumerate(programs))

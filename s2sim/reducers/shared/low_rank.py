@@ -1,9 +1,9 @@
-"""What the systems share that send matrices as products of two narrow ones."""
+"""Base class of reducers that send matrices as products of two narrow ones."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer
 from s2sim.reducers.script import Phase
+from s2sim.reducers.shared.sparse_split import join_layers, post_uncompressed, without_layers
 from s2sim.seeds import named_generator
 
 
@@ -23,16 +24,11 @@ from s2sim.seeds import named_generator
 class Matrix:
     """A layer as a matrix of ``rows`` x ``columns``: its first dimension, and all others together.
 
-    Attributes
-    ----------
-    layer : array or RowSparse
-        Its values; rows that it does not store are zero. GPUs hold them, and are charged for them.
-    rank : int
-        Columns of each of the two narrow matrices that stand for it; at most the shorter of its sides.
+    GPUs store rows that the layer does not store too, and are charged for them.
     """
 
     layer: Layer
-    rank: int
+    rank: int  # Columns of each of the two narrow matrices; at most the shorter side
 
     @property
     def rows(self) -> int:
@@ -61,107 +57,75 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrices:
-    """A gradient in two parts.
-
-    Attributes
-    ----------
-    gradient : Gradient
-        The whole.
-    places : tuple of int
-        Indices of the layers that are taken as matrices.
-    matrices : tuple of Matrix
-        These layers.
-    others : Gradient
-        All other layers.
-    held : {"fp32", "bf16"}
-        Type in which values travel.
-    """
+    """A gradient, separated into matrices and other layers."""
 
     gradient: Gradient
-    places: tuple[int, ...]
-    matrices: tuple[Matrix, ...]
-    others: Gradient
-    held: GradientDtype
+    places: tuple[int, ...]  # Indices of the layers that are taken as matrices
+    matrices: tuple[Matrix, ...]  # These layers
+    others: Gradient  # All other layers
+    held: GradientDtype  # Dtype of values that are sent
 
     def times(self, rank: Rank, rights: Sequence[Floats32]) -> list[Floats32]:
-        """Return the products with one matrix each, as they travel, and charge the GPU for them."""
-        self._charge(rank)
-        return [self._rounded(each.times(right)) for each, right in zip(self.matrices, rights, strict=True)]
+        """Return the product of each matrix with one of ``rights``, as sent, and charge the GPU for them."""
+        return self._products(rank, map(Matrix.times, self.matrices, rights))
 
     def transposed_times(self, rank: Rank, lefts: Sequence[Floats32]) -> list[Floats32]:
-        """Return the products of the transposed matrices with one matrix each, as `times` does."""
-        self._charge(rank)
-        return [self._rounded(each.transposed_times(left)) for each, left in zip(self.matrices, lefts, strict=True)]
+        """Return the product of each transposed matrix with one of ``lefts``, as sent, and charge the GPU for them."""
+        return self._products(rank, map(Matrix.transposed_times, self.matrices, lefts))
+
+    def _products(self, rank: Rank, products: Iterable[Floats32]) -> list[Floats32]:
+        for matrix in self.matrices:
+            rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
+        return [widen(round_to_dtype(product, self.held)) for product in products]
 
     def post(self, rank: Rank, narrow: Sequence[Floats32], label: str) -> Pending:
-        """Post the all-reduce of one narrow matrix for each, packed into one message."""
+        """Post the all-reduce of one narrow matrix per matrix, packed into one message."""
         return rank.all_reduce(tuple(round_to_dtype(matrix, self.held) for matrix in narrow), label=label)
 
     def post_others(self, rank: Rank) -> Pending | None:
         """Post the all-reduce of the other layers; None if there are none."""
-        if not self.others.layers:
-            return None
-        return rank.all_reduce(self.others.map(lambda values: round_to_dtype(values, self.held)), label="other layers")
+        return post_uncompressed(rank, self.others, self.held, "other layers")
 
     def charge_products(self, rank: Rank, phase: Phase = "decode") -> None:
-        """Charge the GPU for multiplying both narrow matrices of each."""
+        """Charge the GPU for multiplying the two narrow matrices of each matrix."""
         for matrix in self.matrices:
             rank.work(cost.multiply_cost(matrix.rows, matrix.rank, matrix.columns, phase))
 
     def mean(self, products: Sequence[Floats32], others: Pending | None, ranks: int) -> Gradient:
-        """Return the mean of all layers: the matrices' given, the others' from their finished all-reduce."""
+        """Return the mean of all layers: of the matrices ``products``, of the others from their all-reduce."""
         return self.join(products, self.others if others is None else average(others.value.map(widen), ranks))
 
     def join(self, products: Sequence[Floats32], others: Gradient) -> Gradient:
-        """Return the whole gradient with other values, each layer in its own shape."""
-        dense, layers = dict(zip(self.places, products, strict=True)), iter(others.layers)
-        return Gradient(
-            self.gradient.names,
-            tuple(
-                dense[index].reshape(like.shape) if index in dense else next(layers)
-                for index, like in enumerate(self.gradient.layers)
-            ),
-        )
-
-    def _rounded(self, narrow: Floats32) -> Floats32:
-        return widen(round_to_dtype(narrow, self.held))
-
-    def _charge(self, rank: Rank) -> None:
-        for matrix in self.matrices:
-            rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
+        """Return the gradient of these products and other layers, each layer in its original shape."""
+        return join_layers(self.gradient, dict(zip(self.places, products, strict=True)), others)
 
 
 def split_matrices(gradient: Gradient, rank: int, min_compression: float, held: GradientDtype) -> Matrices:
     """Return a gradient as matrices of this rank and other layers: vectors, and what would shrink too little.
 
-    Parameters
-    ----------
-    min_compression : float
-        Elements of a matrix have to be more than this times those of the two that stand for it.
+    A matrix must have more than ``min_compression`` times the elements of the two narrow ones.
     """
-    matrices, others = {}, []
-    for index, (name, layer) in enumerate(gradient):
+    matrices = {}
+    for index, layer in enumerate(gradient.layers):
         if len(layer.shape) > 1 and layer.size:
             rows, columns = layer.shape[0], layer.size // layer.shape[0]
             matrix = Matrix(layer, min(rank, rows, columns))
             if layer.size > min_compression * matrix.rank * (rows + columns):
                 matrices[index] = matrix
-                continue
-        others.append((name, layer))
-    rest = Gradient(tuple(name for name, _ in others), tuple(layer for _, layer in others))
-    return Matrices(gradient, tuple(matrices), tuple(matrices.values()), rest, held)
+    others = without_layers(gradient, matrices)
+    return Matrices(gradient, tuple(matrices), tuple(matrices.values()), others, held)
 
 
 def averages(total: Pending, ranks: int) -> list[Floats32]:
     """Return the narrow matrices of a finished `Matrices.post`, divided by the number of ranks."""
-    return [np.divide(widen(each), ranks, dtype=np.float32) for each in total.value]
+    return [np.divide(widen(matrix), ranks, dtype=np.float32) for matrix in total.value]
 
 
 def orthonormal_basis(narrow: Floats32) -> Floats32:
     """Return orthonormal columns that span those of a matrix with at least as many rows, float32 of its shape.
 
-    Those of Gram-Schmidt but for signs, taken from a QR factorisation in float64. Where columns depend on each other
-    the missing ones are any orthonormal ones.
+    Those of Gram-Schmidt except for signs, from a QR factorisation in float64; arbitrary ones replace dependent
+    columns.
     """
     return np.linalg.qr(narrow.astype(np.float64)).Q.astype(np.float32)
 
@@ -213,7 +177,7 @@ class LowRank(Reducer):
         """Return the program for a gradient with at least one matrix."""
 
     def random_queries(self, rank: Rank, split: Matrices) -> list[Floats32]:
-        """Return what the first step multiplies the matrices with: normal numbers, the same on all ranks."""
+        """Return the right factors of the first step: normal numbers, the same on all ranks."""
         return [
             named_generator(rank.seed, self.about.name, rank.step, place).standard_normal(
                 (matrix.columns, matrix.rank), np.float32
@@ -224,9 +188,9 @@ class LowRank(Reducer):
     def contraction(self, gradient: Gradient) -> float | None:
         """Return the least share of a layer's square that a random query keeps, in expectation.
 
-        A random subspace of dimension r keeps r / n of a matrix with n rows. That of M Q is turned towards what is
-        large in M, and keeps no less: by d/dt of tr(A Pi), where Pi projects on exp(Lt) S, A and L being functions of M
-        that grow together, which is a sum of squares times (a_i - a_j)(l_i - l_j).
+        A random subspace of dimension r keeps r / n of a matrix with n rows. That of M Q is turned towards the large
+        components of M, and keeps at least as much: by d/dt of tr(A Pi), where Pi projects on exp(Lt) S, and A and L
+        are functions of M that grow together, which is a sum of squares times (a_i - a_j)(l_i - l_j).
         """
         split = split_matrices(gradient, self.rank, self.min_compression, self.held)
         return min((self.kept_share(matrix) for matrix in split.matrices), default=1.0)

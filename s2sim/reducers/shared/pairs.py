@@ -1,4 +1,4 @@
-"""Elements of a vector as pairs of index and value: how they travel, add up, and are cut into ranges."""
+"""Elements of a vector as pairs of index and value: messages, sums, ranges."""
 
 from __future__ import annotations
 
@@ -17,33 +17,25 @@ from s2sim.reducers.rank import GradientDtype
 from s2sim.reducers.reduction import refuse_overflow
 
 PairsMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
-"""Pairs as they travel: indices, uint32, and values of the type that training holds gradients in, of one length."""
+"""Pairs in a message: indices, uint32, and values of the gradient dtype, of one length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Some elements of a vector, of which all others are zero.
+    """Some elements of a vector; all others are zero."""
 
-    Attributes
-    ----------
-    indices : int64 array, shape (k,)
-        Where they are, strictly increasing.
-    values : float32 array, shape (k,)
-        What they are.
-    """
-
-    indices: Ints
-    values: Floats32
+    indices: Ints  # Shape (k,), strictly increasing
+    values: Floats32  # Shape (k,)
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def shifted(self, by: int) -> Pairs:
-        """Return the same values, each so much further on."""
+        """Return the same values at indices larger by ``by``."""
         return Pairs(self.indices + by, self.values)
 
     def split(self, cuts: Sequence[int] | Ints) -> list[Pairs]:
-        """Return what lies in each range between two neighbours of ``cuts``, counted from the range's beginning."""
+        """Return the pairs in each range between neighbours of ``cuts``, with indices from the start of the range."""
         bounds = np.searchsorted(self.indices, cuts).tolist()
         return [
             Pairs(self.indices[first:stop] - begin, self.values[first:stop])
@@ -51,14 +43,13 @@ class Pairs:
         ]
 
     def largest(self, k: int) -> Pairs:
-        """Return the ``k`` of largest magnitude, ties to the lower index; all where there are fewer."""
+        """Return the ``k`` pairs of largest magnitude, ties to the lower index; all if there are fewer."""
         if k >= len(self):
             return self
-        kept = select_top_k(self.values, k)
-        return Pairs(self.indices[kept], self.values[kept])
+        return select_pairs(self, select_top_k(self.values, k))
 
     def message(self, held: GradientDtype = "fp32", *, length: int | None = None) -> PairsMessage:
-        """Return the pairs as they travel; pairs (0, 0.0) fill up to ``length`` where a size is fixed."""
+        """Return the message; pairs (0, 0.0) fill up to ``length`` if the size is fixed."""
         padded = to_pairs(self.indices, self.values, len(self) if length is None else length)
         return padded["indices"], round_to_dtype(padded["values"], held)
 
@@ -70,7 +61,7 @@ def read_pairs(message: PairsMessage) -> Pairs:
 
 
 def add_pairs(total: Floats32, messages: Iterable[PairsMessage]) -> Floats32:
-    """Add the values of messages to a vector where they belong, in the messages' order, and return it."""
+    """Add the values of messages to a vector at their indices, in the messages' order, and return it."""
     for indices, values in messages:
         np.add.at(total, indices.astype(np.int64), widen(values))
     return total
@@ -83,16 +74,15 @@ def merge_pairs(parts: Sequence[Pairs]) -> Pairs:
     >>> merge_pairs([left, right])
     Pairs(indices=array([0, 3, 5]), values=array([1., 2., 1.], dtype=float32))
     """
-    indices = np.concatenate([np.empty(0, np.int64), *(part.indices for part in parts)])
-    order = np.argsort(indices, kind="stable")  # Several sorted runs, which this finds and merges.
-    ordered = indices[order]
+    unsorted = concatenate_pairs(parts)
+    order = np.argsort(unsorted.indices, kind="stable")  # Merges sorted runs.
+    ordered = unsorted.indices[order]
     first = np.diff(ordered, prepend=-1) != 0
-    places = np.empty(len(indices), np.int64)
-    places[order] = np.cumsum(first) - 1
-    values = np.concatenate([np.empty(0, np.float32), *(part.values for part in parts)])
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.cumsum(first) - 1
     total = np.zeros(int(np.count_nonzero(first)), np.float32)
     with refuse_overflow():
-        np.add.at(total, places, values)
+        np.add.at(total, positions, unsorted.values)
     return Pairs(ordered[first], total)
 
 
@@ -100,18 +90,18 @@ NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.float32))
 """A vector of zeros."""
 
 
-def select_pairs(pairs: Pairs, which: Mask) -> Pairs:
-    """Return those of some pairs that a mask, bool of shape (k,), names."""
+def select_pairs(pairs: Pairs, which: Mask | Ints) -> Pairs:
+    """Return the pairs of a mask, bool of shape (k,), or at some positions."""
     return Pairs(pairs.indices[which], pairs.values[which])
 
 
 def intersect_pairs(pairs: Pairs, others: Pairs) -> Pairs:
-    """Return those of ``pairs`` whose index ``others`` has too."""
+    """Return the ``pairs`` at indices that ``others`` has too."""
     return select_pairs(pairs, np.isin(pairs.indices, others.indices, assume_unique=True))
 
 
 def concatenate_pairs(parts: Sequence[Pairs]) -> Pairs:
-    """Return the pairs of several ranges of a vector, one after the other."""
+    """Return the concatenation of several pairs, usually of consecutive ranges of a vector."""
     return Pairs(
         np.concatenate([NO_PAIRS.indices, *(part.indices for part in parts)]),
         np.concatenate([NO_PAIRS.values, *(part.values for part in parts)]),
@@ -119,7 +109,7 @@ def concatenate_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 
 def read_padded_pairs(message: PairsMessage) -> Pairs:
-    """Return the pairs of a message without those of zero, which fill up where a size is fixed."""
+    """Return the pairs of a message without zeros, which fill up a fixed size."""
     pairs = read_pairs(message)
     return select_pairs(pairs, pairs.values != 0)
 
@@ -141,7 +131,7 @@ def _pairs_to_layer(pairs: Pairs, like: Layer) -> Layer:
         dense[pairs.indices] = pairs.values
         return dense.reshape(like.shape)
     rows, columns = np.divmod(pairs.indices, max(like.width, 1))
-    held, places = np.unique(rows, return_inverse=True)
-    values = np.zeros((len(held), like.width), np.float32)
-    values[places, columns] = pairs.values
-    return RowSparse(held, values.reshape(len(held), *like.shape[1:]), like.shape)
+    stored, positions = np.unique(rows, return_inverse=True)
+    values = np.zeros((len(stored), like.width), np.float32)
+    values[positions, columns] = pairs.values
+    return RowSparse(stored, values.reshape(len(stored), *like.shape[1:]), like.shape)

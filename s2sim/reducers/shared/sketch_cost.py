@@ -1,4 +1,4 @@
-"""Costs of GPU work on rows: bitmaps, messages of rows with their numbers, and sums of those of several ranks."""
+"""Costs of GPU work on rows and count sketches: bitmaps, messages of rows, sums over ranks, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from s2sim.codecs.bitmap import bitmap_bytes
 from s2sim.codecs.cardinality import HyperLogLog
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.gradients.gradient import RowSparse
-from s2sim.reducers.gpu_cost import (
-    GATHER_BYTES,
-    INDEX_BYTES,
-    ROW_ID_BYTES,
-    SCATTER_BYTES,
-    SELECT_LAUNCHES,
-    VALUE_BYTES,
-    select,
-)
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.reducers.gpu_cost import select as select_cost
 from s2sim.reducers.script import Phase, Work
 from s2sim.reducers.shared.row_sparse import BitmapFormat, key_bytes, support_bytes, uses_key_list
 from s2sim.reducers.shared.sketch_settings import SketchSettings
@@ -28,10 +21,9 @@ _TILE_ROWS = 4096
 
 
 def mark_bitmap_cost(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> Work:
-    """Return the cost of making the bitmaps from the numbers of the held rows."""
-    rows = sum(len(table.rows) for table in tables)
-    # All bitmaps are cleared at once; then, for each table, row numbers are read and their bits set.
-    bytes_moved = support_bytes(tables, bitmap) + rows * (ROW_ID_BYTES + SCATTER_BYTES)
+    """Return the cost of making the bitmaps from the numbers of the stored rows."""
+    # One kernel clears all bitmaps; then, for each table, row numbers are read and their bits set.
+    bytes_moved = support_bytes(tables, bitmap) + _count_rows(tables) * (ROW_ID_BYTES + SCATTER_BYTES)
     return Work("encode", bytes_moved, launches=1 + len(tables))
 
 
@@ -44,7 +36,7 @@ def read_bitmaps_cost(tables: Sequence[RowSparse], bitmap: BitmapFormat, union: 
 def place_rows_cost(tables: Sequence[RowSparse], union: Sequence[Ints]) -> Work:
     """Return the cost of clearing a buffer for the union's values and copying the rank's own rows into it."""
     cleared = sum(len(rows) * table.width for table, rows in zip(tables, union, strict=True)) * VALUE_BYTES
-    # Each held row: its number and place are read, then its values are read and written.
+    # For each stored row its number and position are read, then its values are read and written.
     copied = sum(len(table.rows) * (2 * ROW_ID_BYTES + table.width * 2 * VALUE_BYTES) for table in tables)
     return Work("encode", cleared + copied, launches=1 + len(tables))
 
@@ -52,28 +44,27 @@ def place_rows_cost(tables: Sequence[RowSparse], union: Sequence[Ints]) -> Work:
 def pack_rows_cost(tables: Sequence[RowSparse]) -> Work:
     """Return the cost of writing the rows of some tables into a message: keys, and values read and written."""
     keys = write_keys_cost(tables)
-    copied = sum(2 * len(table.rows) * table.width * VALUE_BYTES for table in tables)
-    return Work("encode", keys.bytes_moved + copied, keys.launches)
+    return Work("encode", keys.bytes_moved + 2 * VALUE_BYTES * _count_values(tables), keys.launches)
 
 
 def write_keys_cost(tables: Sequence[RowSparse]) -> Work:
-    """Return the cost of writing the keys of rows whose values lie in the message already."""
+    """Return the cost of writing the keys of rows whose values are in the message already."""
     bytes_moved, launches = 0, 0
     for table in tables:
         rows, count = len(table.rows), table.shape[0]
         # Row numbers are read; a list is written, or a bitmap is cleared and its bits are set one by one.
-        bytes_moved += rows * ROW_ID_BYTES + key_bytes(rows, count)
-        bytes_moved += 0 if uses_key_list(rows, count) else rows * SCATTER_BYTES
-        launches += 1 if uses_key_list(rows, count) else 2
+        needs_bitmap = not uses_key_list(rows, count)
+        bytes_moved += rows * (ROW_ID_BYTES + needs_bitmap * SCATTER_BYTES) + key_bytes(rows, count)
+        launches += 1 + needs_bitmap
     return Work("encode", bytes_moved, launches)
 
 
 def sort_by_owner_cost(tables: Sequence[RowSparse], ranks: int) -> Work:
     """Return the cost of bringing rows into the order of their owners, before they are packed.
 
-    A radix sort of 4-byte positions with the places they come from: a histogram reads all of them, then every digit of
-    8 bits takes one pass (A. Adinets and D. Merrill, "Onesweep", arXiv:2206.01784); few rows take one kernel. Packing
-    then reads rows in an order that is not the table's.
+    A radix sort of 4-byte positions with their indices: a histogram reads all of them, then every digit of 8 bits takes
+    one pass (A. Adinets and D. Merrill, "Onesweep", arXiv:2206.01784); few rows take one kernel. Packing then reads
+    rows in another order than the table's.
     """
     bytes_moved, launches = 0, 0
     for table in tables if ranks > 1 else ():
@@ -87,25 +78,25 @@ def sort_by_owner_cost(tables: Sequence[RowSparse], ranks: int) -> Work:
 
 
 def add_rows_cost(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[RowSparse], phase: Phase) -> Work:
-    """Return the cost of adding the rows of several messages up, each of which has some tables, to their ``sums``."""
+    """Return the cost of adding up the rows of several messages of all tables."""
     bytes_moved = 0
     for parts, total in zip(zip(*contributions, strict=True), sums, strict=True):
         count, row_bytes = total.shape[0], total.width * VALUE_BYTES
-        came = sum(len(part.rows) for part in parts)
+        received = _count_rows(parts)
         keys = sum(key_bytes(len(part.rows), count) for part in parts)
         # All keys become row numbers, and mark a bitmap that has been cleared.
-        bytes_moved += keys + came * (ROW_ID_BYTES + SCATTER_BYTES) + bitmap_bytes(count)
-        # From the bitmap come the rows of the sum, and how many there are before each word: the place of any row.
+        bytes_moved += keys + received * (ROW_ID_BYTES + SCATTER_BYTES) + bitmap_bytes(count)
+        # The bitmap gives the rows of the sum, and the count before each word, from which follows a row's position.
         bytes_moved += 2 * bitmap_bytes(count) + len(total.rows) * ROW_ID_BYTES
-        # Sums are cleared; then the place of every row that came is looked up and its values are added there.
-        added = came * (ROW_ID_BYTES + GATHER_BYTES + row_bytes + max(SCATTER_BYTES, 2 * row_bytes))
+        # Sums are cleared; then the position of each received row is looked up and its values are added there.
+        added = received * (ROW_ID_BYTES + GATHER_BYTES + row_bytes + max(SCATTER_BYTES, 2 * row_bytes))
         bytes_moved += len(total.rows) * row_bytes + added
-    # All bitmaps and all sums are cleared at once; each table is marked, selected and added to by itself.
+    # One kernel clears all bitmaps, one all sums; marking, selecting and adding take kernels per table.
     return Work(phase, bytes_moved, launches=2 + (2 + SELECT_LAUNCHES) * len(sums))
 
 
 def join_rows_cost(sums: Sequence[RowSparse]) -> Work:
-    """Return the cost of making tables of the rows that all owners hold: numbers from keys, values side by side."""
+    """Return the cost of joining the rows of all owners to tables: numbers from keys, values copied."""
     bytes_moved = sum(len(table.rows) * (INDEX_BYTES + ROW_ID_BYTES + 2 * table.width * VALUE_BYTES) for table in sums)
     return Work("decode", bytes_moved, launches=2 * len(sums))
 
@@ -113,12 +104,14 @@ def join_rows_cost(sums: Sequence[RowSparse]) -> Work:
 def encode_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch], settings: SketchSettings) -> Work:
     """Return the cost of the sketches and the bitmaps, before both are sent."""
     if settings.published is not None:
-        # That code converts dense tables to coordinates first; its measured time, as passes, holds all kernels. A
-        # launch a table keeps small tables from taking no time.
+        # That code converts dense tables to coordinates first; its measured time, as passes, includes all kernels. A
+        # launch per table keeps the time of small tables above zero.
         return Work("encode", 0, launches=len(tables), dense_encode_bytes=sum(table.nbytes for table in tables))
     marked = mark_bitmap_cost(tables, settings.bitmap)
-    inserted = sum(_insert_bytes(table, sketch) for table, sketch in zip(tables, sketches, strict=True))
-    # Beside the bitmaps' kernels, one clears all cells and one a table inserts its values.
+    pairs = zip(tables, sketches, strict=True)
+    inserted = sum(insert_cost(table.values.size, sketch).bytes_moved for table, sketch in pairs)
+    inserted += _count_rows(tables) * ROW_ID_BYTES
+    # In addition to the bitmaps' kernels, one clears all cells and one per table inserts its values.
     return Work("encode", marked.bytes_moved + inserted, marked.launches + 1 + len(tables))
 
 
@@ -145,8 +138,7 @@ def decode_own_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch]
 
 def estimate_cost(tables: Sequence[RowSparse], counter: HyperLogLog) -> Work:
     """Return the cost of HyperLogLog registers: row numbers are read, registers stay in shared memory until the end."""
-    rows = sum(len(table.rows) for table in tables)
-    return Work("encode", rows * ROW_ID_BYTES + len(tables) * counter.size, launches=len(tables))
+    return Work("encode", _count_rows(tables) * ROW_ID_BYTES + len(tables) * counter.size, launches=len(tables))
 
 
 def energies_cost(tables: Sequence[RowSparse]) -> Work:
@@ -154,29 +146,33 @@ def energies_cost(tables: Sequence[RowSparse]) -> Work:
     return Work("encode", sum(table.values.nbytes for table in tables), launches=len(tables))
 
 
+def _count_rows(tables: Iterable[RowSparse]) -> int:
+    return sum(len(table.rows) for table in tables)
+
+
+def _count_values(tables: Iterable[RowSparse]) -> int:
+    return sum(table.values.size for table in tables)
+
+
 def cell_energies_cost(sketches: Sequence[CountSketch]) -> Work:
     """Return the cost of the sums of the squares of summed cells."""
-    read = sum(sketch.rows * sketch.columns for sketch in sketches) * VALUE_BYTES
-    return Work("decode", read, launches=len(sketches))
+    return Work("decode", sum(map(_cell_bytes, sketches)), launches=len(sketches))
 
 
-def _insert_bytes(table: RowSparse, sketch: CountSketch) -> int:
-    """Clear the cells; read row numbers and values; add each value to one cell of each row of the sketch."""
-    cleared = sketch.rows * sketch.columns * VALUE_BYTES
-    return cleared + len(table.rows) * ROW_ID_BYTES + table.values.size * (VALUE_BYTES + sketch.rows * SCATTER_BYTES)
+def _cell_bytes(sketch: CountSketch) -> int:
+    return sketch.rows * sketch.columns * VALUE_BYTES
 
 
 def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
-    """Read one cell of each row of the sketch for each key, write the median."""
+    # One cell of each row of the sketch is read for each key, and the median is written.
     return keys * (sketch.rows * GATHER_BYTES + VALUE_BYTES)
 
 
 def insert_cost(values: int, sketch: CountSketch) -> Work:
-    """Return the cost of clearing a sketch and adding ``values`` values to it, read in order."""
-    cells = sketch.rows * sketch.columns * VALUE_BYTES
-    return Work("encode", cells + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
+    """Return the cost of clearing a sketch, then adding each of ``values`` values to one cell of each of its rows."""
+    return Work("encode", _cell_bytes(sketch) + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
 
 
 def unsketch_cost(n: int, k: int, sketch: CountSketch) -> tuple[Work, Work]:
     """Return the cost of estimating ``n`` elements, and of finding the ``k`` largest."""
-    return Work("decode", _estimate_bytes(n, sketch)), select(n, k)
+    return Work("decode", _estimate_bytes(n, sketch)), select_cost(n, k)

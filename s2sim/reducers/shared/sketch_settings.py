@@ -1,25 +1,8 @@
-"""How large count sketches have to be, so that nearly all hash seeds keep a relative error on the values at hand.
-
-With one row the relative L2 error of what is read back is sqrt(keys read / columns), as RMS over hash seeds, for any
-values. With more rows the median cuts off what large values leave in small ones, so that the error depends on the tail
-of the values and no law is known. And around either it scatters from seed to seed, on heavy tails by multiples. So it
-is measured on the values themselves: first the size is sought at which the median of some seeds has the error, then it
-grows until the error is one that 95 % of all seeds keep, as far as those tried can tell.
-
-How the sketches of several tables share the columns of one message, so that the whole error is least.
-
-Let table t have N values in the union's rows with the sum of squares E, and c columns. What is read back of it has a
-squared error of E (N / c)^p: p is 1 for one row, whatever the values; for a median of three rows and more it is near 2
-on heavy tails (K. G. Larsen, R. Pagh, J. Tetek, arXiv:2102.02193: a variance of the squared L1 norm over c²). The least
-sum over tables at a given sum of columns has c in proportion to (E N^p)^(1 / (p + 1)).
-
-That alone would leave nothing of a table of small gradients, which may need its update as much as the others. So no
-table gets less than a part of what it would have by its values alone.
-"""
+"""Options of S2, the columns that each table's count sketch gets, and sizes for a given error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, exp, floor, frexp, isfinite, log, sqrt
@@ -43,14 +26,10 @@ _MAX_COLUMNS = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class PublishedSettings:
-    """The part of the settings that only the authors' code has.
+    """Constants of the authors' code."""
 
-    ``density`` is the sigma that it assumes of every table, ``multiplier`` the rho by which it multiplies the assumed
-    non-zeros, and ``seed`` that of its hash functions.
-    """
-
-    density: float
-    multiplier: float
+    density: float  # Sigma, assumed of every table
+    multiplier: float  # Rho, of the assumed non-zeros
     seed: int = 42
 
     def columns(self, tables: Sequence[RowSparse]) -> list[int]:
@@ -60,39 +39,34 @@ class PublishedSettings:
 
 @dataclass(frozen=True, slots=True)
 class SketchSettings:
-    """What S2 runs with.
-
-    Attributes
-    ----------
-    cells : float or None
-        Cells of all tables' sketches per non-zero of the union; None where the columns are fixed.
-    columns : int or None
-        Columns of all of them together, where they were set outright.
-    margin : float or None
-        Headroom on the last step's union; None where nothing is estimated.
-    floor : float or None
-        The least that a table gets of its share of the columns by values; None where they are not shared.
-    bitmap, hash : str
-        Format of the support and family of the hash functions.
-    published : Published or None
-        The authors' own sizes, in the authors' own order of collectives; None unless a preset was asked for.
-    """
+    """Options of S2 with their values in effect."""
 
     rows: int = 3
-    cells: float | None = 2.0
-    columns: int | None = None
-    margin: float | None = 1.1
-    floor: float | None = 0.9
+    cells: float | None = 2.0  # Of all tables' sketches per non-zero of the union; None for fixed columns
+    columns: int | None = None  # Of all tables together, if fixed
+    margin: float | None = 1.1  # Headroom on the last step's union; None if nothing is estimated
+    floor: float | None = 0.9  # Least part of a table's share of the columns by values; None if they are not shared
     bitmap: BitmapFormat = "packed"
     hash: HashKind = "mix"
-    published: PublishedSettings | None = None
+    published: PublishedSettings | None = None  # Sizes of the authors' code, with its order of collectives
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rows <= MAX_ROWS:
+            raise OptionError(f"s2: rows={self.rows} is not between 1 and {MAX_ROWS}")
+        if self.columns is not None and not 1 <= self.columns <= _MAX_COLUMNS:
+            raise OptionError(f"s2: columns={self.columns} is not between 1 and 2^32 - 1")
+        for key, value in (("cells", self.cells), ("margin", self.margin)):
+            if value is not None and not (value > 0 and isfinite(value)):
+                raise OptionError(f"s2: {key}={value} is not a number above 0")
+        if self.floor is not None and not 0 <= self.floor <= 1:
+            raise OptionError(f"s2: floor={self.floor} is not between 0 and 1")
 
     def shares(self, tables: int) -> bool:
-        """Return whether so many tables share the columns otherwise than by their values."""
+        """Return whether the columns are shared by the tables' energies too, not by their values alone."""
         return tables > 1 and self.floor is not None and self.floor < 1
 
     def columns_for(self, union: float) -> int:
-        """Return the columns of all tables' sketches together for a union of so many non-zeros."""
+        """Return the columns of all tables' sketches together for a union of that many non-zeros."""
         assert self.cells is not None
         return max(1, ceil(self.cells * union / self.rows))
 
@@ -100,19 +74,15 @@ class SketchSettings:
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.
 PRESETS: dict[str, SketchSettings] = {
-    "authors-gnmt": SketchSettings(
-        1, None, None, None, None, "float32", "modulo", PublishedSettings(density=0.02, multiplier=0.25)
-    ),
-    "authors-lstm": SketchSettings(
-        1, None, None, None, None, "float32", "product", PublishedSettings(density=0.01, multiplier=0.001)
-    ),
+    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", PublishedSettings(0.02, 0.25)),
+    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", PublishedSettings(0.01, 0.001)),
 }
 
 
 def make_settings(preset: str | None, given: dict[str, Any]) -> SketchSettings:
-    """Return the settings of the options that were given, by name.
+    """Return the settings of the ``given`` options, by name.
 
-    `OptionError` for a value out of range, and for an option that would change nothing beside the others.
+    `OptionError` for a value out of range, and for an option that has no effect with the others.
     """
     if preset is not None:
         if preset not in PRESETS:
@@ -123,54 +93,30 @@ def make_settings(preset: str | None, given: dict[str, Any]) -> SketchSettings:
     if "columns" in given:
         for key in ("cells", "margin", "floor"):
             if key in given:
-                raise OptionError(
-                    f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
-                )
+                text = f"s2: columns={given['columns']} sets the size outright, so {key} changes nothing: give one"
+                raise OptionError(text)
         given = {**given, "cells": None, "margin": None, "floor": None}
-    settings = SketchSettings(**given)
-    _check(settings)
-    return settings
-
-
-def _check(settings: SketchSettings) -> None:
-    if not 1 <= settings.rows <= MAX_ROWS:
-        raise OptionError(f"s2: rows={settings.rows} is not between 1 and {MAX_ROWS}")
-    if settings.columns is not None and not 1 <= settings.columns <= _MAX_COLUMNS:
-        raise OptionError(f"s2: columns={settings.columns} is not between 1 and 2^32 - 1")
-    for key, value in (("cells", settings.cells), ("margin", settings.margin)):
-        if value is not None and not (value > 0 and isfinite(value)):
-            raise OptionError(f"s2: {key}={value} is not a number above 0")
-    if settings.floor is not None and not 0 <= settings.floor <= 1:
-        raise OptionError(f"s2: floor={settings.floor} is not between 0 and 1")
+    return SketchSettings(**given)
 
 
 def shared_columns(
     total: int, values: ArrayLike, energies: ArrayLike | None = None, *, rows: int = 1, floor: float = 1.0
 ) -> list[int]:
-    """Return the columns of each table's sketch, at least one, ``total`` together unless that is too few for that.
+    """Return the columns of each table's sketch, at least one, together ``total`` if that suffices.
 
-    Parameters
-    ----------
-    total : int
-        Columns of all tables together.
-    values : array of shape (tables,)
-        Values in the union's rows of each table, about.
-    energies : array of shape (tables,), optional
-        Sum of their squares, or what is in proportion to it; where nothing is known, columns are shared by values.
-    rows : int
-        Rows of the sketches.
-    floor : float
-        The least that a table gets, as a part of its share by values; 0 to 1.
+    With c columns, N ``values`` in the union's rows and the sum of squares E, a table is read back with a squared error
+    of E (N / c)^p: p is 1 for one row; for a median of three rows and more it is near 2 on heavy tails (K. G. Larsen,
+    R. Pagh, J. Tetek, arXiv:2102.02193). The sum over tables is least for c in proportion to (E N^p)^(1 / (p + 1)). So
+    that tables of small gradients keep columns, no table gets less than ``floor`` (0 to 1) times its share by values.
+    N and E, of shape (tables,), may have a common factor; without ``energies`` columns are shared by values.
 
-    Examples
-    --------
     >>> shared_columns(1000, [300, 700])
     [300, 700]
     >>> shared_columns(1000, [500, 500], [1, 9], rows=1, floor=0.2)
     [251, 749]
     """
     parts = _shares(np.asarray(values, np.float64), energies, 1 if rows < 3 else 2, floor)
-    # Every table has one column, and the others are shared; rounding the partial sums keeps their number.
+    # Each table has one column, and the others are shared; rounding the partial sums keeps their number.
     ends = np.rint(np.cumsum(parts) * max(0, total - len(parts))).astype(np.int64)
     columns: list[int] = (1 + np.diff(ends, prepend=0)).tolist()
     return columns
@@ -196,61 +142,50 @@ def _shares(values: Floats, energies: ArrayLike | None, power: int, floor: float
 
 
 ROW_CHOICES = (1, 3, 5)
-"""Rows that are tried: an odd number, because an even one has two middle estimates."""
+"""Rows that are tried; odd, because an even number has two middle estimates."""
 
 _SEARCH_SEEDS = 5
 _MAX_SEEDS = 59
-"""If one seed in 20 were above the error, so many would show one with a probability of 95 %."""
+"""If one seed in 20 is above the error, 59 seeds contain such a one with a probability of 95 %."""
 _MIN_SEEDS = 9
 _MAX_HASHES = 1 << 24
-"""For all seeds together, above the fewest: with many values the error scatters little."""
+"""Of all seeds together, if they are more than the minimum: with many values the error varies little."""
 
 _MAX_KEYS = 1 << 20
-"""Values that errors are measured on; of more, so many are drawn. With heavy tails the few largest decide: a fourth of
-the values of a language model's gradient are off by 15 %."""
+"""Maximum of values that errors are measured on; more are sampled. Heavy tails depend on their few largest values: for
+a sampled fourth of a language model's gradient the error differs by 15 %."""
 
 _SHORT = 0.97
-"""What a first step's estimate of the union may leave of the cells: two standard errors less."""
+"""Cells in the first step, as a share: its estimate of the union may be two standard errors low."""
 
 _MIN_CELLS, _MAX_CELLS = 0.05, 4096.0
 _STRIDE = 1.0
 _PRECISION = 0.03
-"""Of the logarithm of the cells."""
+"""In the logarithm of the cells."""
 _SLOWEST, _FASTEST = 1.03, 1.25
-"""Growth from one size that is tried to the next."""
+"""Growth between sizes that are tried."""
 
 _NORMAL_95 = 1.6449
+
+_Errors: TypeAlias = "Callable[[int, float, int], Floats]"
+"""Errors for a number of rows, cells per value and number of seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SketchSize:
-    """A size, and what is known of its error.
-
-    Attributes
-    ----------
-    rows, cells : int, float
-        Rows of the sketches, and cells of all rows together per key read.
-    error : float
-        Relative L2 error of all values together that 95 % of all hash seeds keep.
-    low, median, high : float
-        Of the seeds that were tried.
-    seeds : int
-        How many they were.
-    median_cells : float
-        Cells at which half of the seeds keep the error.
-    """
+    """A size of sketches and the statistics of its error."""
 
     rows: int
-    cells: float
-    error: float
-    low: float = 0.0
+    cells: float  # Of all rows together per key read
+    error: float  # Relative L2 error of all values together that 95 % of all hash seeds keep
+    low: float = 0.0  # Errors over the seeds that were tried
     median: float = 0.0
     high: float = 0.0
     seeds: int = 0
-    median_cells: float = 0.0
+    median_cells: float = 0.0  # Cells at which half of the seeds keep the error
 
     def note(self) -> str:
-        """Return all of it in words."""
+        """Return the size and its error as a sentence."""
         shape = f"{self.rows} row{'s' if self.rows > 1 else ''} and {self.cells:.3g} cells a value"
         return (
             f"sized to {shape}: 95 % of hash seeds keep an error of {self.error:g} on what is compressed ({self.seeds} "
@@ -264,13 +199,12 @@ def measured_errors(
 ) -> Floats:
     """Return the relative L2 errors of all values of all tables together, read back, float64 of shape (seeds,).
 
-    Each of ``tables`` is float32 of shape (k,), read from a sketch of its own; all have so many ``cells`` a value, of
-    all rows, which they share down to ``floor`` (see `s2sim.reducers.shared.sketch_settings`). ``seed`` is the root of
-    the
-    hash seeds.
+    Each of ``tables``, float32 of shape (k,), has its own sketch; they share ``cells`` per value, of all rows, as in
+    `shared_columns`. ``seed`` is the root of the hash seeds.
     """
     values = [len(table) for table in tables]
-    energies = [_squared_norm(table.astype(np.float64)) for table in tables]
+    # Squares are summed without a BLAS, whose threads would spin for longer than they compute.
+    energies = [float(np.square(table.astype(np.float64)).sum()) for table in tables]
     columns = shared_columns(max(1, ceil(cells * sum(values) / rows)), values, energies, rows=rows, floor=floor)
     errors = []
     for hash_seed in named_generator(seed, "sketch sizing").integers(2**62, size=seeds).tolist():
@@ -279,14 +213,9 @@ def measured_errors(
             keys = np.arange(len(table), dtype=np.uint32)
             sketch = CountSketch(rows, count, hash_seed)
             read = sketch.decode_keys(sketch.encode_keys(keys, table), keys)
-            square += _squared_norm(read.astype(np.float64) - table)
+            square += float(np.square(read.astype(np.float64) - table).sum())
         errors.append(sqrt(square / sum(energies)))
     return np.array(errors)
-
-
-def _squared_norm(values: Floats) -> float:
-    """Return the sum of the squares, without a BLAS: its threads would spin for longer than they compute."""
-    return float(np.square(values).sum())
 
 
 def size_for_error(
@@ -294,17 +223,25 @@ def size_for_error(
 ) -> SketchSize:
     """Return the smallest sketches whose relative L2 error 95 % of all hash seeds keep below ``target``.
 
-    ``tables`` are the values of the sums that are read back, float32 of shape (k,), not all of them zero; ``target`` is
-    above 0 and below 1, ``rows`` are to be chosen among, and ``floor`` is what each table gets at least. `OptionError`
-    for a target that no sketch of sensible size reaches.
+    With one row the RMS error over hash seeds is sqrt(keys read / columns) for any values; with more rows the error
+    depends on the tail of the values. In both cases it varies from seed to seed, on heavy tails by multiples. So it is
+    measured: the size at which the median of some seeds has the error is searched first, then it grows.
+
+    ``tables``, float32 of shape (k,), are the values of the sums that are read back, not all of them zero; ``rows`` are
+    candidates. `OptionError` unless the target is between 0 and 1 and a sketch of sensible size reaches it.
     """
     if not 0 < target < 1:
         raise OptionError(f"a relative error of {target} was asked for: it must be above 0 and below 1")
-    search = _Search(_sample_tables(tables, seed), target, floor, seed)
-    halves = {count: cells for count in rows if (cells := search.median_cells(count)) is not None}
+    sampled = _sample_tables(tables, seed)
+    keys = sum(map(len, sampled))
+
+    def errors(count: int, cells: float, seeds: int) -> Floats:
+        return measured_errors(sampled, count, cells, seed, seeds=seeds, floor=floor)
+
+    halves = {count: cells for count in rows if (cells := _median_cells(errors, count, target)) is not None}
     best: SketchSize | None = None
     for count, cells in sorted(halves.items(), key=lambda item: item[1]):
-        best = search.grown(count, cells, _MAX_CELLS if best is None else best.cells) or best
+        best = _grow(errors, count, cells, target, keys, _MAX_CELLS if best is None else best.cells) or best
     if best is None:
         raise OptionError(
             f"a relative error of {target} was asked for: it takes more than {_MAX_CELLS:.0f} cells a value; "
@@ -314,7 +251,7 @@ def size_for_error(
 
 
 def _sample_tables(tables: Sequence[Floats32], seed: int) -> list[Floats32]:
-    """Return as many values of each table as errors can be measured on, at most 1 so that no sum of them overflows."""
+    """Return at most `_MAX_KEYS` values of the tables, scaled to at most 1 so that no sum of them overflows."""
     largest = max(float(np.abs(table).max(initial=0.0)) for table in tables)
     tables = [np.ldexp(table, -frexp(largest)[1]) for table in tables]
     total = sum(map(len, tables))
@@ -327,59 +264,49 @@ def _sample_tables(tables: Sequence[Floats32], seed: int) -> list[Floats32]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Where the error of some tables is the one asked for."""
+def _median_cells(errors: _Errors, rows: int, target: float) -> float | None:
+    """Return the cells at which half of the seeds keep the error, None if they are more than is sensible."""
 
-    tables: list[Floats32]
-    target: float
-    floor: float
-    seed: int
+    @cache
+    def too_few(log_cells: float) -> bool:
+        return float(np.median(errors(rows, exp(log_cells), _SEARCH_SEEDS))) > target
 
-    def errors(self, rows: int, cells: float, seeds: int) -> Floats:
-        return measured_errors(self.tables, rows, cells, self.seed, seeds=seeds, floor=self.floor)
+    # Errors are nearly a power of the cells.
+    low = high = -log(target)
+    while too_few(high):
+        low, high = high, high + _STRIDE
+        if high > log(_MAX_CELLS):
+            return None
+    while not too_few(low) and low > log(_MIN_CELLS):
+        low, high = low - _STRIDE, low
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        low, high = (middle, high) if too_few(middle) else (low, middle)
+    return exp(high)
 
-    def median_cells(self, rows: int) -> float | None:
-        """Return the cells at which half of the seeds keep the error, None where that is beyond reason."""
 
-        @cache
-        def too_few(log_cells: float) -> bool:
-            return float(np.median(self.errors(rows, exp(log_cells), _SEARCH_SEEDS))) > self.target
-
-        # Errors are nearly a power of the cells.
-        low = high = -log(self.target)
-        while too_few(high):
-            low, high = high, high + _STRIDE
-            if high > log(_MAX_CELLS):
-                return None
-        while not too_few(low) and low > log(_MIN_CELLS):
-            low, high = low - _STRIDE, low
-        while high - low > _PRECISION:
-            middle = (low + high) / 2
-            low, high = (middle, high) if too_few(middle) else (low, middle)
-        return exp(high)
-
-    def grown(self, rows: int, median_cells: float, most_cells: float) -> SketchSize | None:
-        """Return the size from there on that 95 % of all seeds keep the error with, None if it is ``most_cells``."""
-        keys = sum(map(len, self.tables))
-        seeds = min(_MAX_SEEDS, max(_MIN_SEEDS, _MAX_HASHES // (rows * keys)))
-        cells = median_cells
-        while cells / _SHORT < most_cells:
-            errors = self.errors(rows, cells, seeds)
-            over = _error_quantile_95(errors) / self.target
-            if over <= 1:
-                low, median, high = np.quantile(errors, [0, 0.5, 1]).tolist()
-                return SketchSize(rows, cells / _SHORT, self.target, low, median, high, seeds, median_cells)
-            # One row errs by the root of the cells, more on heavy tails by nearly the cells.
-            cells *= min(_FASTEST, max(_SLOWEST, over**2 if rows < 3 else over))
-        return None
+def _grow(
+    errors: _Errors, rows: int, median_cells: float, target: float, keys: int, most_cells: float
+) -> SketchSize | None:
+    """Return the first size from ``median_cells`` on with which 95 % of all seeds keep the error, None if too large."""
+    seeds = min(_MAX_SEEDS, max(_MIN_SEEDS, _MAX_HASHES // (rows * keys)))
+    cells = median_cells
+    while cells / _SHORT < most_cells:
+        measured = errors(rows, cells, seeds)
+        over = _error_quantile_95(measured) / target
+        if over <= 1:
+            low, median, high = np.quantile(measured, [0, 0.5, 1]).tolist()
+            return SketchSize(rows, cells / _SHORT, target, low, median, high, seeds, median_cells)
+        # Errors fall with the root of the cells for one row, nearly with the cells for more rows on heavy tails.
+        cells *= min(_FASTEST, max(_SLOWEST, over**2 if rows < 3 else over))
+    return None
 
 
 def _error_quantile_95(errors: Floats) -> float:
-    """Return an error that 95 % of all seeds keep, with a confidence of about 95 %, from those of some.
+    """Return an error that 95 % of all seeds keep, with a confidence of about 95 %, from a sample of seeds.
 
-    All of them must, and so must a normal distribution with their mean and deviation (M. G. Natrella, "Experimental
-    Statistics", NBS Handbook 91, 1963, section 2-2.3), which is what counts where seeds are few.
+    The largest one, or the tolerance limit of a normal distribution if that is larger, which it is for few seeds (M. G.
+    Natrella, "Experimental Statistics", NBS Handbook 91, 1963, section 2-2.3).
     """
     count, square = len(errors), _NORMAL_95**2
     a, b = 1 - square / (2 * (count - 1)), square - square / count

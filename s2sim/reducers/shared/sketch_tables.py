@@ -26,22 +26,15 @@ from s2sim.seeds import named_generator
 
 
 def seed_of(seed: int, step: int) -> int:
-    """Return the seed of a step's hash functions.
+    """Return the seed of a step's hash functions, different in each step.
 
-    Others in each step, so that keys which collide in one part in the next; with the same ones, error feedback would
-    add up what collides and never deliver it.
+    Keys that collide in one step part in the next; otherwise error feedback would add up colliding values for ever.
     """
     return int(named_generator(seed, "count sketch", step).integers(2**63))
 
 
-def make_sketches(settings: SketchSettings, columns: Sequence[int], seed: int, hashes: int) -> list[CountSketch]:
-    """Return sketches of so many columns each, by compiled loops where they pay for so many ``hashes``."""
-    backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
-    return [CountSketch(settings.rows, count, seed, settings.hash, backend=backend) for count in columns]
-
-
 def count_values(rows: Iterable[float], tables: Sequence[RowSparse]) -> Floats:
-    """Return the elements of so many ``rows`` of each table, float64 of shape (tables,)."""
+    """Return the number of elements in that many ``rows`` of each table, float64 of shape (tables,)."""
     return np.array([count * table.width for count, table in zip(rows, tables, strict=True)], np.float64)
 
 
@@ -51,25 +44,12 @@ def union_sums(gradients: Sequence[Gradient], compressed: Sequence[int]) -> list
     for index in compressed:
         layers = [gradient.layers[index] for gradient in gradients]
         tables = [layer if isinstance(layer, RowSparse) else as_row_sparse(layer.reshape(-1)) for layer in layers]
-        rows, place = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
-        sums = np.zeros((len(rows), tables[0].width))
-        np.add.at(sums, place, np.concatenate([table.values.reshape(len(table.rows), table.width) for table in tables]))
+        rows, positions = np.unique(np.concatenate([table.rows for table in tables]), return_inverse=True)
+        sums = np.zeros((len(rows), *tables[0].shape[1:]))
+        np.add.at(sums, positions, np.concatenate([table.values for table in tables]))
         with refuse_overflow():
             parts.append(sums.astype(np.float32).reshape(-1))
     return parts
-
-
-def table_energies(tables: Sequence[RowSparse]) -> Floats:
-    """Return the sum of the squares of each table's values, float64 of shape (tables,)."""
-    return np.array([np.square(table.values, dtype=np.float64).sum() for table in tables])
-
-
-def cell_energies(cells: Sequence[Floats32]) -> Floats:
-    """Return an estimate of `table_energies` of the summed tables: the median over rows of their sums of squares.
-
-    N. Alon, Y. Matias, M. Szegedy, "The space complexity of approximating the frequency moments", STOC 1996.
-    """
-    return np.array([np.median(np.square(rows, dtype=np.float64).sum(axis=1)) for rows in cells])
 
 
 def encode_sketches(sketches: Sequence[CountSketch], tables: Sequence[RowSparse]) -> tuple[Floats32, ...]:
@@ -92,7 +72,7 @@ def decode_sketches(
 
 
 def post_union_size(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
-    """Post what tells how many rows of each table any rank holds: HyperLogLog registers, merged by max."""
+    """Post the estimate of the number of each table's rows in the union: HyperLogLog registers, merged by max."""
     counter = HyperLogLog(seed=rank.seed)
     rank.work(cost.estimate_cost(tables, counter))
     registers = tuple(counter.registers(as_keys(table.rows)) for table in tables)
@@ -100,7 +80,7 @@ def post_union_size(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
 
 
 def read_union_size(rank: Rank, registers: Pending, tables: Sequence[RowSparse]) -> list[float]:
-    """Return the rows of each table that any rank holds, about, from what `post_union_size` has posted."""
+    """Return the estimated number of each table's rows in the union, from the registers of `post_union_size`."""
     counter = HyperLogLog(seed=rank.seed)
     estimates = rank.replicated(lambda: [counter.estimate(merged) for merged in registers.value])
     return [min(estimate, table.shape[0]) for estimate, table in zip(estimates, tables, strict=True)]
@@ -108,47 +88,47 @@ def read_union_size(rank: Rank, registers: Pending, tables: Sequence[RowSparse])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnionStatistics:
-    """What all ranks know alike of the union of each table.
+    """Statistics of the union of each table, known to all ranks; float64 of shape (tables,)."""
 
-    ``values`` counts those of its rows, float64 of shape (tables,), and ``energies``, likewise, is about the sum of
-    their squares, times a factor that is the same for all tables; None if columns are not shared by it.
-    """
-
-    values: Floats
-    energies: Floats | None
+    values: Floats  # Elements of its rows
+    energies: Floats | None  # Estimated sums of their squares, up to a common factor; None if columns do not need them
 
 
 def exchange_estimate(
     rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
 ) -> Generator[Pending, None, UnionStatistics]:
-    """Exchange, in a first step, an estimate of the union and the energies."""
+    """Exchange an estimate of the union and the energies, as a first step does."""
     registers = post_union_size(rank, tables)
-    own = _post_energies(rank, tables, settings)
-    yield registers if own is None else registers & own
-    rows = read_union_size(rank, registers, tables)
-    return UnionStatistics(count_values(rows, tables), None if own is None else own.value)
+    energies = yield from _exchange_energies(rank, tables, settings, registers)
+    return UnionStatistics(count_values(read_union_size(rank, registers, tables), tables), energies)
 
 
 def exchange_known(
     rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
 ) -> Generator[Pending, None, UnionStatistics]:
-    """Exchange what a later step starts from, and nothing else: the union, and the energies."""
+    """Exchange the union and the energies alone, from which a later step starts."""
     support = post_support(rank, tables, settings.bitmap)
-    own = _post_energies(rank, tables, settings)
-    yield support if own is None else support & own
+    energies = yield from _exchange_energies(rank, tables, settings, support)
     union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
-    return UnionStatistics(count_values(map(len, union), tables), None if own is None else own.value)
+    return UnionStatistics(count_values(map(len, union), tables), energies)
 
 
-def _post_energies(rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings) -> Pending | None:
-    """Post the squares of a rank's own values, where tables share columns by them.
+def _exchange_energies(
+    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, posted: Pending
+) -> Generator[Pending, None, Floats | None]:
+    """Wait for ``posted`` and for the sums over ranks of the squares of each table's values, if columns need them.
 
-    Where ranks hold the same rows those of the sum are more, but by much the same factor in all tables.
+    If ranks hold the same rows, the squares of the sum are more, but by much the same factor in all tables.
     """
     if not settings.shares(len(tables)):
+        yield posted
         return None
     rank.work(cost.energies_cost(tables))
-    return rank.all_reduce(table_energies(tables), label="energies of tables")
+    squares = np.array([np.square(table.values, dtype=np.float64).sum() for table in tables])
+    total = rank.all_reduce(squares, label="energies of tables")
+    yield posted & total
+    energies: Floats = total.value
+    return energies
 
 
 def next_statistics(
@@ -159,42 +139,47 @@ def next_statistics(
     sketches: Sequence[CountSketch],
     cells: Sequence[Floats32],
 ) -> UnionStatistics:
-    """Return what a step leaves to the next: its union, and the energies that its summed cells tell."""
+    """Return the union's statistics for the next step, with energies estimated from the summed cells.
+
+    The estimate is the median over rows of the sums of squares (N. Alon, Y. Matias, M. Szegedy, "The space complexity
+    of approximating the frequency moments", STOC 1996).
+    """
     energies = None
     if settings.shares(len(tables)):
         rank.work(cost.cell_energies_cost(sketches))
-        energies = rank.replicated(lambda: cell_energies(cells))
+        energies = rank.replicated(
+            lambda: np.array([np.median(np.square(rows, dtype=np.float64).sum(axis=1)) for rows in cells])
+        )
     return UnionStatistics(count_values(map(len, union), tables), energies)
 
 
 def choose_sketches(
     rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, known: UnionStatistics | None, headroom: float
 ) -> list[CountSketch]:
-    """Return the sketch of each table; nothing need be known where columns are fixed.
+    """Return the sketch of each table; ``known`` may be None for fixed columns.
 
-    ``headroom`` is by how much the union may have grown since.
+    ``headroom`` is the factor by which the union may have grown since.
     """
     published = settings.published
     if published is not None:
         return [
             CountSketch(settings.rows, columns, published.seed, settings.hash) for columns in published.columns(tables)
         ]
-    hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
 
     def made() -> list[CountSketch]:
-        columns = _columns(tables, settings, known, headroom)
-        return make_sketches(settings, columns, seed_of(rank.seed, rank.step), hashes)
+        if settings.columns is not None or known is None:
+            columns = shared_columns(settings.columns or 1, [table.size for table in tables])
+        else:
+            total = settings.columns_for(sum(known.values.tolist()) * headroom)
+            least = settings.floor or 0.0
+            columns = shared_columns(total, known.values, known.energies, rows=settings.rows, floor=least)
+        # Compiled loops have to pay for their start.
+        hashes = rank.size * settings.rows * sum(table.values.size for table in tables)
+        backend = backend_for(hashes) if settings.hash == "mix" else "numpy"
+        seed = seed_of(rank.seed, rank.step)
+        return [CountSketch(settings.rows, count, seed, settings.hash, backend=backend) for count in columns]
 
     return rank.replicated(made)
-
-
-def _columns(
-    tables: Sequence[RowSparse], settings: SketchSettings, known: UnionStatistics | None, headroom: float
-) -> list[int]:
-    if settings.columns is not None or known is None:
-        return shared_columns(settings.columns or 1, [table.size for table in tables])
-    total = settings.columns_for(sum(known.values.tolist()) * headroom)
-    return shared_columns(total, known.values, known.energies, rows=settings.rows, floor=settings.floor or 0.0)
 
 
 _COLUMNS_PER_KEPT = 10

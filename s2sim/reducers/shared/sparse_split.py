@@ -1,95 +1,86 @@
-"""Which layers a sparse reducer compresses, and how it puts the gradient together again."""
+"""Layers that a sparse reducer compresses, separated from the dense ones; owners of a table's rows."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from math import gcd, sqrt
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s2sim.arrays import Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimWarning
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, average
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, average, to_dense
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
-from s2sim.reducers.shared.row_sparse import check_rows
+from s2sim.reducers.shared.row_sparse import check_rows, split_table
 
 _GOLDEN = (sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
 class RowOwners:
-    """The owners of a table's rows: row r stands at position r·m mod n, and rank i owns positions [i·n//P, (i+1)·n//P).
+    """Owners of a table's rows: row r has position r·m mod n, and rank i owns positions [i·n//P, (i+1)·n//P).
 
-    With m the first number from n times the golden ratio on that has no factor in common with n, this is a permutation
-    that spreads neighbours, and most rows at equal distances, evenly (Fibonacci hashing: Knuth, The Art of Computer
-    Programming 3, section 6.4). Vocabularies are sorted by frequency: a rank that owned a stretch of rows would get
-    most of them. An owner numbers its rows without gaps, so that a bitmap of them is as short as it can be.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the table, n.
-    ranks : int
-        Owners, P.
+    m is the first number from n times the golden ratio on that is coprime to n: a permutation that spreads neighbours,
+    and most rows at equal distances, evenly (Fibonacci hashing: Knuth, The Art of Computer Programming 3, section 6.4).
+    Vocabularies are sorted by frequency: the owner of a contiguous range of rows would get most of them. An owner
+    numbers its rows without gaps, which keeps a bitmap of them short.
     """
 
-    rows: int
-    ranks: int
+    rows: int  # n
+    ranks: int  # P
 
     def __post_init__(self) -> None:
         check_rows(self.rows)
 
     @cached_property
     def cuts(self) -> Ints:
-        """Where the positions of each owner begin and end, int64 of shape (ranks + 1,)."""
+        """Bounds of the positions of each owner, int64 of shape (ranks + 1,)."""
         return np.arange(self.ranks + 1, dtype=np.int64) * self.rows // self.ranks
 
     @cached_property
     def multiplier(self) -> int:
-        """The number that spreads the rows."""
-        found = round(self._modulus * _GOLDEN)
-        while gcd(found, self._modulus) > 1:
-            found += 1
-        return found
+        """The number m that spreads the rows."""
+        return next(m for m in count(round(self._modulus * _GOLDEN)) if gcd(m, self._modulus) == 1)
 
     @property
     def _modulus(self) -> int:
         return max(self.rows, 1)
 
+    def _rows_at(self, positions: Ints) -> Ints:
+        rows: Ints = positions * pow(self.multiplier, -1, self._modulus) % self._modulus
+        return rows
+
     def split(self, table: RowSparse) -> list[RowSparse]:
-        """Return the rows of ``table`` for each owner, numbered as it numbers its own."""
-        position = table.rows * self.multiplier % self._modulus
-        order = np.argsort(position)
-        position, values = position[order], table.values[order]
-        bounds = np.searchsorted(position, self.cuts)
-        return [
-            RowSparse(position[first:stop] - begin, values[first:stop], (int(end - begin), *table.shape[1:]))
-            for first, stop, begin, end in zip(bounds, bounds[1:], self.cuts, self.cuts[1:], strict=False)
-        ]
+        """Return the rows of ``table`` for each owner, numbered by the owner."""
+        positions = table.rows * self.multiplier % self._modulus
+        order = np.argsort(positions)
+        return split_table(RowSparse(positions[order], table.values[order], table.shape), self.cuts)
 
     def rows_in_order(self) -> Ints:
-        """Return the rows of all owners as they number them, one owner after the other, int64 of shape (rows,)."""
-        return np.arange(self.rows, dtype=np.int64) * pow(self.multiplier, -1, self._modulus) % self._modulus
+        """Return the row at each position, int64 of shape (rows,)."""
+        return self._rows_at(np.arange(self.rows, dtype=np.int64))
 
     def place(self, part: RowSparse, owner: int) -> RowSparse:
-        """Return one owner's part as a table of all rows, of which it has its own."""
-        rows = self.rows_in_order()[part.rows + self.cuts[owner]]
-        order = np.argsort(rows)
-        return RowSparse(rows[order], part.values[order], (self.rows, *part.shape[1:]))
+        """Return one owner's part as a table of all rows."""
+        return self._table(part.rows + self.cuts[owner], part.values)
 
     def join(self, parts: Sequence[RowSparse]) -> RowSparse:
-        """Return the table of which all owners hold parts, the inverse of `split`."""
-        position = np.concatenate([part.rows + begin for part, begin in zip(parts, self.cuts, strict=False)])
-        rows = position * pow(self.multiplier, -1, self._modulus) % self._modulus
+        """Return the table of all owners' parts, the inverse of `split`."""
+        positions = np.concatenate([part.rows + begin for part, begin in zip(parts, self.cuts, strict=False)])
+        return self._table(positions, np.concatenate([part.values for part in parts]))
+
+    def _table(self, positions: Ints, values: NDArray[Any]) -> RowSparse:
+        rows = self._rows_at(positions)
         order = np.argsort(rows)
-        values = np.concatenate([part.values for part in parts])
-        return RowSparse(rows[order], values[order], (self.rows, *parts[0].shape[1:]))
+        return RowSparse(rows[order], values[order], (self.rows, *values.shape[1:]))
 
 
 Layers: TypeAlias = Literal["sparse", "all"]
@@ -97,43 +88,27 @@ Layers: TypeAlias = Literal["sparse", "all"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitGradient:
-    """A gradient in two parts.
-
-    Attributes
-    ----------
-    gradient : Gradient
-        The whole.
-    compressed : tuple of int
-        Indices of the layers to compress.
-    tables : tuple of RowSparse
-        These layers; a dense one is taken by element, as a table whose rows have one element.
-    dense : Gradient
-        All other layers.
-    held : {"fp32", "bf16"}
-        Type in which values travel that are sent as they are.
-    """
+    """A gradient, separated into layers to compress and others."""
 
     gradient: Gradient
-    compressed: tuple[int, ...]
-    tables: tuple[RowSparse, ...]
-    dense: Gradient
-    held: GradientDtype = "fp32"
+    compressed: tuple[int, ...]  # Indices of the layers to compress
+    tables: tuple[RowSparse, ...]  # These layers; a dense one as a table whose rows have one element
+    dense: Gradient  # All other layers
+    held: GradientDtype = "fp32"  # Dtype of values that are sent uncompressed
 
     @property
     def filled(self) -> list[RowSparse]:
-        """The tables that have elements, which alone are worth a message."""
+        """The tables that have elements; others need no message."""
         return [table for table in self.tables if table.size]
 
     def with_empty(self, filled: Sequence[RowSparse]) -> list[RowSparse]:
-        """Return all tables, with others in the place of `filled`."""
-        others = iter(filled)
-        return [next(others) if table.size else table for table in self.tables]
+        """Return all tables, with `filled` replaced."""
+        new = iter(filled)
+        return [next(new) if table.size else table for table in self.tables]
 
     def post_dense(self, rank: Rank) -> Pending | None:
         """Post the all-reduce of the dense layers; None if there are none."""
-        if not self.dense.layers:
-            return None
-        return rank.all_reduce(self.dense.map(lambda values: round_to_dtype(values, self.held)), label="dense layers")
+        return post_uncompressed(rank, self.dense, self.held, "dense layers")
 
     def mean(self, tables: Sequence[RowSparse], dense: Pending | None, ranks: int) -> Gradient:
         """Return the mean of all layers from the sums of the tables and the finished all-reduce of the others."""
@@ -141,19 +116,33 @@ class SplitGradient:
         return average(self.join(tables, sums), ranks)
 
     def join(self, tables: Sequence[RowSparse], dense: Gradient) -> Gradient:
-        """Return the whole gradient with other values, each layer in its own shape."""
-        next_table, next_dense = iter(tables), iter(dense.layers)
-        return Gradient(
-            self.gradient.names,
-            tuple(
-                _as_layer(next(next_table), like) if index in self.compressed else next(next_dense)
-                for index, like in enumerate(self.gradient.layers)
-            ),
-        )
+        """Return the gradient of these tables and dense layers, each layer in its original shape."""
+        layers: dict[int, Layer] = dict(zip(self.compressed, tables, strict=True))
+        return join_layers(self.gradient, layers, dense)
 
 
-def _as_layer(table: RowSparse, like: Layer) -> Layer:
-    return table if isinstance(like, RowSparse) else table.to_dense().reshape(like.shape)
+def join_layers(like: Gradient, layers: Mapping[int, Layer], others: Gradient) -> Gradient:
+    """Return a gradient of ``layers``, by index and in the shapes of ``like``, and the unchanged ``others`` in order.
+
+    A row-sparse layer becomes dense unless it is row-sparse in ``like``.
+    """
+    rest = iter(others.layers)
+
+    def joined(index: int, template: Layer) -> Layer:
+        if index not in layers:
+            return next(rest)
+        layer = layers[index]
+        keep = isinstance(layer, RowSparse) and isinstance(template, RowSparse)
+        return layer if keep else to_dense(layer).reshape(template.shape)
+
+    return Gradient(like.names, tuple(joined(*item) for item in enumerate(like.layers)))
+
+
+def post_uncompressed(rank: Rank, layers: Gradient, held: GradientDtype, label: str) -> Pending | None:
+    """Post the all-reduce of ``layers``, of the gradient dtype; None if there are none."""
+    if not layers.layers:
+        return None
+    return rank.all_reduce(layers.map(lambda values: round_to_dtype(values, held)), label=label)
 
 
 def compressed_layers(gradient: Gradient, layers: Layers) -> tuple[int, ...]:
@@ -166,7 +155,7 @@ def split_layers(rank: Rank, gradient: Gradient, layers: Layers, held: GradientD
     compressed = compressed_layers(gradient, layers)
     if gradient.layers and not compressed and rank.index == 0 and rank.step == 0:
         warnings.warn(
-            # The same for all that compress rows, so that it is told once.
+            # The same text for all reducers that compress rows, so that the warning is shown once.
             "the gradient has no row-sparse layer: what compresses rows sends all of it as dense does; layers=all "
             "compresses dense layers too",
             S2SimWarning,
@@ -179,6 +168,10 @@ def split_layers(rank: Rank, gradient: Gradient, layers: Layers, held: GradientD
             layer, size_bytes = as_row_sparse(layer.reshape(-1)), layer.nbytes
             rank.work(cost.compact(size_bytes, len(layer.rows)))
         tables.append(layer)
-    others = [(name, layer) for index, (name, layer) in enumerate(gradient) if index not in compressed]
-    dense = Gradient(tuple(name for name, _ in others), tuple(layer for _, layer in others))
-    return SplitGradient(gradient, compressed, tuple(tables), dense, held)
+    return SplitGradient(gradient, compressed, tuple(tables), without_layers(gradient, compressed), held)
+
+
+def without_layers(gradient: Gradient, indices: Container[int]) -> Gradient:
+    """Return a gradient without some layers."""
+    others = [index for index in range(len(gradient.layers)) if index not in indices]
+    return Gradient(tuple(gradient.names[index] for index in others), tuple(gradient.layers[index] for index in others))
