@@ -327,5 +327,6 @@ class Verdict(JsonForm):
     bottleneck: str  # What dense waits for
     # Share of the draws of measured constants in which ``best`` stays; None where those made no times
     band_share: float | None = None
+    best_summary: str = ""  # What ``best`` does, in a line
     # With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared
     pays_over: tuple[CountPays, ...] = ()

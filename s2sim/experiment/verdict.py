@@ -347,5 +347,7 @@ def give_verdicts(
             pays_over=(*state.over_batches, *over_workers(state.rows, max_error)) if workers == state.largest else (),
             **simulated,
         )
-        verdicts.append(give_verdict(judged, context))
+        verdict = give_verdict(judged, context)
+        best = next(each.recorded.reducer for each in predictions if each.recorded.option_string == verdict.best)
+        verdicts.append(replace(verdict, best_summary=best.traits.summary))
     return tuple(rows), tuple(verdicts)

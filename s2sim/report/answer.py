@@ -246,10 +246,9 @@ _KNOWN = frozenset(("dense", "fp16"))
 
 def _best_lines(result: Result) -> list[str]:
     """Return what the first choice does, where its name alone does not say that."""
-    from s2sim.reducers.registry import make_reducer
-
     best = next(row for row in result.results if row.reducer == result.verdict.best)
-    return [] if best.name in _KNOWN else [f"{best.name}: {make_reducer(best.reducer).traits.summary}."]
+    summary = result.verdict.best_summary
+    return [] if best.name in _KNOWN or not summary else [f"{best.name}: {summary}."]
 
 
 def result_text(result: Result) -> str:
