@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from s2sim.experiment.choice import rejected, required_dense
+from s2sim.experiment.choice import is_doubtful, rejected, required_dense
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rate_curve import RateReplays, limiting_rate
@@ -202,7 +202,7 @@ def scan_rates(
         else:
 
             def times_at(rate_Bps: float, row: Row = row) -> Times:
-                phase_ps = 0 if row.extrapolated is None else replays.phase_at(rate_Bps, row.reducer)
+                phase_ps = replays.phase_at(rate_Bps, row.reducer) if is_doubtful(row) else 0
                 return replays.dense_at(rate_Bps), required_dense(row, replays.time_at(rate_Bps, row.reducer), phase_ps)
 
             known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS)

@@ -205,11 +205,16 @@ def _doubt(row: Row, time: float, phase: float) -> float:
     return 1 + (row.extrapolated.doubt - 1) * phase / time
 
 
+def is_doubtful(row: Row) -> bool:
+    """Return whether the time may be longer by more than a gain has to be, so that the phase alone counts too."""
+    return row.extrapolated is not None and row.extrapolated.doubt > WORTHWHILE
+
+
 def required_dense(row: Row, time: float, phase: float) -> float:
     """Return the least time of dense with which `choose` takes the reducer of a row that is not rejected before dense.
 
     ``time`` is what is compared and ``phase`` its communication phase, in the same unit; those of the row itself, or of
-    the same recording at another rate or with another mini-batch.
+    the same recording at another rate or with another mini-batch. ``phase`` may be 0 unless the row `is_doubtful`.
     """
     return time * max(WORTHWHILE, _doubt(row, time, phase))
 

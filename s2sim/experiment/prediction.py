@@ -54,14 +54,16 @@ def record(
     list of Refused
         Optional reducers that refuse these gradients; `S2SimError` if another one does.
     """
+    few = scenario.recorded_ranks(ranks)
     gradients = []
     for rank in range(ranks):
-        gradients.append(scenario.trace.gradient(0, rank))
+        if rank < few:
+            gradients.append(scenario.trace.gradient(0, rank))
         progress.advance()
     others = step_reader(scenario.trace, ranks)
     training = scenario.training
     if training is None:
-        return record_at_size(scenario, gradients, others, on_reducer=progress.advance)
+        return record_at_size(scenario, gradients, others, ranks=ranks, on_reducer=progress.advance)
     timer = scenario.timer(ranks).with_profile(scenario.library.profile)
     return record_buckets(
         scenario.reducers_on(ranks),
@@ -71,6 +73,7 @@ def record(
         seed=scenario.seed,
         others=others,
         model=training.model,
+        ranks=ranks,
         on_reducer=progress.advance,
     )
 

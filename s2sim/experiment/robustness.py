@@ -10,7 +10,16 @@ from itertools import groupby, pairwise
 from math import sqrt
 
 from s2sim.experiment.break_even import pays, search_loads
-from s2sim.experiment.choice import Candidate, Choice, candidates_of, choose, judged_time_s, rejected, required_dense
+from s2sim.experiment.choice import (
+    Candidate,
+    Choice,
+    candidates_of,
+    choose,
+    is_doubtful,
+    judged_time_s,
+    rejected,
+    required_dense,
+)
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
@@ -48,7 +57,7 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
     for each in predictions:
         if each.row.baseline:
             continue
-        phase_ps = 0 if each.row.extrapolated is None else each.executed.replay.total_ps
+        phase_ps = each.executed.replay.total_ps if is_doubtful(each.row) else 0
 
         def times_at(batch: float, each: Prediction = each, phase_ps: int = phase_ps) -> tuple[float, float]:
             own = replace(each.executed, scenario=with_batch(int(batch)))

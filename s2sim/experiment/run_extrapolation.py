@@ -44,24 +44,27 @@ def record_at_size(
     gradients: Sequence[Gradient],
     others: OtherSteps | None,
     *,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run each reducer on the gradients, one per rank, at the target size; return also the optional refusals.
 
+    ``ranks`` is the number of ranks of the run, if only some of their gradients have to run.
+
     Reducers that need other steps take ``others``; with scaled sizes all steps have the same gradients.
     """
-    reducers, seed = scenario.reducers_on(len(gradients)), scenario.seed
+    reducers, seed = scenario.reducers_on(ranks or len(gradients)), scenario.seed
     target = scenario.target
     if target is None:
         return record(reducers, gradients, seed=seed, others=others, on_reducer=on_reducer)
     if isinstance(target, Model):
         whole = (Bucket(tuple(range(len(target.layers)))),)
         found, refused = record_scaled_buckets(
-            reducers, gradients, target.layers, whole, target, seed=seed, on_reducer=on_reducer
+            reducers, gradients, target.layers, whole, target, seed=seed, ranks=ranks, on_reducer=on_reducer
         )
         return [replace(item, exchange=()) for item in found], refused
     scaling = scale_to(target, gradients[0])
-    return record_scaled(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
+    return record_scaled(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +169,8 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
         return None
     more = workers > recorded_ranks
     progress.start(1, "predicting what was recorded")
-    checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
+    checked = scenario.recorded_ranks(recorded_ranks) if more else min(workers, _RANKS_TO_CHECK_SIZES)
+    checks, refused = check_extrapolation(scenario, checked)
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
     if more:
         notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)

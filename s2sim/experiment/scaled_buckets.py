@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import lcm, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -50,6 +50,7 @@ class FullModel:
     layers: Sequence[ModelLayer]
     gradients: Sequence[Gradient]
     seed: int
+    ranks: int  # Of the run; more than there are gradients if scripts follow from those of one
 
     def scaling(self) -> Scaling:
         """Return that to all layers."""
@@ -97,7 +98,7 @@ def make_bucket_group(
         part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
         parts.append(tuple(sorted(part, key=sight) if len(own) > 1 else part))
     seen = tuple(tuple(sight(layer) for layer in part) for part in parts)
-    unit = reducer.unit(len(whole.gradients))
+    unit = reducer.unit(whole.ranks)
     # A density of the whole gradient keeps thousands of elements even of a small copy.
     even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
     return BucketGroup(own, tuple(parts), seen, reducer.least_side, unit, even, [])
@@ -142,17 +143,20 @@ def record_scaled_buckets(
     model: Model | None,
     *,
     seed: int,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run each reducer on every bucket of layers.
 
-    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one per rank.
+    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one per rank, or of some of more
+    ``ranks``, see `record_scaled`.
     """
     own = {layer.name: layer for layer in layers}
     order = [] if model is None else [layer.name for layer in model.layers]
     if {*order} != own.keys():
         order = [layer.name for layer in reversed(layers)]
-    whole = FullModel("asked for" if model is None else model.name, [own[name] for name in order], gradients, seed)
+    name = "asked for" if model is None else model.name
+    whole = FullModel(name, [own[name] for name in order], gradients, seed, ranks or len(gradients))
     tables = match_tables(whole.name, whole.layers, gradients[0])
     groups: dict[object, BucketGroup] = {}
     for asked in reducers:
@@ -183,7 +187,13 @@ def _record(
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run the reducers of a group on one bucket of each kind."""
     ranks = len(whole.gradients)
-    if len(group.buckets) == 1 and group.even and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED:
+    symmetric = whole.ranks > ranks
+    if (
+        len(group.buckets) == 1
+        and group.even
+        and not symmetric
+        and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED
+    ):
         records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
         return [
             replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
@@ -204,13 +214,14 @@ def _record(
                 sorts={layer.name: each.sort for layer, each in zip(part, seen, strict=True)},
                 matrices={layer.name for layer, each in zip(part, seen, strict=True) if each.matrix},
                 least_side=group.least_side,
-                unit=1 if group.even else group.unit,
+                # All ranks have shares of the same size.
+                unit=lcm(1 if group.even else group.unit, whole.ranks if symmetric else 1),
                 least=max(1, min(least, MIN_ELEMENTS)),
             )
             seed = whole.seed
             if len(group.buckets) > 1:
                 seed = bucket_seed(whole.seed, [layer.name for layer in part])
-            ran[seen], others = _run(left, whole.gradients, scaling, seed)
+            ran[seen], others = _run(left, whole, scaling, seed)
             refused += others
             left = [item for item in left if item.option_string in ran[seen].records]
     found = [_combine_buckets(item.option_string, group, [ran[seen] for seen in group.seen], whole) for item in left]
@@ -219,15 +230,15 @@ def _record(
         # One that leaves all buckets to another has had nothing to warn of.
         if told or item.option_string in silent:
             like = whole.scaling().run(whole.gradients[0])
-            dry_run(item.reducer, like, ranks, seed=whole.seed)
+            dry_run(item.reducer, like, whole.ranks, seed=whole.seed)
     return found, refused
 
 
 def _run(
-    reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], scaling: Scaling, seed: int
+    reducers: Sequence[ReducerSpec], whole: FullModel, scaling: Scaling, seed: int
 ) -> tuple[_BucketRuns, list[Refused]]:
     """Run reducers on copies of a bucket; one that delegates the bucket takes the recording of its delegate."""
-    like = scaling.run(gradients[0])
+    like = scaling.run(whole.gradients[0])
     left_to = {item.option_string: item.reducer.leaves_to(like) for item in reducers}
     run = [item for item in reducers if left_to[item.option_string] is None]
     does = {option_string(item.reducer): item.option_string for item in reversed(run)}
@@ -235,7 +246,7 @@ def _run(
         if (text := option_string(other)) not in does:
             does[text] = text
             run.append(ReducerSpec(text, other))
-    records, refused, copies = record_copies(run, gradients, scaling, seed=seed)
+    records, refused, copies = record_copies(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
     found = {item.option_string: item for item in records}
     for item in reducers:
         instead = left_to[item.option_string]
@@ -308,6 +319,7 @@ def record_buckets(
     seed: int,
     others: OtherSteps | None = None,
     model: Model | None = None,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run each reducer on every bucket; return the recordings, and the refusals of optional ones.
@@ -316,11 +328,14 @@ def record_buckets(
     these run unchanged. Otherwise scripts are scaled to the tensors with the statistics of the gradients, in the
     order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
     bucket of all tensors equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
-    over the whole gradient has one bucket. `S2SimError` if a reducer that is not optional refuses a bucket, or its
+    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`.
+    `S2SimError` if a reducer that is not optional refuses a bucket, or its
     scripts cannot be scaled.
     """
     layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
     if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:
         names = [layer.name for layer in layers]
         return record_in_buckets(reducers, gradients, names, buckets, seed=seed, others=others, on_reducer=on_reducer)
-    return record_scaled_buckets(reducers, gradients, layers, buckets, model, seed=seed, on_reducer=on_reducer)
+    return record_scaled_buckets(
+        reducers, gradients, layers, buckets, model, seed=seed, ranks=ranks, on_reducer=on_reducer
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +21,19 @@ from s2sim.gradients.scaling import Scaling
 from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Call, Recording, Script, Step, Work
+from s2sim.reducers.symmetric import run_symmetric
 
 _OTHER_SEEDS = 3
 
 Outcome: TypeAlias = "Recording | S2SimError"
 """Scripts, or why an optional reducer has none."""
+
+
+class Run(Protocol):
+    """Runs reducers on gradients, one a rank."""
+
+    def __call__(self, reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int) -> list[Outcome]:
+        """Return the outcome of each."""
 
 
 def record_scaled(
@@ -34,14 +42,17 @@ def record_scaled(
     scaling: Scaling,
     *,
     seed: int,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run each reducer on the gradients and on doubled parts of them; return scripts of the target size.
 
+    With more ``ranks`` than gradients, scripts are those of so many, by `run_symmetric`.
+
     Errors are those of the gradients that ran, each layer weighted by its target size. A reducer that makes other
     calls at another size refuses: an optional one as in `record`, else with `S2SimError`.
     """
-    scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, on_reducer=on_reducer)
+    scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
     if scaling.weights is None:
         return scaled, refused
     squares = weighted_squares(scaling.weights, ran)
@@ -56,6 +67,7 @@ def record_copies(
     scaling: Scaling,
     *,
     seed: int,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused], list[Gradient]]:
     """Return the result of `record_scaled` with unweighted errors, and the gradients that ran."""
@@ -66,7 +78,12 @@ def record_copies(
     optional = {item.option_string for item in reducers if item.optional}
     # Options stay as fitted: only sizes grow.
     fitted = [ReducerSpec(item.option_string, item.reducer, item.option_string in optional) for item in records]
-    scripts = scale_scripts(fitted, [item.recording for item in records], ran, scaling, seed=seed)
+    base: list[Outcome] = [item.recording for item in records]
+    like, run = ran, run_without_warnings
+    if ranks is not None and ranks > len(ran):
+        like, run = ran[:1], partial(_run_symmetric, ranks=ranks)
+        base = run(fitted, like, seed=seed)
+    scripts = scale_scripts(fitted, base, like, scaling, seed=seed, run=run)
     scaled = []
     for item, script in zip(records, scripts, strict=True):
         if isinstance(script, Recording):
@@ -109,6 +126,18 @@ def _scripts(asked: ReducerSpec, gradients: Sequence[Gradient], seed: int) -> Re
     return run_reducer(asked.reducer, gradients, seed=seed).recording
 
 
+def _run_symmetric(
+    reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int, ranks: int
+) -> list[Outcome]:
+    """Return the outcome of each reducer on so many ranks that hold gradients such as the first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", S2SimWarning)
+        return [
+            _catch_refusal(item, partial(run_symmetric, item.reducer, gradients[0], ranks, seed=seed))
+            for item in reducers
+        ]
+
+
 def _catch_refusal(asked: ReducerSpec, compute: Callable[[], Recording]) -> Outcome:
     try:
         return compute()
@@ -125,10 +154,14 @@ def scale_scripts(
     scaling: Scaling,
     *,
     seed: int,
+    run: Run = run_without_warnings,
 ) -> list[Outcome]:
-    """Return the scripts ``base`` of each reducer on ``gradients`` at the target size of ``scaling``."""
+    """Return the scripts ``base`` of each reducer on ``gradients`` at the target size of ``scaling``.
+
+    ``run`` returns the outcomes of reducers on other gradients, as it did ``base``.
+    """
     grown = [
-        (_run_matching(reducers, base, [growth.double(gradient) for gradient in gradients], seed=seed), growth.times)
+        (_run_matching(run, reducers, base, [growth.double(each) for each in gradients], seed=seed), growth.times)
         for growth in scaling.growths
     ]
     found = []
@@ -149,13 +182,13 @@ def _recording(outcome: Outcome) -> Recording:
 
 
 def _run_matching(
-    reducers: Sequence[ReducerSpec], base: Sequence[Outcome], gradients: Sequence[Gradient], *, seed: int
+    run: Run, reducers: Sequence[ReducerSpec], base: Sequence[Outcome], gradients: Sequence[Gradient], *, seed: int
 ) -> list[Outcome]:
     """Return outcomes on larger gradients, with other seeds if the calls differ from those of ``base``.
 
     With a chance below 1 % an exact sketch cannot be decoded and sends some rows again.
     """
-    found = run_without_warnings(reducers, gradients, seed=seed)
+    found = run(reducers, gradients, seed=seed)
     for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
         for other in range(1, _OTHER_SEEDS + 1):
             large = found[index]
@@ -164,7 +197,7 @@ def _run_matching(
                 and isinstance(large, Recording)
                 and _recording_structure(large) != _recording_structure(small)
             ):
-                (found[index],) = run_without_warnings([item], gradients, seed=seed + other)
+                (found[index],) = run([item], gradients, seed=seed + other)
     return found
 
 
@@ -181,14 +214,23 @@ def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recordi
             "--scale-to and --model"
         )
     calls = tuple(_scale_call(same, times) for same in zip(*(recording.calls for recording in every), strict=True))
-    scripts = tuple(_scale_script(same, times) for same in zip(*(each.scripts for each in every), strict=True))
-    return Recording(calls, scripts, base.steps)
+    # Ranks that do the same share a script.
+    scripts: dict[tuple[int, ...], Script] = {}
+    keys = [tuple(map(id, same)) for same in zip(*(each.scripts for each in every), strict=True)]
+    for key, same in zip(keys, zip(*(each.scripts for each in every), strict=True), strict=True):
+        if key not in scripts:
+            scripts[key] = _scale_script(same, times)
+    return Recording(calls, tuple(scripts[key] for key in keys), base.steps)
 
 
 def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
     if calls[0].blocks:
-        blocks = _extrapolate_sizes([call.blocks for call in calls], times)
-        return replace(calls[0], elements=tuple(blocks.sum(axis=1).tolist()), blocks=tuple(map(tuple, blocks.tolist())))
+        # Ranks that hand in the same share a row.
+        rows = {tuple(map(id, same)): same for same in zip(*(call.blocks for call in calls), strict=True)}
+        scaled = {key: tuple(_extrapolate_sizes(same, times).tolist()) for key, same in rows.items()}
+        sums = {key: sum(row) for key, row in scaled.items()}
+        keys = [tuple(map(id, same)) for same in zip(*(call.blocks for call in calls), strict=True)]
+        return replace(calls[0], elements=tuple(sums[key] for key in keys), blocks=tuple(scaled[key] for key in keys))
     return replace(calls[0], elements=tuple(_extrapolate_sizes([call.elements for call in calls], times).tolist()))
 
 
@@ -215,11 +257,11 @@ def _extrapolate_sizes(sizes: Sequence[ArrayLike], times: Sequence[float]) -> ND
 def _recording_structure(recording: Recording) -> tuple[object, ...]:
     """Return a recording without its sizes."""
     calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
-    scripts = [
-        [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
+    kinds = {
+        id(script): [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
         for script in recording.scripts
-    ]
-    return calls, scripts
+    }
+    return calls, [kinds[id(script)] for script in recording.scripts]
 
 
 def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:

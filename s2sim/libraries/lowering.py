@@ -48,7 +48,8 @@ class CollectiveRequest:
         if kind in ("all_reduce", "reduce"):
             return self.op
         if self.op == "exchange" and self.demand.blocks:
-            sizes = {size for row in self.demand.blocks for size in row}
+            # Ranks that hand in the same share a row.
+            sizes = {size for row in {id(row): row for row in self.demand.blocks}.values() for size in row}
         differ = len(sizes) > 1 and self.op != "peers"
         return f"{self.op}v" if differ or (self.size_from_data and kind != "reduce_scatter") else self.op
 

@@ -200,6 +200,8 @@ class Traits:
     adds_up : bool
         Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
         medians of sums, feedback keeps what each rank alone has lost.
+    size_only : bool
+        Whether all ranks do the same, and what they send of dense layers follows from shapes, whatever the values.
     assumes : str
         What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
     conserves : {"sum", "gradient", "nothing"}
@@ -226,6 +228,7 @@ class Traits:
     formula: str = ""
     certainty: Certainty = "recalled"
     adds_up: bool = True
+    size_only: bool = False
     conserves: Conserves = "sum"
     assumes: str = ""
     scope: Scope = "bucket"
@@ -352,6 +355,11 @@ class Reducer(ABC):
     def runs_by(self) -> str | None:
         """By which algorithm its collectives run, by its name, where that makes it what it is; None for any."""
         return None
+
+    @property
+    def size_only(self) -> bool:
+        """Whether scripts on dense layers follow from shapes, see `Traits`."""
+        return self.traits.size_only
 
     @property
     def momentum_within(self) -> float:

@@ -191,14 +191,26 @@ class Collective(ABC):
 
     def record(self) -> Call:
         """Return what the script keeps, as of a group of all ranks; mixed types count as bytes."""
+        return self._call(self._dtypes, self._sizes_bytes)
+
+    def record_alike(self, payloads: Mapping[int, Contribution]) -> Call:
+        """Return what the script keeps if every member hands in the same."""
+        dtypes = [leaf.dtype for leaf in leaves_of(payloads[0])]
+        sizes_bytes = {to: sum(leaf.nbytes for leaf in leaves_of(payload)) for to, payload in payloads.items()}
+        return self._call(dtypes, [sizes_bytes] * len(self.ranks))
+
+    def _call(self, dtypes: Sequence[np.dtype[Any]] | None, sizes_bytes: Sequence[Mapping[int, int]]) -> Call:
         dtype = np.dtype(np.uint8)
-        if self._dtypes and len(set(self._dtypes)) == 1:
-            dtype = self._dtypes[0]
-        sizes = [{to: size // dtype.itemsize for to, size in row.items()} for row in self._sizes_bytes]
+        if dtypes and len(set(dtypes)) == 1:
+            dtype = dtypes[0]
+        # Members that hand in the same share one row.
+        rows = {id(row): {to: size // dtype.itemsize for to, size in row.items()} for row in sizes_bytes}
+        sizes = [rows[id(row)] for row in sizes_bytes]
         head = self.heading
         blocks: tuple[tuple[int, ...], ...] = ()
         if head.kind == "all_to_all":
-            blocks = tuple(tuple(row.get(to, 0) for to in range(len(self.ranks))) for row in sizes)
+            cells = {key: tuple(row.get(to, 0) for to in range(len(self.ranks))) for key, row in rows.items()}
+            blocks = tuple(cells[id(row)] for row in sizes_bytes)
         return Call(
             kind=head.kind,
             op=head.op,

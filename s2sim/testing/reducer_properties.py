@@ -15,6 +15,7 @@ from s2sim.reducers.measure import final_results, mean_float64, worst_error
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.script import Recording, ring_bytes
+from s2sim.reducers.symmetric import is_symmetric, run_symmetric
 from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.testing.collectives import require
 
@@ -131,6 +132,18 @@ def check_traffic(recording: Recording, ranks: int) -> None:
         sent, received = ring_bytes(call)
         require(int(sent.sum()) == int(received.sum()), f"{call.label!r} does not receive what is sent")
         require(len(members) > 1 or not sent.any(), f"{call.label!r} sends bytes on a single rank")
+
+
+def check_symmetric(reducer: Reducer, ranks: int) -> None:
+    """Check that scripts which are to follow from shapes alone are those of a run of all ranks."""
+    gradients = []
+    for seed in range(ranks):
+        random = np.random.default_rng(seed)
+        layers = [random.normal(size=shape).astype(np.float32) for shape in ((16 * ranks, 8), (8 * ranks,))]
+        gradients.append(Gradient(("matrix", "vector"), tuple(layers)))
+    if is_symmetric(reducer, gradients[0]):
+        _, recording = run_group(make_instances(reducer, ranks), gradients, step=reducer.settles_after)
+        require(recording == run_symmetric(reducer, gradients[0], ranks), "size_only, and scripts depend on values")
 
 
 def check_restore(reducer: Reducer, ranks: int, *, interrupted: int = 2, steps: int = 4) -> None:

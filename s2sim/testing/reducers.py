@@ -31,6 +31,7 @@ from s2sim.testing.reducer_properties import (
     check_restore,
     check_results,
     check_sent,
+    check_symmetric,
     check_traffic,
     edge_gradients,
     example_gradients,
@@ -234,7 +235,8 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
     sent is received, and scripts have the posted bytes. Zeros, no layers, single elements, equal magnitudes, subnormal
     and huge values work; NaN and infinities are refused. The same seed gives the same bits. Sent contributions add up
     to the mean unless ``adds_up=False``, and with feedback nothing is lost. A restored state continues with the same
-    bits. A lossy reducer that needs no feedback is unbiased; a promised `contraction` holds.
+    bits. With ``size_only`` scripts are those of one rank, run
+    alone. A lossy reducer that needs no feedback is unbiased; a promised `contraction` holds.
 
     An exhaustive check tries all of `RANK_COUNTS` and many seeds in a second; `FEW_RANK_COUNTS` take a tenth of that.
     """
@@ -256,6 +258,7 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
             check_sent(reducer)
         check_nothing_lost(reducer, ranks)
         check_restore(reducer, ranks)
+        check_symmetric(reducer, ranks)
         if 2 in taken:
             check_contraction(reducer, seeds)
             if is_unbiased(reducer):

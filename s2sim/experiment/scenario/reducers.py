@@ -134,6 +134,9 @@ def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
     return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
 
 
+FEW_RANKS = 16
+"""Ranks that run for their errors, where scripts follow from those of one."""
+
 # Of all elements; where tables or dense layers have more, compressing the others gains little.
 _MOST = 0.9
 
@@ -171,6 +174,21 @@ class ReducerScenario(Scenario):
     def reducers_on(self, workers: int) -> tuple[ReducerSpec, ...]:
         """Return the reducers with the nodes of ``workers`` ranks known to them."""
         return place_reducers(self.healthy(workers), self.reducers)
+
+    def recorded_ranks(self, ranks: int) -> int:
+        """Return how many of so many ranks have to run.
+
+        A few, if sizes are scaled to layers without tables and all that reducers send follows from shapes: scripts
+        are then those of one rank, and only errors are recorded.
+        """
+        layers = self.trace.manifest.layers if not isinstance(self.target, Model) else self.target.layers
+        if self.target is None or any(layer.sparse for layer in layers):
+            return ranks
+        alike = all(
+            item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
+            for item in self.reducers
+        )
+        return min(ranks, FEW_RANKS) if alike else ranks
 
     @property
     def library(self) -> Library:

@@ -114,6 +114,11 @@ class Gathered(Reducer):
         """Whether a message's length follows from the vector's; if not, the host waits for it."""
         return True
 
+    @property
+    def size_only(self) -> bool:
+        """Whether messages have known lengths, and no rank is a server."""
+        return self.known_size and self.aggregate != "server"
+
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of encoding ``elements`` elements of all tensors."""
         return cost.encode_values(elements, code_bytes)

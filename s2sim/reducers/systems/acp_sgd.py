@@ -44,6 +44,7 @@ class AcpSGD(LowRank):
         feedback="needed",
         formula="8(P-1)/P (sum over matrices a x b of ra or rb by turns, and all other elements)",
         certainty="code read",
+        size_only=True,
     )
 
     def kept_share(self, matrix: Matrix) -> float:

@@ -44,6 +44,7 @@ class Dense(Reducer):
         lossless=True,
         formula="8n(P-1)/P",
         certainty="paper read",
+        size_only=True,
     )
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ class Fp16(Reducer):
         rounds_only=True,
         formula="4n(P-1)/P",
         certainty="code read",
+        size_only=True,
     )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:

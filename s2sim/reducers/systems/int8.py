@@ -37,6 +37,7 @@ class Int8(Reducer):
         source="Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021",
         formula="2(n + 4L)(P-1)/P",
         certainty="recalled",
+        size_only=True,
     )
 
     def __post_init__(self) -> None:

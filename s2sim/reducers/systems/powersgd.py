@@ -50,6 +50,7 @@ class PowerSGD(LowRank):
         feedback="needed",
         formula="8(P-1)/P (sum over matrices a x b of r(a+b), and all other elements)",
         certainty="code read",
+        size_only=True,
     )
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:

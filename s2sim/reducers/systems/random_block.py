@@ -50,6 +50,7 @@ class RandomBlock(RandomSelecting):
         feedback="needed",
         formula="8k(P-1)/P",
         certainty="code read",
+        size_only=True,
     )
 
     def draw(self, word: int, parts: Segments) -> Ints:

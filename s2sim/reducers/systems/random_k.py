@@ -50,6 +50,7 @@ class RandomK(RandomSelecting):
         feedback="needed",
         formula="8k(P-1)/P",
         certainty="code read",
+        size_only=True,
     )
 
     def __post_init__(self) -> None:

@@ -40,6 +40,7 @@ class TopK(Selecting):
         feedback="needed",
         formula="8k(P-1)",
         certainty="code read",
+        size_only=True,
         scope="gradient",
     )
 

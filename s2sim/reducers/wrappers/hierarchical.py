@@ -63,6 +63,11 @@ class HierarchicalReduction(Wrapper):
     )
     """The inner reducer of each shard that this rank holds, with its state."""
 
+    @property
+    def size_only(self) -> bool:
+        """Never: shards and groups differ from rank to rank."""
+        return False
+
     def check(self) -> None:
         """Refuse what gains nothing, and what begins before a node's sums can be there."""
         name = self.inner.traits.name

@@ -99,6 +99,11 @@ class Wrapper(Reducer):
         self.inner.restore(state.get("inner", {}))
 
     @property
+    def size_only(self) -> bool:
+        """Whether it is so of the inner reducer."""
+        return self.inner.size_only
+
+    @property
     def runs_by(self) -> str | None:
         """The inner reducer's."""
         return self.inner.runs_by
