@@ -268,12 +268,23 @@ def caveats_of(
         *([] if beyond is None else [beyond.sentence()]),
         *([] if of_wire is None else [of_wire]),
         *_groups_note(scenario),
+        *_few_ranks_note(scenario, recorded),
         *_outside_fit_notes(scenario, recorded),
         *_missing_baselines_note(recorded),
         *_missing_hierarchy_note(scenario, recorded),
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
+
+
+def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return that errors are those of a few ranks, where scripts of all ranks follow from shapes."""
+    ranks = recorded[0].recording.workers
+    few = scenario.recorded_ranks(ranks)
+    if few == ranks:
+        return []
+    of_more = "those of unbiased reducers fall with the square root of the number of ranks"
+    return [f"what ranks send follows from shapes; errors are those of {few} of {ranks} ranks, and {of_more}"]
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:

@@ -324,16 +324,12 @@ class Reducer(ABC):
     def state(self) -> dict[str, Any]:
         """Return what this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
 
-        These are its fields that are no options and have a default, but for what `fitted` found, whose metadata say
-        ``fitted``.
+        These are its fields that are no options and have a default, without ``fitted`` in their metadata.
         """
         return {name: to_plain(getattr(self, name)) for name in self._carried()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the `state` of an instance with the same options: the next step gives the same bits.
-
-        `S2SimError` if it is the state of something else.
-        """
+        """Continue, bit for bit, from the `state` of an instance with the same options; `S2SimError` for another."""
         if set(state) != set(names := self._carried()):
             raise S2SimError(
                 f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
