@@ -114,7 +114,7 @@ def test_a_measured_profile_grows_with_the_batch_and_is_then_estimated():
 
 
 def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
-    here, there = load_profile("resnet-50"), load_profile("resnet-50", gpu="a100")
+    here, there = load_profile("resnet-50"), load_profile("resnet-50:precision=fp32", gpu="a100", batch=32)
     a100 = load_gpu("a100")
     by_memory = V100.stream_Bps / a100.stream_Bps
     factor = here.memory_bound * by_memory + (1 - here.memory_bound) * 15.7 / 19.5
@@ -143,10 +143,10 @@ def test_a_precision_behind_the_name_changes_peak_and_bytes():
 
 def test_a_computed_profile_is_computed_in_another_precision():
     model, gpu = load_model("resnet-152"), load_gpu("a100")
-    found = load_profile("resnet-152:precision=bf16", gpu="a100")
+    found = load_profile("resnet-152:precision=bf16", gpu="a100", batch=32)
     expected = computed_profile(model, gpu, 32, 0.74 * 0.5, precision="bf16")
     assert (found.backward_ps, found.memory_bound) == (expected.backward_ps, expected.memory_bound)
-    stated = load_profile("resnet-152:precision=bf16,efficiency=0.3", gpu="a100")
+    stated = load_profile("resnet-152:precision=bf16,efficiency=0.3", gpu="a100", batch=32)
     assert stated.backward_ps == computed_profile(model, gpu, 32, 0.3, precision="bf16").backward_ps
 
 
