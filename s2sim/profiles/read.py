@@ -164,6 +164,8 @@ class ProfileSource:
         batch = stated << max(0, int(room).bit_length() - 1)
         there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name} in {precision}"
         held = f"{format_bytes(here.memory_bytes)} of {here.name} in {file.precision}"
+        if batch == stated:
+            return stated, f"{kept}: {there} hold less than twice what {held} do"
         return batch, f"a mini-batch of {batch} for {there}, as of {stated} for {held}"
 
     def on(self, gpu: Gpu | None = None, batch: int | None = None) -> ComputeProfile:

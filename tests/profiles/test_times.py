@@ -160,6 +160,7 @@ def test_why_a_batch_was_taken_is_said():
         "a mini-batch of 32 for 80 GB of h100 in bf16, as of 4 for 16 GB of v100"
         in load_profile("gpt2", gpu="h100").source
     )
+    assert "the profile's mini-batch of 4: 11 GB of rtx-2080-ti" in load_profile("gpt2", gpu="rtx-2080-ti").source
     assert "the profile's mini-batch of 64, of training" in load_profile("gnmt-8", gpu="h100").source
 
 
