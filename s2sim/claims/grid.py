@@ -191,7 +191,7 @@ class GridRecorder:
     def gains(
         self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
     ) -> list[SettingGain]:
-        """Return the gain of each reducer but dense in iterations of a model's profile on a cluster.
+        """Return the gain of each reducer but dense in iterations of a model's profile in float32 on a cluster.
 
         ``batch`` is the mini-batch of one GPU (None: the profile's), ``host_loop`` the time that the host's loop takes
         per tensor of a bucket, before encode and before decode.
@@ -203,7 +203,7 @@ class GridRecorder:
                 workers=(self.workers,),
                 reducers=self.reducers,
                 gpu=where.gpu,
-                profile=model,
+                profile=f"{model}:precision=fp32",
                 batch=batch,
                 discipline=self.discipline,
                 host_loop=host_loop,

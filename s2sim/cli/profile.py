@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,7 +88,7 @@ def show_command(
             "that of the profile",
         ),
     ] = None,
-    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "those of the profile", minimum=1)] = None,
+    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "as many as suit the GPU", minimum=1)] = None,
     png: PngOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -177,7 +178,7 @@ def record_command(
             progress=follow,
         )
     share = "by kernels of one step that multiply no matrices" if device == "cuda" else "no GPU took part"
-    _written(recorded.profile, recorded.notes, out, known, batch_source="as recorded", share_source=share, quiet=quiet)
+    _written(recorded.profile, recorded.notes, out, batch_source="as recorded", share_source=share, quiet=quiet)
 
 
 @app.command("import", epilog=examples(*_IMPORT), short_help="Make a profile of a trace of PyTorch's profiler.")
@@ -228,7 +229,8 @@ def import_command(
         )
     of_batch = "as stated when the trace was imported" if batch else "not stated: all of a mini-batch as one"
     share = "by kernels in the trace that multiply no matrices; 0 without kernels"
-    _written(imported.profile, imported.notes, out, known, batch_source=of_batch, share_source=share, quiet=quiet)
+    profile = replace(imported.profile, precision=known)
+    _written(profile, imported.notes, out, batch_source=of_batch, share_source=share, quiet=quiet)
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
@@ -239,7 +241,7 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     model = f"{described['model']}, {format_count(described['parameters'])} parameters"
     return [
         ("model", f"{model}, {format_bytes(described['gradient_bytes'])} of gradients in float32"),
-        ("GPU", described["gpu"]),
+        ("GPU", f"{described['gpu']}, {described['precision']}"),
         ("mini-batch", f"{described['batch']:,} x {described['sample']}"),
         *((what, format_seconds(described[f"{what}_s"])) for what in ("forward", "backward", "optimizer")),
         ("all compute", format_seconds(described["compute_s"])),
@@ -288,26 +290,13 @@ def _check_out(out: str) -> None:
 
 
 def _written(
-    profile: ComputeProfile,
-    notes: Sequence[str],
-    out: str,
-    precision: Precision,
-    *,
-    batch_source: str,
-    share_source: str,
-    quiet: bool,
+    profile: ComputeProfile, notes: Sequence[str], out: str, *, batch_source: str, share_source: str, quiet: bool
 ) -> None:
     from s2sim.profiles.read import profile_text
     from s2sim.units import PS_PER_S, format_number_of, format_seconds
 
     description = f"{profile.model}, recorded on {profile.gpu}"
-    text = profile_text(
-        profile,
-        description=description,
-        batch_source=batch_source,
-        memory_bound_source=share_source,
-        precision=precision,
-    )
+    text = profile_text(profile, description=description, batch_source=batch_source, memory_bound_source=share_source)
     write_text(text, out)
     if quiet:
         return

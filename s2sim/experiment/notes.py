@@ -82,8 +82,8 @@ def _iteration_notes(
             ("optimizer", profile.optimizer_ps),
         )
     )
-    batch = f"{profile.batch} x {profile.sample} a GPU"
-    notes = [f"iterations of {profile.model} on {profile.gpu}, {batch}: {times} ({profile.kind}: {profile.source})"]
+    where, batch = f"{profile.gpu} in {profile.precision}", f"{profile.batch} x {profile.sample} a GPU"
+    notes = [f"iterations of {profile.model} on {where}, {batch}: {times} ({profile.kind}: {profile.source})"]
     if training.accumulate > 1:
         notes.append(f"{training.accumulate} mini-batches are computed before gradients are exchanged")
     if training.compute_cv:

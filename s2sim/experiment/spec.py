@@ -147,7 +147,7 @@ class RunSpec(ClusterSpec):
         "--model NAME it takes the profile of that name.",
         none="ddp",
     )
-    batch: int | None = option(None, "N", "Samples of one GPU's mini-batch.", none="the profile's")
+    batch: int | None = option(None, "N", "Samples of one GPU's mini-batch.", none="as many as suit the GPU")
     accumulate: int = option(1, "N", "Mini-batches before gradients are exchanged.")
     streams: int = option(
         1,

@@ -325,7 +325,7 @@ def give_verdicts(
     simulated = {}
     if training is not None:
         batches = f" x {training.accumulate}" if training.accumulate > 1 else ""
-        simulated["compute"] = f"{training.profile.gpu} batch {training.profile.batch}{batches}"
+        simulated["compute"] = f"{training.profile.setting}{batches}"
         # Exchanges may overlap with the next forward too, if that waits only for its own layers.
         simulated["behind"] = "backward" if training.discipline.waits_for_all else "compute"
     for workers, predictions in state.predictions.items():

@@ -76,6 +76,7 @@ def computed_profile(
         kind="computed",
         source=f"operations of the layer table of {model.name} over {efficiency:.3g} of the {precision} peak of "
         f"{gpu.name}, activations over {gpu.memory_efficiency:.3g} of its memory bandwidth; backward is twice forward",
+        precision=precision,
     )
 
 
@@ -109,6 +110,7 @@ def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputePr
         memory_bound=float(file.memory_bound.value),
         kind=file.kind,
         source=file.source,
+        precision=file.precision,
     )
 
 
@@ -178,14 +180,13 @@ def on_gpu(profile: ComputeProfile, measured: tuple[Gpu, Precision], asked: tupl
     whole = memory + (1 - profile.memory_bound) * by_peak
     scaled = _scaled(profile, whole)
     # Frameworks take TF32 where a GPU has it, some of them unasked.
-    more = (
-        "; not TF32, which precision=tf32 takes" if precision == "fp32" and "tf32" in dict(gpu.peak_flop_per_s) else ""
-    )
+    more = "; not TF32, which precision=tf32 takes" if precision == "fp32" and gpu.multiplies("tf32") else ""
     return replace(
         scaled,
         gpu=gpu.name,
         optimizer_ps=round(profile.optimizer_ps * by_bandwidth),
         memory_bound=memory / whole,
+        precision=precision,
         source=f"{profile.source}; carried from {held} on {here.name} to {precision} on {gpu.name}: matrix products by "
         f"what they reach of the peak (times {by_peak:.3g}), the rest by memory (times {by_memory:.3g}){more}",
     )

@@ -37,6 +37,7 @@ def describe_profile(profile: ComputeProfile) -> dict[str, Any]:
         "name": profile.name,
         "model": profile.model,
         "gpu": profile.gpu,
+        "precision": profile.precision,
         "batch": profile.batch,
         "sample": profile.sample,
         "parameters": profile.parameters,

@@ -13,6 +13,7 @@ from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
 
 Kind: TypeAlias = Literal["measured", "computed", "estimated", "user"]
+Precision: TypeAlias = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ class ComputeProfile:
     memory_bound: float  # Share of compute time, from 0 to 1, in which the memory and not the arithmetic is busy
     kind: Kind  # How sure its times are; computed ones are operations over a share of the GPU's peak
     source: str  # What they rest on
+    precision: Precision = "fp32"  # Of matrix products and of what passes through memory
+
+    @property
+    def setting(self) -> str:
+        """GPU, precision and mini-batch, as in ``h100 bf16 batch 32``."""
+        return f"{self.gpu} {self.precision} batch {self.batch}"
 
     @property
     def forward_ps(self) -> int:
@@ -67,7 +74,6 @@ class ComputeProfile:
 
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]
-Precision: TypeAlias = Literal["fp32", "tf32", "fp16", "bf16"]
 
 _STRICT = {"extra": "forbid"}
 

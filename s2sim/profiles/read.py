@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,16 @@ from s2sim.files import data_directory, is_toml_path, read_toml, user_path
 from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
-from s2sim.profiles.profile import ComputeProfile, Precision, ProfileFile, TensorTiming, relative_efficiency
+from s2sim.profiles.profile import (
+    VALUE_BYTES,
+    ComputeProfile,
+    Precision,
+    ProfileFile,
+    TensorTiming,
+    relative_efficiency,
+)
 from s2sim.topology.hardware import Gpu, load_gpu
-from s2sim.units import PS_PER_S, format_seconds
+from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -29,7 +36,7 @@ _MAX_PROBLEMS = 3
 class ProfileOptions:
     """What may stand behind a profile's name, as in ``resnet-50:precision=tf32``."""
 
-    precision: Precision | None = None  # Of matrix products and activations; that of the profile without one
+    precision: Precision | None = None  # Of matrix products and activations; see `ProfileSource.precision_on`
     efficiency: float | None = None  # Share of the peak that matrix products reach, of a computed profile
 
 
@@ -41,11 +48,6 @@ class OpenedProfile:
     name: str
     file: ProfileFile
     options: ProfileOptions
-
-    @property
-    def precision(self) -> Precision:
-        """Precision of matrix products and activations."""
-        return self.options.precision or self.file.precision
 
 
 def open_profile(name_or_path: str) -> OpenedProfile:
@@ -116,23 +118,79 @@ class ProfileSource:
         file = self.opened.file
         return measured_profile(self.opened.name, file, None if file.optimizer.rule is None else self.gpu)
 
-    def on(self, gpu: Gpu | None = None, batch: int | None = None) -> ComputeProfile:
-        """Return the profile for a GPU and mini-batch (default: the file's), computed or, if measured, scaled."""
+    @cached_property
+    def _sparse(self) -> bool:
+        file = self.opened.file
+        return any(each.sparse for each in (self.as_measured.tensors if file.efficiency is None else self.model.layers))
+
+    def _carried_from(self, gpu: Gpu | None) -> Gpu | None:
+        """Return the file's GPU where another is asked for; None if that is none of the catalogue."""
+        if gpu is None or gpu.name == self.opened.file.gpu:
+            return None
         try:
-            return _check_duration(self._on(gpu, batch))
+            return self.gpu
+        except UnknownNameError:
+            return None
+
+    def precision_on(self, gpu: Gpu | None = None) -> Precision:
+        """Return the precision that is asked for, or else that in use on a GPU (default: the file's).
+
+        That is the file's, and bf16 on a GPU that has it in place of float32 on one that has not.
+        """
+        held = self.opened.file.precision
+        here = self._carried_from(gpu)
+        newer = gpu is not None and here is not None and gpu.multiplies("bf16") and not here.multiplies("bf16")
+        return self.opened.options.precision or ("bf16" if newer and held == "fp32" else held)
+
+    def batch_on(self, gpu: Gpu | None = None) -> tuple[int, str]:
+        """Return the mini-batch that a GPU (default: the file's) is used with, and why where it is another GPU.
+
+        The file's is doubled as often as the memory holds what it takes of the memory of its own GPU. It stays where
+        somebody chose it or trained row-sparse tables with it, whose rows depend on it, and where a memory is unknown.
+        """
+        file, here = self.opened.file, self._carried_from(gpu)
+        stated = int(file.batch.value)
+        if gpu is None or here is None:
+            return stated, ""
+        kept = f"the profile's mini-batch of {stated}"
+        if file.batch.kind == "user":
+            return stated, f"{kept}, as its file has it"
+        if file.batch.kind == "measured" and self._sparse:
+            return stated, f"{kept}, of training whose tables have the rows of that many"
+        if gpu.memory_bytes is None or here.memory_bytes is None:
+            return stated, f"{kept}: what more the memory holds is not known"
+        precision = self.precision_on(gpu)
+        room = gpu.memory_bytes / VALUE_BYTES[precision] * VALUE_BYTES[file.precision] / here.memory_bytes
+        batch = stated << max(0, int(room).bit_length() - 1)
+        there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name} in {precision}"
+        held = f"{format_bytes(here.memory_bytes)} of {here.name} in {file.precision}"
+        if batch == stated:
+            return stated, f"{kept}: {there} hold less than twice what {held} do"
+        return batch, f"a mini-batch of {batch} for {there}, as of {stated} for {held}"
+
+    def on(self, gpu: Gpu | None = None, batch: int | None = None) -> ComputeProfile:
+        """Return the profile for a GPU and mini-batch, computed or, if measured, scaled.
+
+        By default they are the file's GPU, and what `batch_on` says.
+        """
+        try:
+            chosen, why = self.batch_on(gpu) if batch is None else (batch, "")
+            found = _check_duration(self._on(gpu, chosen))
         except S2SimError as error:
             raise type(error)(f"profile {self.opened.text}: {error}") from None
+        return replace(found, source=f"{found.source}; {why}") if why else found
 
-    def _on(self, gpu: Gpu | None, batch: int | None) -> ComputeProfile:
-        opened, file, options, precision = self.opened, self.opened.file, self.opened.options, self.opened.precision
-        if batch is not None and batch < 1:
+    def _on(self, gpu: Gpu | None, batch: int) -> ComputeProfile:
+        opened, file, options = self.opened, self.opened.file, self.opened.options
+        precision = self.precision_on(gpu)
+        if batch < 1:
             raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
         if file.efficiency is not None:
             stated = float(file.efficiency.value) * relative_efficiency(precision, file.precision)
             return computed_profile(
                 self.model,
                 gpu or self.gpu,
-                batch or int(file.batch.value),
+                batch,
                 stated if options.efficiency is None else options.efficiency,
                 precision=precision,
                 rule=file.optimizer.rule or "sgd-momentum",
@@ -140,7 +198,7 @@ class ProfileSource:
             )
         if options.efficiency is not None:
             raise S2SimError("it is measured, so that an efficiency changes nothing: leave it out")
-        profile = self.as_measured if batch is None else with_batch(self.as_measured, batch)
+        profile = with_batch(self.as_measured, batch)
         if gpu is None and precision == file.precision:
             return profile
         try:
@@ -163,9 +221,10 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
 
     ``name_or_path`` is a shipped profile or the path of a TOML file (with a slash, or ending in ``.toml``), optionally
     followed by ``:precision=fp32|tf32|fp16|bf16`` and, for a computed profile, ``:efficiency=0.4``. ``gpu`` is a GPU of
-    the hardware catalogue or a file with one, ``batch`` the mini-batch of one GPU; both default to those of the
-    profile. A computed profile is computed for them; a measured one is scaled, and then an estimate. `S2SimError` if
-    there is no such profile or its file is invalid.
+    the hardware catalogue or a file with one (default: the profile's), ``batch`` the mini-batch of one GPU; precision
+    and mini-batch default to those that `ProfileSource.precision_on` and `ProfileSource.batch_on` say. A computed
+    profile is computed for them; a measured one is scaled, and then an estimate. `S2SimError` if there is no such
+    profile or its file is invalid.
     """
     try:
         asked = None if gpu is None else load_gpu(gpu)
@@ -202,14 +261,7 @@ def list_profiles() -> list[tuple[str, str, str]]:
 _PS_PER_US = 10**6
 
 
-def profile_text(
-    profile: ComputeProfile,
-    *,
-    description: str,
-    batch_source: str,
-    memory_bound_source: str,
-    precision: Precision = "fp32",
-) -> str:
+def profile_text(profile: ComputeProfile, *, description: str, batch_source: str, memory_bound_source: str) -> str:
     """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
     stated = {
@@ -221,7 +273,7 @@ def profile_text(
         f"description = {_quoted(description)}",
         f"model = {_quoted(profile.model)}",
         f"gpu = {_quoted(profile.gpu)}",
-        f"precision = {_quoted(precision)}",
+        f"precision = {_quoted(profile.precision)}",
         f"sample = {_quoted(profile.sample)}",
         f"kind = {_quoted(profile.kind)}",
         f"source = {_quoted(profile.source)}",

@@ -87,6 +87,7 @@ def record_profile(
         memory_bound=share,
         kind="measured",
         source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
+        precision=precision,
     )
     return RecordedProfile(profile, _notes(times, device))
 

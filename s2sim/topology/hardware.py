@@ -161,11 +161,16 @@ class Gpu:
     # Operations per second of matrix products by precision, of those of `PRECISIONS` that are known
     peak_flop_per_s: tuple[tuple[str, float], ...]
     quantities: tuple[Quantity, ...]
+    memory_bytes: float | None = None  # Of the board; None where its table does not say
 
     @property
     def stream_Bps(self) -> float:
         """Bytes per second that a streaming kernel reaches."""
         return self.memory_bandwidth_Bps * self.memory_efficiency
+
+    def multiplies(self, precision: str) -> bool:
+        """Return whether a peak of matrix products in a precision of `PRECISIONS` is known."""
+        return precision in dict(self.peak_flop_per_s)
 
     def peak(self, precision: str) -> float:
         """Return the operations per second of matrix products in a precision of `PRECISIONS`."""
@@ -248,6 +253,7 @@ def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
             if f"{precision}_flops" in given
         ),
         quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
+        memory_bytes=fields.bytes("memory"),
     )
 
 

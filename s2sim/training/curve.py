@@ -77,8 +77,8 @@ def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> St
     if spec.profile is not None:
         profile = read_profile(spec.profile).on(gpu)
         spent_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
-        said = f"{format_seconds(spent_ps / PS_PER_S)}, forward, backward and optimizer of the profile {profile.name}"
-        return StepComputeTime(spent_ps, said)
+        said = f"forward, backward and optimizer of the profile {profile.name}, {profile.setting}"
+        return StepComputeTime(spent_ps, f"{format_seconds(spent_ps / PS_PER_S)}, {said}")
     spent_ps = round(gpu.flops_s(operations) * PS_PER_S) + _LAUNCHES * tensors * gpu.kernel_launch_ps
     why = (
         f"{format_seconds(spent_ps / PS_PER_S)}, estimated: {operations / 1e6:.0f} million operations of a mini-batch "

@@ -13,7 +13,7 @@ from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.gradients.models import load_model, model_names
 from s2sim.profiles.compute import computed_profile
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
-from s2sim.profiles.read import load_profile, profile_names
+from s2sim.profiles.read import load_profile, open_profile, profile_names
 from s2sim.simulation.device import Compute
 from s2sim.topology.hardware import load_gpu
 from s2sim.validation.curve import MeasuredMachine
@@ -149,7 +149,9 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
             row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
         )
     if name in profile_names():
-        profile = load_profile(name, gpu=gpu, batch=row.batch_per_gpu)
+        file = open_profile(name).file
+        batch = row.batch_per_gpu or int(file.batch.value)
+        profile = load_profile(f"{name}:precision={file.precision}", gpu=gpu, batch=batch)
     else:
         profile = computed_profile(load_model(name), load_gpu(gpu), row.batch_per_gpu or 1, _EFFICIENCY)
     return replace(profile, tensors=_scale_parameters(profile.tensors, row.n_params))

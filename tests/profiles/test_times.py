@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from s2sim.errors import S2SimError, TopologyError
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount, load_model, model_names
 from s2sim.profiles.compute import computed_profile
-from s2sim.profiles.read import load_profile
+from s2sim.profiles.read import load_profile, profile_text, read_profile
 from s2sim.topology.hardware import load_gpu
 from s2sim.topology.read_file import list_parts
 from s2sim.units import PS_PER_S
@@ -114,7 +116,7 @@ def test_a_measured_profile_grows_with_the_batch_and_is_then_estimated():
 
 
 def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
-    here, there = load_profile("resnet-50"), load_profile("resnet-50", gpu="a100")
+    here, there = load_profile("resnet-50"), load_profile("resnet-50:precision=fp32", gpu="a100", batch=32)
     a100 = load_gpu("a100")
     by_memory = V100.stream_Bps / a100.stream_Bps
     factor = here.memory_bound * by_memory + (1 - here.memory_bound) * 15.7 / 19.5
@@ -127,6 +129,59 @@ def test_a_measured_profile_goes_to_another_gpu_by_peaks_and_bandwidths():
     assert "tf32" not in load_profile("resnet-50", gpu="t4").source
     with pytest.raises(S2SimError, match="unknown GPU"):
         load_profile("resnet-50", gpu="v1000")
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpu", "setting"),
+    [
+        ("gpt2", "v100", "v100 fp32 batch 4"),
+        ("gpt2", "v100-32gb", "v100-32gb fp32 batch 8"),
+        ("gpt2", "rtx-2080-ti", "rtx-2080-ti fp32 batch 4"),
+        ("gpt2", "a100", "a100 bf16 batch 16"),
+        ("gpt2", "h100", "h100 bf16 batch 32"),
+        ("gpt2:precision=bf16", "h100", "h100 bf16 batch 32"),
+        ("gpt2:precision=fp32", "h100", "h100 fp32 batch 16"),
+        ("resnet-152", "h100", "h100 bf16 batch 256"),
+        ("gnmt-8", "h100", "h100 bf16 batch 64"),
+        ("llama-7b", "h100", "h100 bf16 batch 4"),
+    ],
+)
+def test_precision_and_batch_are_those_in_use_on_a_gpu(asked, gpu, setting):
+    found = load_profile(asked, gpu=gpu)
+    assert found.setting == setting
+    stated = load_profile(f"{asked.partition(':')[0]}:precision={found.precision}", gpu=gpu, batch=found.batch)
+    assert found.forward_ps == stated.forward_ps
+    assert load_profile(asked, gpu=gpu, batch=3).batch == 3
+    assert "mini-batch of" not in load_profile("gpt2").source
+
+
+def test_why_a_batch_was_taken_is_said():
+    assert (
+        "a mini-batch of 32 for 80 GB of h100 in bf16, as of 4 for 16 GB of v100"
+        in load_profile("gpt2", gpu="h100").source
+    )
+    assert "the profile's mini-batch of 4: 11 GB of rtx-2080-ti" in load_profile("gpt2", gpu="rtx-2080-ti").source
+    assert "the profile's mini-batch of 64, of training" in load_profile("gnmt-8", gpu="h100").source
+
+
+def test_what_somebody_chose_stays(tmp_path):
+    path = tmp_path / "mine.toml"
+    chosen = profile_text(
+        load_profile("resnet-50:precision=bf16", gpu="a100"),
+        description="d",
+        batch_source="chosen",
+        memory_bound_source="m",
+    )
+    path.write_text(chosen.replace('"bf16"', '"fp32"'))
+    for gpu in ("a100", "h100"):
+        assert load_profile(str(path), gpu=gpu).setting == f"{gpu} fp32 batch 128"
+
+
+def test_a_gpu_of_unknown_memory_keeps_the_batch():
+    gpu = replace(load_gpu("h100"), memory_bytes=None)
+    found = read_profile("gpt2").on(gpu)
+    assert found.setting == "h100 bf16 batch 4"
+    assert "what more the memory holds is not known" in found.source
 
 
 def test_a_precision_behind_the_name_changes_peak_and_bytes():
@@ -143,10 +198,10 @@ def test_a_precision_behind_the_name_changes_peak_and_bytes():
 
 def test_a_computed_profile_is_computed_in_another_precision():
     model, gpu = load_model("resnet-152"), load_gpu("a100")
-    found = load_profile("resnet-152:precision=bf16", gpu="a100")
+    found = load_profile("resnet-152:precision=bf16", gpu="a100", batch=32)
     expected = computed_profile(model, gpu, 32, 0.74 * 0.5, precision="bf16")
     assert (found.backward_ps, found.memory_bound) == (expected.backward_ps, expected.memory_bound)
-    stated = load_profile("resnet-152:precision=bf16,efficiency=0.3", gpu="a100")
+    stated = load_profile("resnet-152:precision=bf16,efficiency=0.3", gpu="a100", batch=32)
     assert stated.backward_ps == computed_profile(model, gpu, 32, 0.3, precision="bf16").backward_ps
 
 

@@ -78,7 +78,7 @@ def test_a_run_of_a_profile_tells_its_gpu_batch_and_what_hides():
     )
     assert result.verdict.decision == "do not compress"
     assert "of its communication behind backward" in result.verdict.lines[0]
-    assert "ddp in 5 buckets, a100 batch 32" in result.verdict.lines[1]
+    assert "ddp in 5 buckets, a100 bf16 batch 128" in result.verdict.lines[1]
     shown = s2sim.run(
         "dgx-a100", workers=8, profile="resnet-50", discipline="two-priorities", reducers=["fp16"], break_even=False
     )

@@ -177,7 +177,7 @@ class TrainingIteration:
     @property
     def value_bytes(self) -> int:
         """Bytes of a value that layers pass on."""
-        return VALUE_BYTES[self.source.opened.precision]
+        return VALUE_BYTES[self.profile.precision]
 
     @property
     def compute(self) -> Compute:

@@ -79,7 +79,7 @@ def test_gains_are_those_of_runs(batch):
             reducers=list(REDUCERS),
             overrides=where.overrides,
             gpu=where.gpu,
-            profile="resnet-18",
+            profile="resnet-18:precision=fp32",
             batch=batch,
             break_even=False,
             thorough=False,
