@@ -69,7 +69,12 @@ def test_the_frame_of_usage_has_a_row_for_each_reducer_and_number_of_workers():
     text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     names = {"s2sim": s2sim}
     exec("import polars" + text.split("```python\nimport polars")[1].split("```")[0], names)
-    assert names["times"].shape == (6, 5)
+    expected = [
+        (row.reducer, row.workers, row.speedup_vs_dense, row.time_s.total, row.error.relative_l2)
+        for row in names["result"].rows
+    ]
+    assert names["times"].rows() == expected
+    assert len(expected) == 6
 
 
 def test_slow_examples_stand_in_a_document():
