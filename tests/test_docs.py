@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import s2sim
 from s2sim.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -60,6 +61,20 @@ def test_examples_run(document, left_out, tmp_path, monkeypatch, capsys):
         if line not in left_out:
             assert main(shlex.split(line)) == 0, line
             assert capsys.readouterr().out, line
+
+
+@pytest.mark.slow
+def test_the_frame_of_usage_has_a_row_for_each_reducer_and_number_of_workers():
+    pytest.importorskip("polars")
+    text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+    names = {"s2sim": s2sim}
+    exec("import polars" + text.split("```python\nimport polars")[1].split("```")[0], names)
+    expected = [
+        (row.reducer, row.workers, row.speedup_vs_dense, row.time_s.total, row.error.relative_l2)
+        for row in names["result"].rows
+    ]
+    assert names["times"].rows() == expected
+    assert len(expected) == 6
 
 
 def test_slow_examples_stand_in_a_document():

@@ -21,6 +21,7 @@ from s2sim.cli import (
     collective,
     flows,
     listing,
+    new,
     notebook,
     paper,
     profile,
@@ -75,6 +76,7 @@ app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
 app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
+app.add_typer(new.app, name="new", short_help="Write a package that adds to s2sim.")
 app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 
 

@@ -17,6 +17,7 @@ from s2sim.experiment.json_form import JsonForm
 from s2sim.files import read_text
 
 _OPTION = "option"
+_DOC_LINE = re.compile(r"(.{1,92})(?: |$)")  # textwrap takes 2 ms at every start of a command
 _WHOLE = re.compile(r"[+-]?\d+")
 _MOST_WORKERS_DIGITS = 9
 _LONGEST_TEXT = 40
@@ -157,6 +158,7 @@ GPU: dict[str, Any] = {
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -189,13 +191,25 @@ def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Call
         checked.__dict__["__signature__"] = bound.replace(
             parameters=[*(bound.parameters[each] for each in own), *keywords]
         )
-        texts = [f"    {name} : {field.type}\n        {option.text}" for name, (field, option) in others.items()]
-        checked.__doc__ = "\n".join(
-            [f"{(function.__doc__ or '').rstrip()}\n", "    Other Parameters", "    ----------------", *texts, ""]
-        )
+        _document(checked, others, "Other Parameters")
         return checked
 
     return decorate
+
+
+def _document(target: Any, options: dict[str, tuple[Field[Any], Option]], title: str) -> None:
+    """Append a section with the texts of options to the docstring of a function or class."""
+    lines = [f"{(target.__doc__ or '').rstrip()}\n", f"    {title}", f"    {'-' * len(title)}"]
+    for name, (each, option) in options.items():
+        text = f"{option.text} Default: {option.none}." if option.none else option.text
+        lines += [f"    {name} : {each.type}", _DOC_LINE.sub(r"        \1\n", text).rstrip()]
+    target.__doc__ = "\n".join([*lines, ""])
+
+
+def document_options(spec: type[S]) -> type[S]:
+    """Append the texts of a spec's options to its docstring, as its parameters."""
+    _document(spec, options_of(spec), "Parameters")
+    return spec
 
 
 @dataclass(frozen=True, slots=True)

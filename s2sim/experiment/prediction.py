@@ -44,8 +44,16 @@ def record(
     """Run every reducer of a scenario on the gradients of the first step.
 
     The cluster decides only which ranks share a node and how long exchanges take, for bucketing that depends on it.
-    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`. `progress`
-    advances once per rank and once per reducer.
+    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Cluster, gradients and reducers.
+    ranks : int
+        Number of ranks.
+    progress : ProgressWatcher
+        Advances once per rank and once per reducer.
 
     Returns
     -------

@@ -14,6 +14,7 @@ from s2sim.experiment.cluster_spec import (
     check_integer,
     check_tuples,
     described,
+    document_options,
     option,
     parse_worker_list,
 )
@@ -71,6 +72,7 @@ DTYPES = ("fp32", "bf16")
 _MAX_COUNTED = 1_000_000
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class RunSpec(ClusterSpec):
     """What `s2sim.run` computes, on the cluster of a `ClusterSpec`."""

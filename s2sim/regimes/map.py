@@ -14,6 +14,7 @@ from s2sim.experiment.cluster_spec import (
     SEED,
     TOPOLOGY,
     described,
+    document_options,
     list_parser,
     numbers_parser,
     option,
@@ -59,6 +60,7 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
     return (*texts, PREFETCH) if prefetch else texts
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class RegimeSpec(JsonForm):
     """What `s2sim.regimes.run.run_regimes` computes: every density with every overlap, rate and latency."""

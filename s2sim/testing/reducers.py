@@ -19,8 +19,8 @@ from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Program, Rank, Reducer
-from s2sim.reducers.run import reduce_once
-from s2sim.reducers.script import payload_bytes
+from s2sim.reducers.run import reduce_once, run_reducer
+from s2sim.reducers.script import Work, payload_bytes
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.testing.collectives import require
 from s2sim.testing.reducer_properties import (
@@ -107,6 +107,15 @@ def check_lengths(reducer: Reducer, ranks: int) -> None:
     counts = zip([instance.posted for instance in measured], payload_bytes(recording).tolist(), strict=True)
     for rank, (posted, recorded) in enumerate(counts):
         require(posted == recorded, f"rank {rank} posts {posted} bytes, and its script has {recorded}")
+
+
+def is_costed(reducer: Reducer, ranks: int) -> bool:
+    """Return whether a reducer charges GPU work, or has none: it compresses nothing, or rounds to another type."""
+    gradients = example_gradients(ranks)
+    if reducer.traits.rounds_only or not reducer.compresses(gradients[0]):
+        return True
+    scripts = run_reducer(reducer, gradients).recording.scripts
+    return any(isinstance(step, Work) for script in scripts for step in script)
 
 
 @dataclass(slots=True)
@@ -235,8 +244,8 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
     sent is received, and scripts have the posted bytes. Zeros, no layers, single elements, equal magnitudes, subnormal
     and huge values work; NaN and infinities are refused. The same seed gives the same bits. Sent contributions add up
     to the mean unless ``adds_up=False``, and with feedback nothing is lost. A restored state continues with the same
-    bits. With ``size_only`` scripts are those of one rank, run
-    alone. A lossy reducer that needs no feedback is unbiased; a promised `contraction` holds.
+    bits. With ``size_only`` scripts are those of one rank, run alone. A lossy reducer that needs no feedback is
+    unbiased; a promised `contraction` holds. `S2SimWarning` for one that compresses layers and charges no GPU work.
 
     An exhaustive check tries all of `RANK_COUNTS` and many seeds in a second; `FEW_RANK_COUNTS` take a tenth of that.
     """
@@ -263,3 +272,11 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
             check_contraction(reducer, seeds)
             if is_unbiased(reducer):
                 check_unbiased(reducer, seeds)
+        costed = is_costed(reducer, ranks)
+    if not costed:
+        warnings.warn(
+            f"{reducer.traits.name} compresses layers and charges no GPU work, so that encoding takes no time: call "
+            "rank.work with what s2sim.reducers.gpu_cost counts",
+            S2SimWarning,
+            stacklevel=2,
+        )

@@ -7,11 +7,12 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, unknown_name
-from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, described, option, parse_workers
+from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, described, document_options, option, parse_workers
 
 Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class CollectiveSpec(NetworkSpec):
     """What `s2sim.run_collective` computes, on the cluster and in the network of a `NetworkSpec`.
@@ -70,6 +71,7 @@ class CollectiveSpec(NetworkSpec):
             )
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class FlowsSpec(NetworkSpec):
     """What `s2sim flows` computes, on the cluster and in the network of a `NetworkSpec`.

@@ -14,6 +14,7 @@ from s2sim.experiment.cluster_spec import (
     check_integer,
     check_tuples,
     described,
+    document_options,
     option,
     parse_workers,
 )
@@ -21,6 +22,7 @@ from s2sim.experiment.cluster_spec import (
 _MAX_STEPS, _MAX_SEEDS = 1_000_000, 1000
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class TrainSpec(ClusterSpec):
     """What `s2sim.training.run.train` computes, on the cluster of a `ClusterSpec`."""

@@ -6,9 +6,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, described, option, parse_workers
+from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, described, document_options, option, parse_workers
 
 
+@document_options
 @dataclass(frozen=True, slots=True)
 class CalibrateSpec(ClusterSpec):
     """What `s2sim.validation.calibrate.run_calibration` computes, for the machine of a `ClusterSpec`."""

@@ -22,6 +22,10 @@ def test_run_is_loaded_from_text_and_file(result, tmp_path):
     assert str(type(result).load(text)) == str(result)
 
 
+def test_the_repr_of_a_result_is_one_line(result):
+    assert repr(result) == f"<s2sim run: {str(result).splitlines()[0]}>"
+
+
 @pytest.mark.parametrize(
     "more", [{}, {"cross_check": True}, {"library": "nccl"}, {"faults": ("slow-rank:rank=1,delay=1ms",)}]
 )

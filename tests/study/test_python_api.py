@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from inspect import getdoc, isclass, signature
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 
 import s2sim
 from s2sim.errors import OptionError
+from s2sim.experiment.cluster_spec import options_of
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
@@ -37,6 +41,33 @@ def test_importing_it_imports_nothing_heavy():
     program = "import sys, s2sim; dir(s2sim); print({'numpy', 'pydantic', 'scipy', 'simpy', 'rich'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in s2sim.__all__ if name.startswith(("run", "reduce", "Run"))),
+        "claims.paper.run_papers",
+        "experiment.prediction.predict",
+        "experiment.prediction.record",
+        "regimes.map.RegimeSpec",
+        "regimes.run.run_regimes",
+        "traffic.spec.CollectiveSpec",
+        "traffic.spec.FlowsSpec",
+        "training.run.train",
+        "training.spec.TrainSpec",
+        "validation.calibrate.run_calibration",
+        "validation.calibrate_spec.CalibrateSpec",
+        "validation.validate_curves.run_validation",
+        "validation.validate_iterations.validate_iterations",
+    ],
+)
+def test_help_has_all_parameters_within_120_columns(name):
+    called = resolve_name(f"s2sim.{name}")
+    text = getdoc(called)
+    names = options_of(called) if isclass(called) else signature(called).parameters
+    assert [each for each in names if not re.search(rf"^{each} : ", text, re.MULTILINE)] == []
+    assert max(map(len, text.splitlines())) <= 120
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def counts(monkeypatch):
 
 
 def run_iterations():
-    s2sim.run("leaf-spine", workers=8, profile="resnet-50", reducers=("fp16", "topk"), faults=FAULTS)
+    s2sim.run("leaf-spine", workers=8, profile="resnet-18", reducers=("fp16", "topk"), faults=FAULTS)
 
 
 def follow_steps_of_drawn_ranks():
