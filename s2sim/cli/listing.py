@@ -1,4 +1,4 @@
-"""``s2sim list``: everything that options can name; ``s2sim schema``: the JSON schemas of results."""
+"""``s2sim list``: everything that options can name; ``s2sim dev schema``: the JSON schemas of results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIST_EXAMPLES = examples(
 
 HARDWARE = ("gpus", "nics", "switches", "transports")
 """Kinds of the hardware catalogue, which are listed together under this name."""
-SCHEMA_EXAMPLES = examples("s2sim schema", "s2sim schema collective", "s2sim schema regimes")
+SCHEMA_EXAMPLES = examples("s2sim dev schema", "s2sim dev schema collective", "s2sim dev schema regimes")
 
 _GROUPS = {"hardware": HARDWARE}
 _REDUCERS, _LIBRARIES = "reducers", "libraries"
@@ -257,8 +257,7 @@ def schema_command(
         str,
         argument(
             "RESULT",
-            "What wrote it: run (codec compare too), collective, against (collective --against), flows, "
-            "validate, paper, or regimes of codec regimes.",
+            "What wrote it: run, collective, against (collective --against), flows, validate, paper, or regimes.",
         ),
     ] = "run",
 ) -> None:

@@ -112,8 +112,9 @@ class RunSpec(ClusterSpec):
     max_error: float | None = option(
         None,
         "RATIO",
-        "Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win.",
-        none="below 1",
+        "Largest relative L2 error (a ratio) with which a lossy reducer may win. One of 1 or more never does, nor one "
+        "of 0.995 or more unless --steps follows error feedback.",
+        none="no limit but those",
     )
     scale_to: str | None = option(
         None,

@@ -14,6 +14,7 @@ from s2sim.report.format import (
     REFUSED,
     brief_seconds,
     factor_text,
+    group_by_workers,
     reason_lines,
     refused_lines,
     row_error_text,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _BAR = 12
 # Characters of names in tables of communication, and of iterations, which have more columns.
-_NAME, _SHORT_NAME = 27, 19
+_NAME, _SHORT_NAME, _LONG_NAME = 27, 19, 30
 _ERROR = 7
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
@@ -140,6 +141,39 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
         number_column("error", lambda row: _error_in_seven(row_error_text(row))),
         text_column("", lambda row: why[row.reducer] or ""),
     ]
+
+
+def pareto_grids(result: Result) -> list[Grid]:
+    """Return error, bytes and time of all rows of each number of workers, with stars at the Pareto fronts."""
+    return [_pareto_grid(rows) for rows in group_by_workers(result.results).values()]
+
+
+def _pareto_grid(rows: Sequence[Row]) -> Grid:
+    from s2sim.experiment.judgement import pareto_fronts
+
+    by_bytes, by_time = pareto_fronts(rows)
+    alone = rows[0].workers == 1
+
+    def starred(text: str, row: Row, front: frozenset[str]) -> str:
+        return f"* {text}" if row.reducer in front else text
+
+    def sent(row: Row) -> str:
+        return starred(format_bytes(row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank), row, by_bytes)
+
+    def time(row: Row) -> str:
+        total_s = row.time_s.total if row.iteration is None else row.iteration.total_s
+        return starred(format_seconds(total_s), row, by_time)
+
+    grid = tabulate(
+        f"{workers_with_mark(rows[0])}; *: none has a smaller error for as little",
+        sorted(rows, key=lambda row: row.time_s.total),
+        text_column("reducer", lambda row: f"  {row.reducer}"),
+        number_column("relative\nL2 error", lambda row: _error_in_seven(row_error_text(row))),
+        number_column("payload\na rank" if alone else "sent\na rank", sent),
+        number_column("time", time),
+        number_column("speed-up", lambda row: factor_text(row.speedup_vs_dense)),
+    )
+    return _wrap_long_names(grid, _LONG_NAME)
 
 
 def _error_in_seven(error: str) -> str:

@@ -16,15 +16,15 @@ from .conftest import MAIN
 
 # In an order in which each finds what it needs.
 EXAMPLES = [
-    "s2sim testbed up --workers 8 --rate 1Gbps",
-    "s2sim testbed show",
-    "s2sim testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
-    "s2sim testbed list",
-    "s2sim testbed list --json -",
-    "s2sim testbed show two-nodes --json -",
-    "s2sim testbed down two-nodes",
-    "s2sim testbed down",
-    "s2sim testbed down --all",
+    "s2sim dev testbed up --workers 8 --rate 1Gbps",
+    "s2sim dev testbed show",
+    "s2sim dev testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
+    "s2sim dev testbed list",
+    "s2sim dev testbed list --json -",
+    "s2sim dev testbed show two-nodes --json -",
+    "s2sim dev testbed down two-nodes",
+    "s2sim dev testbed down",
+    "s2sim dev testbed down --all",
 ]
 BUILD = (
     "from s2sim.testbed.layout import NetworkLayout; "
@@ -100,13 +100,13 @@ def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
     "namespaces", [pytest.param(1, marks=pytest.mark.slow), 12, pytest.param(41, marks=pytest.mark.slow)]
 )
 def test_up_killed_midway_is_found_and_removed(apart, namespaces):
-    command = [sys.executable, "-c", MAIN, "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
+    command = [sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
     process = subprocess.Popen(apart.command(*command))
     wait_for(lambda: len(apart.namespaces()) >= namespaces or process.poll() is not None)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     listed, again, removed = apart.s2sim("testbed list", "testbed up --workers 2", "testbed down")
-    assert listed[1] == "testbed: half made; remove it with s2sim testbed down testbed\n"
+    assert listed[1] == "testbed: half made; remove it with s2sim dev testbed down testbed\n"
     assert again[0] == 2
     assert "there is a testbed testbed" in again[2]
     assert removed == (0, "testbed is removed\n", "")
@@ -137,7 +137,7 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
 @pytest.mark.slow
 def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
     apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2))")
-    done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "testbed", "down", "a")
+    done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "dev", "testbed", "down", "a")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "runs in testbed a itself" in done.stderr
     assert len(apart.namespaces()) == 3
@@ -176,7 +176,7 @@ def test_what_fails_midway_is_undone(apart):
 
 @pytest.mark.slow
 def test_two_that_make_the_same_at_once_leave_one_whole(apart):
-    command = apart.command(sys.executable, "-c", MAIN, "testbed", "up", "--workers", "4")
+    command = apart.command(sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "4")
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [process.communicate()[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 2]
