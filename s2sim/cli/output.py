@@ -78,7 +78,7 @@ def show_paragraph(text: str, head: str = "") -> None:
     text = f"{head}{printable(text)}"
     if _has_width():
         indent = " " * len(head)
-        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=bool(head), break_on_hyphens=False)
     typer.echo(text)
 
 
@@ -89,10 +89,10 @@ def show_entry(label: str, text: str, *, labels: int = 0) -> None:
 
 def show_quantities(heading: str, quantities: Sequence[tuple[str, str, str, str]]) -> None:
     """Print a field a line, given as (field, value, kind, source)."""
-    show_lines(["", f"{heading}: field, value (kind: source)"])
+    show_lines(["", f"{heading} (field, value, kind, source):"])
     labels = max((len(field) for field, *_ in quantities), default=0)
     for field, value, kind, source in quantities:
-        show_entry(field, f"{value} ({kind}: {source})", labels=labels)
+        show_entry(field, f"{value}  [{kind}] {source}", labels=labels)
 
 
 def _columns() -> int:

@@ -94,7 +94,7 @@ def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatc
     ],
 )
 def test_mistakes_are_told_in_one_line(s2sim, options, said):
-    code, _, err = s2sim("run", "--topology", "fat-tree", "--show", "pareto", *options)
+    code, _, err = s2sim("run", "--topology", "fat-tree", "--show", "pareto", "--workers", "4", *options)
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 1
