@@ -14,7 +14,7 @@ from s2sim.cli.main import main
 ROOT = Path(__file__).parents[1]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
-    "validate --html fidelity.html --json fidelity.json",
+    "dev validate --html fidelity.html --json fidelity.json",
     "run --topology fat-tree --trace ncf --workers 8,64 --show pareto",
     "run --topology fat-tree --trace lstm-lm --workers 8,64 --show pareto --png compare.png",
     "run --topology fat-tree --trace lstm-lm --workers 8 --show pareto --png compare.svg",

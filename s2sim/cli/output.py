@@ -109,14 +109,16 @@ def show_grids(grids: Sequence[Grid]) -> None:
     """Print tables, each after an empty line; tables wider than the terminal are split."""
     from rich.console import Console
 
-    from s2sim.report.grid import minimum_width, rich_tables
+    from s2sim.report.grid import fold_grid, minimum_width, rich_tables
 
     width = _columns()
     for grid in grids:
         columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
         rows = tuple(tuple(map(printable, row)) for row in grid.rows)
         shown = replace(grid, title=printable(grid.title), columns=columns, rows=rows)
-        # The terminal wraps columns that are wider than itself.
+        if _has_width():
+            shown = fold_grid(shown, width)
+        # Columns of numbers may still be wider.
         console = Console(file=sys.stdout, width=max(width, minimum_width(shown)), highlight=False)
         for table in rich_tables(shown, width):
             console.print()
