@@ -236,8 +236,8 @@ def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
 
     families: dict[str | None, Entries] = {}
     for item in items:
-        of = {_REDUCERS: family_of, "topologies": lambda name: topology_group(name) or "installed"}.get(kind)
-        families.setdefault(None if of is None else of(item[0]), []).append(item)
+        group = topology_group(item[0]) or "installed" if kind == "topologies" else None
+        families.setdefault(family_of(item[0]) if kind == _REDUCERS else group, []).append(item)
     return families
 
 

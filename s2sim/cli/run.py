@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli import INTERRUPTED
+from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
 from s2sim.cli.options import (
     Experiment,
     JsonOption,
@@ -48,8 +48,6 @@ EXAMPLES = examples(
     "s2sim run --spec result.json",
 )
 
-DETAILS, LAYERS, COLLECTIVES, LOWERING, PARETO = "details", "layers", "collectives", "lowering", "pareto"
-_SHOWN = (DETAILS, LAYERS, COLLECTIVES, LOWERING, PARETO)
 _RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement")
 
 
@@ -147,8 +145,8 @@ def run_command(
 def _parse_shown(show: list[str], *, silent: bool) -> frozenset[str]:
     shown = [what.strip() for texts in show for what in texts.split(",")]
     for what in shown:
-        if what not in _SHOWN:
-            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, _SHOWN)}")
+        if what not in VIEWS:
+            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, VIEWS)}")
         if silent and what != PARETO:
             raise OptionError(f"--show {what} changes nothing with --quiet or --json -: leave one of them out")
     return frozenset(shown)

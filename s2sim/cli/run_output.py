@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from s2sim.cli import COLLECTIVES, DETAILS, LAYERS, LOWERING, PARETO
 from s2sim.cli.output import show_grids, show_lines, show_paragraph
-from s2sim.cli.run import COLLECTIVES, DETAILS, LAYERS, LOWERING, PARETO
 from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
 from s2sim.report import run_tables as rows
 from s2sim.report.answer import about_lines, break_even_grid, pareto_grids, result_table, verdict_lines

@@ -154,13 +154,13 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
 
 def pareto_grids(result: Result) -> list[Grid]:
     """Return error, bytes and time of all rows of each number of workers, with stars at the Pareto fronts."""
-    return [_pareto_grid(rows) for rows in group_by_workers(result.results).values()]
-
-
-def _pareto_grid(rows: Sequence[Row]) -> Grid:
     from s2sim.experiment.judgement import pareto_fronts
 
-    by_bytes, by_time = pareto_fronts(rows)
+    return [pareto_grid(rows, *pareto_fronts(rows)) for rows in group_by_workers(result.results).values()]
+
+
+def pareto_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:
+    """Return the table of one number of workers, with stars at the Pareto fronts in bytes and in time."""
     alone = rows[0].workers == 1
 
     def starred(text: str, row: Row, front: frozenset[str]) -> str:
