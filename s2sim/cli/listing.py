@@ -149,7 +149,7 @@ def list_command(
     ] = False,
     json: JsonOption = None,
 ) -> None:
-    """List what there is to choose from, reducers to hardware: the names of all kinds, or one kind with a line each.
+    """List compressors (reducers), topologies, hardware and so on: all names, or one kind with a line each.
 
     At the end of each line stands its source by name, or for a fault an example; --json has sources in full.
     """

@@ -37,7 +37,7 @@ def regimes_command(
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Map which reducer wins at which density, overlap, rate and latency, and by how much over dense.
+    """Map which compressor (reducer) wins at which density, overlap, rate and latency, and by how much over dense.
 
     Every reducer runs once on synthetic gradients of each density and overlap; what it sends is then replayed at every
     rate and latency of the network interfaces.

@@ -23,13 +23,13 @@ def refused(done):
 @pytest.mark.slow
 def test_a_name_that_is_taken_or_unknown(apart):
     done = apart.s2sim(
-        "testbed down",
-        "testbed up --workers 2 --name mine",
-        "testbed up --workers 2 --name mine",
-        "testbed down mina",
-        "testbed down mine --all",
-        "testbed up --workers 2",
-        "testbed show",
+        "dev testbed down",
+        "dev testbed up --workers 2 --name mine",
+        "dev testbed up --workers 2 --name mine",
+        "dev testbed down mina",
+        "dev testbed down mine --all",
+        "dev testbed up --workers 2",
+        "dev testbed show",
     )
     assert [code for code, _, _ in done] == [2, 0, 2, 2, 2, 0, 2]
     reasons = [error for code, _, error in done if code]

@@ -53,10 +53,10 @@ def test_the_examples_run_as_printed(apart):
 def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     host = apart.run("ip", "-oneline", "link").stdout
     up, quiet, listed, shown = apart.s2sim(
-        "testbed up --nodes 2x2 --rate 300Mbps --uplink 0.1Gbps --name a-1",
-        "testbed up --workers 3 -q",
-        "testbed list",
-        "testbed show a-1 --json -",
+        "dev testbed up --nodes 2x2 --rate 300Mbps --uplink 0.1Gbps --name a-1",
+        "dev testbed up --workers 3 -q",
+        "dev testbed list",
+        "dev testbed show a-1 --json -",
     )
     assert up[1].splitlines() == [
         "a-1: 4 workers, 2 nodes of 2; workers 300 Mbps each way, uplinks 100 Mbps each way",
@@ -71,7 +71,7 @@ def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     assert json.loads(shown[1]) == {"name": "a-1", "whole": True, **layout, "processes": []}
     assert len(apart.namespaces()) == 5 + 4
     assert apart.run("ip", "-oneline", "link").stdout == host
-    assert apart.s2sim("testbed down a-1", "testbed list", "testbed down --all", "testbed list") == [
+    assert apart.s2sim("dev testbed down a-1", "dev testbed list", "dev testbed down --all", "dev testbed list") == [
         (0, "a-1 is removed\n", ""),
         (0, "testbed: 3 workers on one switch, as fast as the machine\n", ""),
         (0, "testbed is removed\n", ""),
@@ -105,7 +105,7 @@ def test_up_killed_midway_is_found_and_removed(apart, namespaces):
     wait_for(lambda: len(apart.namespaces()) >= namespaces or process.poll() is not None)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    listed, again, removed = apart.s2sim("testbed list", "testbed up --workers 2", "testbed down")
+    listed, again, removed = apart.s2sim("dev testbed list", "dev testbed up --workers 2", "dev testbed down")
     assert listed[1] == "testbed: half made; remove it with s2sim dev testbed down testbed\n"
     assert again[0] == 2
     assert "there is a testbed testbed" in again[2]
@@ -122,7 +122,7 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
     ]
     try:
         wait_for(lambda: all(apart.run("ip", "netns", "pids", f"s2sim-{name}-w1").stdout for name in ("a", "b")))
-        shown, removed = apart.s2sim("testbed show a", "testbed down a")
+        shown, removed = apart.s2sim("dev testbed show a", "dev testbed down a")
         assert shown[1].splitlines()[1] == f"processes: {inside[0].pid}"
         assert removed[1] == "a is removed, and 1 process in it was ended\n"
         assert inside[0].wait(timeout=10) == -signal.SIGKILL
@@ -181,4 +181,4 @@ def test_two_that_make_the_same_at_once_leave_one_whole(apart):
     errors = [process.communicate()[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 2]
     assert sorted(error.count("\n") for error in errors) == [0, 1]
-    assert apart.s2sim("testbed list")[0][1] == "testbed: 4 workers on one switch, as fast as the machine\n"
+    assert apart.s2sim("dev testbed list")[0][1] == "testbed: 4 workers on one switch, as fast as the machine\n"
