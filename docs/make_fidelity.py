@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent / "fidelity.md"
 HEAD = """# How right predictions are
 
-Made by `python docs/make_fidelity.py` of what `s2sim validate` says of the public curves in
+Made by `python docs/make_fidelity.py` of what `s2sim dev validate` says of the public curves in
 [measured/curves/](../measured/curves/README.md).
 
 Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
@@ -42,7 +42,7 @@ protocol and none of a curve: these curves are predicted better than unseen ones
 below stands what is predicted of each source by constants that all other sources tell, which the same command fits
 again. An NVL72 is one NVLink domain; a GPU, board or transport that is not in the catalogue is not predicted.
 
-`s2sim validate --write` makes what is shipped: constants fitted until they stay (least squares of
+`s2sim dev validate --write` makes what is shipped: constants fitted until they stay (least squares of
 ln(predicted/measured), one voice a source, with a pull to `libraries/fits/priors.toml`), and
 `libraries/fits/bands.json`, the errors of sources left out. From these come the bands that `s2sim run` and
 `s2sim collective` print: the 4 % and 96 % quantiles of measured over predicted, by GPU, network, collective, launch and
@@ -61,7 +61,7 @@ curves and suspect ones are told apart, and count nowhere else.
 """
 ITERATIONS = """## Training iterations
 
-What `s2sim validate --iterations` says of the public iterations in
+What `s2sim dev validate --iterations` says of the public iterations in
 [measured/iterations/](../measured/iterations/README.md). Compute is that of each row; where a row has none, that of the
 model's profile on its GPU. Layers share it out as in the profile. Clusters follow from rows as those of curves do, NCCL
 is that of `libraries/nccl.toml`. No row has a constant of its own. **These errors are partly of rows that were seen**:

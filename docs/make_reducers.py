@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sim.experiment.reducer_facts import all_reducer_facts, describe_class, describe_options
+from s2sim.reducers.registry import FAMILIES, OF_PRESETS
 from s2sim.reducers.wrappers.compose import WRAPPERS
 from s2sim.report.reducer_tables import LEGEND, facts_grid, option_text, properties_of
 from s2sim.testing.reducer_properties import example_gradients
@@ -22,38 +23,23 @@ DOCS = Path(__file__).parent
 RANKS = 8
 HEAD = """# Every reducer
 
-Made by `python docs/make_reducers.py` of the classes' docstrings and of one run of each; `s2sim list reducers` shows
-the same. The page of a reducer has its algorithm, source and options with their defaults; each also takes those of the
-[wrappers](reducers/wrappers.md).
+Made by `python docs/make_reducers.py` of the classes' docstrings and of one run of each; `s2sim list reducers --table`
+shows the same. The page of a reducer has its algorithm, source and options with their defaults; each also takes those
+of the [wrappers](reducers/wrappers.md).
 """
 PRESETS, WRAPPER_PAGE = "presets", "wrappers"
 TITLES = {
-    "quantisers": "All elements, in fewer bits",
-    "elements": "Some of the elements",
-    "rows": "Rows of sparse tables",
-    "sketches": "Sketches",
-    "low-rank": "Matrices of low rank",
-    "training": "By layer, or by another way of training",
-    PRESETS: "Reducers that are others with given options",
+    **{group: title for group, (title, _) in FAMILIES.items()},
+    PRESETS: OF_PRESETS,
     WRAPPER_PAGE: "Options that any reducer takes",
 }
-GROUPS = {
-    "quantisers": ("dense fp16 fp8 qsgd terngrad natural ef-signsgd onebit-sgd signsgd-vote int8 dorefa quantized-fw"),
-    "elements": (
-        "topk dgc-select pactrain random-k random-block topka2a sparcml omnireduce sbc stc strom wangni gtopk ok-topk"
-        " spardl scalecom deepreduce"
-    ),
-    "rows": "ag-sparse parallax union node-union owner-reduce gather-rows embrace",
-    "sketches": "s2 s2-exact sketched-sgd fetchsgd ccss",
-    "low-rank": "powersgd acp-sgd",
-    "training": "per-layer choco fedavg",
-}
-GROUP_OF = {name: group for group, names in GROUPS.items() for name in names.split()}
 
 
 def group_of(facts: ReducerFacts) -> str:
-    """Return the page of a reducer; a new system needs its group in ``GROUPS``."""
-    return PRESETS if facts.stands_for is not None else GROUP_OF[facts.name]
+    """Return the page of a reducer; a new system needs its group in ``FAMILIES``."""
+    if facts.stands_for is not None:
+        return PRESETS
+    return next(group for group, (_, names) in FAMILIES.items() if facts.name in names.split())
 
 
 def pages(facts: Sequence[ReducerFacts]) -> dict[str, str]:
@@ -66,7 +52,7 @@ def pages(facts: Sequence[ReducerFacts]) -> dict[str, str]:
     ]
     links = "".join(f"- [{title}](reducers/{group}.md)\n" for group, title in TITLES.items())
     legend = f"{LEGEND} known by: what of the published system was read.\n"
-    texts = {group: [section(item) for item in facts if group_of(item) == group] for group in [*GROUPS, PRESETS]}
+    texts = {group: [section(item) for item in facts if group_of(item) == group] for group in [*FAMILIES, PRESETS]}
     texts[WRAPPER_PAGE] = [wrapper_section(wrapper) for wrapper in WRAPPERS]
     made = {f"reducers/{group}.md": "\n".join([f"# {TITLES[group]}\n", *texts[group]]) for group in TITLES}
     return {"reducers.md": "\n".join([HEAD, links, table(titles, rows), legend]), **made}

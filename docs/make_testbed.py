@@ -22,11 +22,11 @@ HEAD = f"""# Predicted and measured on a testbed
 
 Made by `python docs/make_testbed.py` of [measured/testbed/](../measured/testbed/README.md): real processes (PyTorch,
 Gloo over TCP) in network namespaces of one machine with two processors, on links whose rates are set. It shows what
-`s2sim testbed compare --calibrate-on {CALIBRATED_ON}` prints.
+`s2sim dev testbed compare --calibrate-on {CALIBRATED_ON}` prints.
 
-Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim calibrate --testbed measured/testbed
+Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim dev calibrate --testbed measured/testbed
 --setting {CALIBRATED_ON} --out gloo-here.toml` does; all other rates and numbers of workers are predicted.
-`s2sim testbed topology NAME --out FILE.toml` writes the cluster that a setting is to the simulator, and `s2sim
+`s2sim dev testbed topology NAME --out FILE.toml` writes the cluster that a setting is to the simulator, and `s2sim
 collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml` predicts by hand.
 
 The model and its rules were settled with measurements of an earlier session in view; those shown are of a later one,

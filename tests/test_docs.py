@@ -15,11 +15,11 @@ from s2sim.cli.main import main
 ROOT = Path(__file__).parents[1]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
-    "validate --html fidelity.html --json fidelity.json",
-    "codec compare --trace ncf --workers 8,64",
-    "codec compare --trace lstm-lm --workers 8,64 --png compare.png",
-    "codec compare --trace lstm-lm --workers 8 --png compare.svg",
-    "codec regimes --library ideal --png regimes.png",
+    "dev validate --html fidelity.html --json fidelity.json",
+    "run --topology fat-tree --trace ncf --workers 8,64 --show pareto",
+    "run --topology fat-tree --trace lstm-lm --workers 8,64 --show pareto --png compare.png",
+    "run --topology fat-tree --trace lstm-lm --workers 8 --show pareto --png compare.svg",
+    "regimes --library ideal --png regimes.png",
     "run --topology fat-tree --workers 16 --reducer union --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
     "run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5 --set nic.rate=25Gbps",
     "run --topology fat-tree --workers 64 --reducer s2:error=0.1 --reducer s2-exact:warm=true --reducer union",

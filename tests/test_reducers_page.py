@@ -72,12 +72,20 @@ def test_the_table_fits_in_a_terminal(facts):
 
 
 @pytest.mark.slow
-def test_the_list_of_reducers_has_table_and_sources(capsys, monkeypatch):
+def test_the_list_of_reducers_has_a_table(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    text = listed(capsys)
+    text = listed(capsys, "--table")
     (line,) = [line for line in text.splitlines() if line.startswith("topk ")]
     assert line.split() == ["topk", "no", "all-gather", "1", "0", "needed", "8k(P-1)"]
-    assert "EMNLP 2017; code read]" in " ".join(text.split())
+
+
+def test_reducers_are_listed_by_family_with_citations_by_name(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = listed(capsys)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.index("  Sketches:") < text.index("    s2-exact ") < text.index("  Reducers that are others")
+    assert "[Aji and Heafield 2017]" in " ".join(text.split())
+    assert "  installed:" not in text
 
 
 def test_one_reducer_has_a_page(capsys):

@@ -1,4 +1,4 @@
-"""``s2sim bridge``: reducers between real processes."""
+"""``s2sim dev bridge``: reducers between real processes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from s2sim.cli.output import show_grids, show_paragraph, watching, write_result
 from s2sim.errors import OptionError
 
 _CHECK = (
-    "s2sim bridge check",
-    "s2sim bridge check --reducer topk --reducer union --workers 3 --trace lstm-lm-steps",
-    "s2sim bridge check --reducer s2-exact --workers 7 --json check.json",
+    "s2sim dev bridge check",
+    "s2sim dev bridge check --reducer topk --reducer union --workers 3 --trace lstm-lm-steps",
+    "s2sim dev bridge check --reducer s2-exact --workers 7 --json check.json",
 )
 # Of a reducer whose values or bytes are not as they should be.
 _DISAGREES = 1

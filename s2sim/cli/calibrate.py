@@ -1,4 +1,4 @@
-"""``s2sim calibrate``: fit constants of a library to measurements of one's own machine."""
+"""``s2sim dev calibrate``: fit constants of a library to measurements of one's own machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from s2sim.cli.output import show_grids, show_lines, watching, write_result, wri
 from s2sim.errors import OptionError
 from s2sim.validation.calibrate_spec import CalibrateSpec
 
-_EXAMPLE = "s2sim calibrate measured.log --topology dgx-h100 --out mine.toml"
+_EXAMPLE = "s2sim dev calibrate measured.log --topology dgx-h100 --out mine.toml"
 EXAMPLES = examples(
     _EXAMPLE,
-    "s2sim calibrate measured.log --topology dgx-h100 --suggest",
-    "s2sim calibrate --suggest --topology dgx-h100 --workers 16",
-    "s2sim calibrate --testbed measured_testbed --setting w4-200mbps --out gloo-here.toml",
+    "s2sim dev calibrate measured.log --topology dgx-h100 --suggest",
+    "s2sim dev calibrate --suggest --topology dgx-h100 --workers 16",
+    "s2sim dev calibrate --testbed measured_testbed --setting w4-200mbps --out gloo-here.toml",
     "s2sim collective all_reduce --topology dgx-h100 --workers 2 --size 4MiB --library nccl:timing=mine.toml",
 )
 
@@ -33,7 +33,9 @@ def calibrate_command(
     testbed: Annotated[
         str | None,
         option(
-            "DIR", "Fit Gloo's constants to what s2sim testbed run measured of one --setting; needs no topology.", False
+            "DIR",
+            "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
+            False,
         ),
     ] = None,
     setting: Annotated[str | None, option("NAME", "The setting, with --testbed.", "the first of the folder")] = None,

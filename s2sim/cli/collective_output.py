@@ -11,6 +11,7 @@ import numpy as np
 
 from s2sim.cli.output import (
     STDOUT,
+    printable,
     show_grids,
     show_line,
     show_lines,
@@ -95,7 +96,8 @@ def show_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, *, quiet
     """Print simulated times in the format of nccl-tests."""
     with watching(quiet=quiet) as progress:
         lines = simulated_table(spec, sizes, factor, progress)
-    show_lines(lines)
+    # What reads tables of nccl-tests needs their lines whole.
+    write_text("".join(f"{printable(line)}\n" for line in lines), STDOUT)
 
 
 def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:

@@ -1,16 +1,28 @@
-"""``s2sim list``: everything that options can name; ``s2sim schema``: the JSON schemas of results."""
+"""``s2sim list``: everything that options can name; ``s2sim dev schema``: the JSON schemas of results."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from s2sim.cli.options import JsonOption, argument, check_targets, examples
-from s2sim.cli.output import STDOUT, show_entry, show_grids, show_lines, show_paragraph, write_json
+from s2sim.cli.output import (
+    STDOUT,
+    show_entry,
+    show_grids,
+    show_line,
+    show_lines,
+    show_paragraph,
+    show_quantities,
+    write_json,
+)
 from s2sim.errors import OptionError, unknown_name
 
 if TYPE_CHECKING:
@@ -26,6 +38,7 @@ LIST_EXAMPLES = examples(
     "s2sim list",
     "s2sim list reducers",
     "s2sim list reducers topka2a",
+    "s2sim list reducers --table",
     "s2sim list topologies --json -",
     "s2sim list hardware",
     "s2sim list gpus h100",
@@ -34,7 +47,7 @@ LIST_EXAMPLES = examples(
 
 HARDWARE = ("gpus", "nics", "switches", "transports")
 """Kinds of the hardware catalogue, which are listed together under this name."""
-SCHEMA_EXAMPLES = examples("s2sim schema", "s2sim schema collective", "s2sim schema regimes")
+SCHEMA_EXAMPLES = examples("s2sim dev schema", "s2sim dev schema collective", "s2sim dev schema regimes")
 
 _GROUPS = {"hardware": HARDWARE}
 _REDUCERS, _LIBRARIES = "reducers", "libraries"
@@ -131,11 +144,14 @@ def list_command(
     name: Annotated[
         str | None, argument("NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all")
     ] = None,
+    table: Annotated[
+        bool, typer.Option("--table", help="Reducers as a table: collectives, rounds, host syncs, feedback, bytes.")
+    ] = False,
     json: JsonOption = None,
 ) -> None:
-    """List what there is to choose from, reducers to hardware: a line each.
+    """List compressors (reducers), topologies, hardware and so on: all names, or one kind with a line each.
 
-    At the end of each line stands its source, or for a fault an example. Reducers alone have a table as well.
+    At the end of each line stands its source by name, or for a fault an example; --json has sources in full.
     """
     if kind is not None and kind not in (*KINDS, *_GROUPS):
         raise unknown_name("kind", kind, [*KINDS, *_GROUPS])
@@ -146,8 +162,10 @@ def list_command(
     if kind == _LIBRARIES and name is not None:
         _list_library(name, json)
         return
-    if kind == _REDUCERS:
-        _list_reducers(name, json)
+    if table and kind != _REDUCERS:
+        raise OptionError("--table is one of reducers: s2sim list reducers --table")
+    if kind == _REDUCERS and (name is not None or table or json is not None):
+        _list_reducers(name, json, table=table)
         return
     if kind is not None and name is not None:
         _list_part(kind, name, json)
@@ -159,10 +177,10 @@ def list_command(
             {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}, json
         )
     if json != STDOUT:
-        _show_lines(entries)
+        _show_names(entries) if kind is None else _show_lines(entries)
 
 
-def _list_reducers(name: str | None, json: str | None) -> None:
+def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
     from s2sim.experiment.reducer_facts import all_reducer_facts, reducer_facts
     from s2sim.testing.reducer_properties import example_gradients
 
@@ -170,8 +188,14 @@ def _list_reducers(name: str | None, json: str | None) -> None:
     facts = all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
     if json is not None:
         write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
-    if json != STDOUT:
-        _show_table(facts) if name is None else _show_page(*facts)
+    if json == STDOUT:
+        return
+    if name is not None:
+        _show_page(*facts)
+    elif table:
+        _show_table(facts)
+    else:
+        _show_lines({_REDUCERS: _reducers()})
 
 
 def _list_part(kind: str, name: str, json: str | None) -> None:
@@ -192,7 +216,6 @@ def _list_quantities(
     kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
 ) -> None:
     """Show values with their origin; ``known`` is (name, summary, source) of the part or library."""
-    from s2sim.report.format import aligned
     from s2sim.topology.read_file import value_text
 
     name, summary, source = known
@@ -203,36 +226,66 @@ def _list_quantities(
         write_json({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json)
     if json != STDOUT:
         show_paragraph(f"{name}: {summary}")
-        rows = [(field, value_text(value), what, origin) for field, value, what, origin in values]
-        show_lines(["", "Field, value, kind, source:", *aligned(rows, indent="  ")])
+        show_quantities("Numbers", [(field, value_text(value), what, origin) for field, value, what, origin in values])
+
+
+def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
+    """Return entries by the title of their family; None for kinds without families."""
+    from s2sim.reducers.registry import family_of
+    from s2sim.topology.fields import topology_group
+
+    families: dict[str | None, Entries] = {}
+    for item in items:
+        group = topology_group(item[0]) or "installed" if kind == "topologies" else None
+        families.setdefault(family_of(item[0]) if kind == _REDUCERS else group, []).append(item)
+    return families
+
+
+def _show_names(entries: dict[str, Entries]) -> None:
+    """Print the names of all kinds, by family."""
+    for kind, items in entries.items():
+        show_line(f"{kind} ({len(items)}):")
+        for family, of in _families(kind, items).items():
+            show_paragraph(f"{f'{family}: ' if family else ''}{', '.join(name for name, _, _ in of)}", "    ")
+    show_paragraph("More: s2sim list KIND says what each is.")
 
 
 def _show_lines(entries: dict[str, Entries]) -> None:
-    from s2sim.report.format import aligned
-    from s2sim.topology.fields import topology_group
-
+    """Print a line each, by family, with its source by name."""
     for number, (kind, items) in enumerate(entries.items()):
         show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
-        groups: dict[str | None, Entries] = {}
-        for name, what, source in items:
-            heading = (topology_group(name) or "installed") if kind == "topologies" else None
-            groups.setdefault(heading, []).append((name, what, f"[{source}]"))
-        for group, lines in groups.items():
-            show_lines([*([f"  {group}:"] if group else []), *aligned(lines, indent="    " if group else "  ")])
+        labels = max((len(name) for name, _, _ in items), default=0)
+        for family, of in _families(kind, items).items():
+            show_lines([] if family is None else [f"  {family}:"])
+            for name, what, source in of:
+                text = f"{what}  [{source if kind == 'faults' else citation(source)}]"
+                show_paragraph(text, f"{'  ' if family is None else '    '}{name.ljust(labels)}  ")
+    if _REDUCERS in entries:
+        show_paragraph("More: s2sim list reducers NAME has the algorithm and all options of one; --table compares all.")
+
+
+_AUTHORS = re.compile(r"[^,;]*(?:, [A-Z][\w-]+)* and [A-Z][\w-]+|[^,;]*")
+_YEAR = re.compile(r"\b((?:19|20)\d\d)\b|arXiv[: ](\d\d)\d\d\.")
+
+
+def citation(source: str) -> str:
+    """Return a source by its name: authors or what it is, and its year.
+
+    >>> citation("Wang, Wu, Li and Kutscher, PacTrain, arXiv:2505.18563"), citation("IEEE 802.3ae")
+    ('Wang, Wu, Li and Kutscher 2025', 'IEEE 802.3ae')
+    """
+    first = source.partition(";")[0]
+    name = _AUTHORS.match(first)[0]  # type: ignore[index]  # it matches any text
+    year = _YEAR.search(first, len(name))
+    return name if year is None else f"{name} {year[1] or f'20{year[2]}'}"
 
 
 def _show_table(facts: Sequence[ReducerFacts]) -> None:
-    from s2sim.report.reducer_tables import LEGEND, describe_reducer, reducers_grid
+    from s2sim.report.reducer_tables import LEGEND, reducers_grid
 
     show_grids([reducers_grid(facts)])
     show_lines([""])
     show_paragraph(LEGEND)
-    show_lines([""])
-    labels = max(len(item.name) for item in facts)
-    for item in facts:
-        show_entry(item.name, f"{describe_reducer(item)}  [{item.source}; {item.certainty}]", labels=labels)
-    show_lines([""])
-    show_paragraph("More: s2sim list reducers NAME has the algorithm and all options of one.")
 
 
 def _show_page(facts: ReducerFacts) -> None:
@@ -257,8 +310,7 @@ def schema_command(
         str,
         argument(
             "RESULT",
-            "What wrote it: run (codec compare too), collective, against (collective --against), flows, "
-            "validate, paper, or regimes of codec regimes.",
+            "What wrote it: run, collective, against (collective --against), flows, validate, paper, or regimes.",
         ),
     ] = "run",
 ) -> None:

@@ -17,7 +17,6 @@ from s2sim.cli import (
     INTERRUPTED,
     bridge,
     calibrate,
-    codec,
     collective,
     flows,
     listing,
@@ -25,6 +24,7 @@ from s2sim.cli import (
     notebook,
     paper,
     profile,
+    regimes,
     run,
     testbed,
     topology,
@@ -32,8 +32,9 @@ from s2sim.cli import (
     train,
     validate,
 )
-from s2sim.cli.options import examples, help_without_command
+from s2sim.cli.options import examples, group, help_without_command
 from s2sim.cli.output import printable, printable_lines
+from s2sim.cli.renamed import with_new_names
 from s2sim.errors import S2SimError, S2SimWarning
 
 BAD_INPUT = 2
@@ -46,38 +47,45 @@ app = typer.Typer(
     epilog=examples(
         "s2sim run --topology fat-tree --workers 64",
         "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
+        "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto",
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
-        "s2sim codec compare --trace lstm-lm --workers 8",
         "s2sim list reducers",
     ),
 )
-app.command("run", epilog=run.EXAMPLES, short_help="Compare gradient reducers on a cluster.")(run.run_command)
-app.command("collective", epilog=collective.EXAMPLES, short_help="Time one collective on a cluster.")(
-    collective.collective_command
+dev = group(
+    help="Measure networks, validate and calibrate predictions, print schemas: for developers of s2sim.",
+    epilog=examples(
+        "s2sim dev validate --iterations",
+        "s2sim dev calibrate --suggest --topology dgx-h100 --workers 16",
+        "s2sim dev testbed list",
+        "s2sim dev schema collective",
+    ),
 )
-app.command("flows", epilog=flows.EXAMPLES, short_help="Replay any traffic on a cluster.")(flows.flows_command)
-app.command("validate", epilog=validate.EXAMPLES, short_help="Compare predictions with measured curves.")(
-    validate.validate_command
-)
-app.command("calibrate", epilog=calibrate.EXAMPLES, short_help="Fit a library's constants to one's own machine.")(
-    calibrate.calibrate_command
-)
-app.command("train", epilog=train.EXAMPLES, short_help="Train a model with reducers in the loop.")(train.train_command)
-app.command("notebook", epilog=notebook.EXAMPLES, short_help="Ask in a browser, with fields to change.")(
-    notebook.notebook_command
-)
-app.command("paper", epilog=paper.EXAMPLES, short_help="Rebuild published claims and judge them.")(paper.paper_command)
-app.command("list", epilog=listing.LIST_EXAMPLES, short_help="List what there is to choose from.")(listing.list_command)
-app.command("schema", epilog=listing.SCHEMA_EXAMPLES, short_help="Print the JSON schema of what --json writes.")(
-    listing.schema_command
-)
-app.add_typer(codec.app, name="codec", short_help="Compare compressors.")
+
+
+def _add(place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str) -> None:
+    place.command(name, epilog=epilog, short_help=short_help)(command)
+
+
+_add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
+_add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
+_add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
+_add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
+_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.")
+_add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
+_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser, with fields to change.")
+_add(app, "list", listing.list_command, listing.LIST_EXAMPLES, "List what there is to choose from.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
 app.add_typer(topology.app, name="topology")
-app.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
-app.add_typer(new.app, name="new", short_help="Write a package that adds to s2sim.")
-app.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
+app.add_typer(dev, name="dev", short_help="Validate, calibrate, measure; for developers of s2sim.")
+_add(dev, "validate", validate.validate_command, validate.EXAMPLES, "Compare predictions with measured curves.")
+_add(dev, "calibrate", calibrate.calibrate_command, calibrate.EXAMPLES, "Fit a library's constants to one's machine.")
+_add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the JSON schema of what --json writes.")
+dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
+dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
+# For those who extend s2sim, once in a while; CONTRIBUTING has it.
+app.add_typer(new.app, name="new", hidden=True)
 
 
 def _print_version(asked: bool) -> None:
@@ -189,7 +197,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _once_each(_show_warning)
         try:
-            code = command.main(args=arguments, prog_name="s2sim", standalone_mode=False)
+            line = with_new_names(sys.argv[1:] if arguments is None else arguments)
+            code = command.main(args=line, prog_name="s2sim", standalone_mode=False)
             sys.stdout.flush()
         except S2SimError as error:
             return _fail(str(error))

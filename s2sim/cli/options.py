@@ -22,7 +22,13 @@ Command = Callable[..., None]
 
 
 def option(
-    metavar: str, text: str, default: str | bool = True, *, flag: str | None = None, minimum: int | None = None
+    metavar: str,
+    text: str,
+    default: str | bool = True,
+    *,
+    flag: str | None = None,
+    minimum: int | None = None,
+    hidden: bool = False,
 ) -> Any:
     """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
 
@@ -34,9 +40,11 @@ def option(
         Description of the default; True shows the default itself, False shows none.
     minimum : int, optional
         The least number that it accepts.
+    hidden : bool
+        Whether the help leaves it out, as it is rarely used; docs/usage.md has it.
     """
     flags = () if flag is None else (flag,)
-    return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum)
+    return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum, hidden=hidden)
 
 
 def argument(metavar: str, text: str, default: str | bool = True) -> Any:
@@ -60,15 +68,6 @@ PngOption = Annotated[
         "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
         "no picture",
         flag="--png",
-    ),
-]
-PlotOption = Annotated[
-    str | None,
-    option(
-        "FILE",
-        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        "no picture",
-        flag="--plot",
     ),
 ]
 HtmlOption = Annotated[
@@ -104,7 +103,7 @@ _SPEC = typer.Option(
 )
 # Options of output, which are no part of an experiment.
 _FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
-_OUTPUT = (*_FILES, "--show", "--per-layer", "--quiet")
+_OUTPUT = (*_FILES, "--show", "--quiet")
 
 
 def examples(*lines: str) -> str:
@@ -177,6 +176,7 @@ def options_from(
     unless: str = "--spec",
     only: Sequence[str] = (),
     leave_out: Sequence[str] = (),
+    hidden: Sequence[str] = (),
     **defaults: str,
 ) -> Callable[[Command], Command]:
     """Return a decorator for commands whose first parameter is an `Experiment` of ``spec``: its fields become options.
@@ -187,6 +187,8 @@ def options_from(
         Fields that are required without the option ``unless``; --spec is added automatically.
     only, leave_out : sequence of str
         Fields that become options, by default all, and fields that do not.
+    hidden : sequence of str
+        Fields that are rarely used: options that the help leaves out.
     **defaults : str
         Other defaults of the command, as text.
     """
@@ -197,7 +199,9 @@ def options_from(
     def parameter(name: str) -> Parameter:
         field, option = options[name]
         note = f" Required without {unless}." if name in needed else None
-        return _parameter(flags[name], name, kinds[name], field, option, defaults.get(name), note)
+        made = _parameter(flags[name], name, kinds[name], field, option, defaults.get(name), note)
+        made.default.hidden = name in hidden
+        return made
 
     def decorate(command: Command) -> Command:
         def run(context: typer.Context, **values: Any) -> None:
@@ -269,7 +273,6 @@ def given_options(context: typer.Context) -> tuple[str, ...]:
 
 # Targets that may be standard output.
 _OF_STDOUT = ("json", "goal")
-_PICTURES = ("png", "plot")
 
 
 def check_targets(**targets: str | None) -> None:
@@ -284,7 +287,7 @@ def check_targets(**targets: str | None) -> None:
         else:
             _check_target(option, target)
             place = Path(target).resolve()
-        if name in _PICTURES:
+        if name == "png":
             from s2sim.report.figures.style import check_picture
 
             check_picture(target)

@@ -32,6 +32,8 @@ STDOUT = "-"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Width of pipes and files; the table of reducers fits in this.
 _PIPE_COLUMNS = 132
+# The share of a line that an indentation may take.
+_DEEPEST_INDENT = 0.6
 
 
 def printable(text: str) -> str:
@@ -49,28 +51,48 @@ def printable_lines(text: str) -> str:
 
 
 def show_lines(lines: Sequence[str]) -> None:
-    """Print lines without wrapping and colours."""
+    """Print lines as `show_line` does."""
     for line in lines:
         show_line(line)
 
 
 def show_line(line: str) -> None:
-    """Print a line without wrapping and colours."""
-    typer.echo(printable(line))
+    """Print a line; where standard output has a width, it goes on under its last column."""
+    typer.echo(_wrap(printable(line)))
+
+
+def _wrap(line: str) -> str:
+    if len(line) <= (width := _columns()) or not _has_width():
+        return line
+    starts = [0, *(match.end() for match in re.finditer(" {2,}", line))]
+    indent = " " * max(start for start in starts if start <= width * _DEEPEST_INDENT)
+    return fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _has_width() -> bool:
+    return sys.stdout.isatty() or bool(os.environ.get("COLUMNS"))
 
 
 def show_paragraph(text: str, head: str = "") -> None:
     """Print a text after ``head``, wrapped and indented if standard output has a width, else in one line."""
     text = f"{head}{printable(text)}"
-    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+    if _has_width():
         indent = " " * len(head)
-        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        text = fill(text, _columns(), subsequent_indent=indent, break_long_words=bool(head), break_on_hyphens=False)
     typer.echo(text)
 
 
 def show_entry(label: str, text: str, *, labels: int = 0) -> None:
     """Print a label, padded to ``labels`` characters, and next to it a wrapped text."""
     show_paragraph(text, f"  {printable(label).ljust(labels)}  ")
+
+
+def show_quantities(heading: str, quantities: Sequence[tuple[str, str, str, str]]) -> None:
+    """Print a field a line, given as (field, value, kind, source)."""
+    show_lines(["", f"{heading} (field, value, kind, source):"])
+    labels = max((len(field) for field, *_ in quantities), default=0)
+    for field, value, kind, source in quantities:
+        show_entry(field, f"{value}  [{kind}] {source}", labels=labels)
 
 
 def _columns() -> int:
@@ -87,14 +109,16 @@ def show_grids(grids: Sequence[Grid]) -> None:
     """Print tables, each after an empty line; tables wider than the terminal are split."""
     from rich.console import Console
 
-    from s2sim.report.grid import minimum_width, rich_tables
+    from s2sim.report.grid import fold_grid, minimum_width, rich_tables
 
     width = _columns()
     for grid in grids:
         columns = tuple(replace(column, title=printable_lines(column.title)) for column in grid.columns)
         rows = tuple(tuple(map(printable, row)) for row in grid.rows)
         shown = replace(grid, title=printable(grid.title), columns=columns, rows=rows)
-        # The terminal wraps columns that are wider than itself.
+        if _has_width():
+            shown = fold_grid(shown, width)
+        # Columns of numbers may still be wider.
         console = Console(file=sys.stdout, width=max(width, minimum_width(shown)), highlight=False)
         for table in rich_tables(shown, width):
             console.print()

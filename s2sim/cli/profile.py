@@ -19,14 +19,22 @@ from s2sim.cli.options import (
     group,
     option,
 )
-from s2sim.cli.output import STDOUT, show_lines, show_paragraph, watching, write_figure, write_json, write_text
+from s2sim.cli.output import (
+    STDOUT,
+    show_lines,
+    show_paragraph,
+    show_quantities,
+    watching,
+    write_figure,
+    write_json,
+    write_text,
+)
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 
 if TYPE_CHECKING:
     from s2sim.profiles.profile import ComputeProfile, Precision
 
 
-_LIST = ("s2sim profile list", "s2sim profile list --json -")
 _SHOW = (
     "s2sim profile show resnet-50",
     "s2sim profile show gpt2 --batch 8",
@@ -48,9 +56,7 @@ _LARGEST = 5
 # From this rate on, rates are shown like 38.28 k.
 _MANY = 1e4
 
-app = group(
-    help="Look at how long models compute, record it.", epilog=examples(_LIST[0], *_SHOW, _RECORD[0], _IMPORT[0])
-)
+app = group(help="Look at how long models compute, record it.", epilog=examples(*_SHOW, _RECORD[0], _IMPORT[0]))
 
 ProfileArgument = Annotated[
     str,
@@ -67,14 +73,6 @@ PrecisionOption = Annotated[
 ]
 OutOption = Annotated[str, option("FILE.toml", "File to write, the name of the profile.")]
 _PER_CENT = 100
-
-
-@app.command("list", epilog=examples(*_LIST), short_help="List the profiles that come with s2sim.")
-def list_command(json: JsonOption = None) -> None:
-    """List the profiles that come with s2sim: model, GPU, mini-batch, times, kind and source."""
-    from s2sim.cli.listing import list_command as list_kind
-
-    list_kind("profiles", None, json)
 
 
 @app.command("show", epilog=examples(*_SHOW), short_help="Show what a profile says.")
@@ -118,7 +116,7 @@ def show_command(
     show_lines(["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"])
     show_lines(aligned(_largest(described["tensors"]), indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
-    show_lines(["", "Numbers of the file (field, value, kind, source):", *aligned(stated, indent="  ")])
+    show_quantities("Numbers of the file", stated)
 
 
 @app.command("record", epilog=examples(*_RECORD), short_help="Record a profile of a model in training.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2sim.cli import INTERRUPTED
+from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
 from s2sim.cli.options import (
     Experiment,
     JsonOption,
@@ -18,12 +18,13 @@ from s2sim.cli.options import (
     option,
     options_from,
 )
-from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_result
+from s2sim.cli.output import STDOUT, watching, write_figure, write_json
 from s2sim.errors import OptionError, suggest_nearest
-from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.spec import COMPARED, RunSpec
 
 if TYPE_CHECKING:
     from s2sim.experiment.rate_curve import RateCurves
+    from s2sim.experiment.rows import Result
     from s2sim.experiment.timeline import Streams, Timeline
 
 
@@ -37,6 +38,7 @@ EXAMPLES = examples(
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
+    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png",
     "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline timeline.json --png run.png",
     "s2sim run --topology leaf-spine --workers 16 --reducer union --reducer fp16 --plot break-even --png rates.svg",
     "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
@@ -46,10 +48,10 @@ EXAMPLES = examples(
     "s2sim run --spec result.json",
 )
 
-_SHOWN = ("collectives", "lowering")
+_RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement")
 
 
-@options_from(RunSpec, needed=("topology", "workers"))
+@options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
 def run_command(
     experiment: Experiment[RunSpec],
     timeline: TimelineOption = None,
@@ -59,6 +61,7 @@ def run_command(
             "RANK",
             "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
             "the slowest",
+            hidden=True,
         ),
     ] = None,
     png: PngOption = None,
@@ -69,7 +72,7 @@ def run_command(
             "What --png draws: bars, where the time goes; scaling, time and efficiency "
             "against workers; break-even, speed-up against the rate; error, against bytes "
             "and time.",
-            "bars; scaling for several numbers of workers",
+            "bars; scaling for several numbers of workers; error with --show pareto",
         ),
     ] = None,
     json: JsonOption = None,
@@ -77,31 +80,29 @@ def run_command(
         list[str] | None,
         option(
             "WHAT",
-            "Show more: collectives lists every collective as it ran, and each bottleneck; "
-            "lowering what the library executes for what is asked, and what that costs; repeatable.",
+            "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
+            "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for "
+            "what is requested); pareto (error against bytes and time, of many compressors unless --reducer names "
+            "some).",
             "nothing more",
         ),
     ] = None,
-    details: Annotated[
+    no_break_even: Annotated[
         bool,
         typer.Option(
-            "--details",
-            help="Show encode and decode, bounds, rounds, the ideal library, break-even of every reducer, and notes.",
+            "--no-break-even", help="Do not look for the rates at which reducers break even with dense.", hidden=True
         ),
     ] = False,
-    no_break_even: Annotated[
-        bool, typer.Option("--no-break-even", help="Do not look for the rates at which reducers break even with dense.")
-    ] = False,
-    per_layer: Annotated[bool, typer.Option("--per-layer", help="Show the error of every layer.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Compare gradient reducers on a cluster: time, bytes, error, and a verdict with break-even rates.
+    """Compare gradient compressors (reducers) on a cluster: time, bytes, error, a verdict with break-even rates.
 
-    Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster.
+    Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster, alone or in
+    DDP buckets that overlap with backward. Options that are rarely used are in docs/usage.md.
     """
-    shown = _check_shown(show or [], details=details, per_layer=per_layer, silent=quiet or json == STDOUT)
+    shown = _parse_shown(show or [], silent=quiet or json == STDOUT)
     check_targets(json=json, timeline=timeline, png=png)
-    from s2sim.cli.pictures import BREAK_EVEN, check_plot, choose_plot, figure_of
+    from s2sim.cli.pictures import BREAK_EVEN, ERROR, check_plot, choose_plot, figure_of
 
     check_plot(plot, png)
     if timeline_rank is not None and timeline is None:
@@ -109,8 +110,9 @@ def run_command(
 
     from s2sim.experiment.run import run
 
-    spec = experiment.saved_or(EXAMPLE)
-    drawn = None if png is None else choose_plot(plot, spec)
+    many = PARETO in shown and not experiment.values["reducers"]
+    spec = experiment.saved_or(EXAMPLE, lambda: {"reducers": COMPARED} if many else {})
+    drawn = None if png is None else choose_plot(plot or (ERROR if PARETO in shown else None), spec)
     timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
     with watching(quiet=quiet) as progress:
@@ -120,30 +122,43 @@ def run_command(
             timelines=None if timeline is None else timelines,
             timeline_rank=timeline_rank,
             break_even=not no_break_even,
-            thorough=details or json is not None or "lowering" in shown or drawn == BREAK_EVEN,
+            thorough=bool(shown & {DETAILS, LOWERING}) or json is not None or drawn == BREAK_EVEN,
             curves=curves if drawn == BREAK_EVEN else None,
         )
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
         write_json(to_perfetto(timelines, result.cluster), timeline)
-    readable = write_result(result, json)
+    if json is not None:
+        write_json(_with_fronts(result) if PARETO in shown else result.to_json(), json)
     if png is not None and drawn is not None:
         write_figure(figure_of(drawn, result, curves), png)
-    if readable:
+    if json != STDOUT:
         from s2sim.cli.run_output import defaults_line, show_result
 
         defaults = None if experiment.path is not None else defaults_line(result, experiment.given)
-        show_result(result, defaults, shown, quiet=quiet, details=details, per_layer=per_layer, saved=json)
+        show_result(result, defaults, shown, quiet=quiet, saved=json)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_shown(show: list[str], *, details: bool, per_layer: bool, silent: bool) -> frozenset[str]:
-    for what in show:
-        if what not in _SHOWN:
-            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, _SHOWN)}")
-    if silent and (show or details or per_layer):
-        option = "--show" if show else "--details" if details else "--per-layer"
-        raise OptionError(f"{option} changes nothing with --quiet or --json -: leave one of them out")
-    return frozenset(show)
+def _parse_shown(show: list[str], *, silent: bool) -> frozenset[str]:
+    shown = [what.strip() for texts in show for what in texts.split(",")]
+    for what in shown:
+        if what not in VIEWS:
+            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, VIEWS)}")
+        if silent and what != PARETO:
+            raise OptionError(f"--show {what} changes nothing with --quiet or --json -: leave one of them out")
+    return frozenset(shown)
+
+
+def _with_fronts(result: Result) -> dict[str, Any]:
+    """Return the JSON of a result, with whether each row is on the Pareto front in bytes and in time."""
+    from s2sim.experiment.judgement import pareto_fronts
+    from s2sim.report.format import group_by_workers
+
+    fronts = {count: pareto_fronts(rows) for count, rows in group_by_workers(result.results).items()}
+    value = result.to_json()
+    for row in value["results"]:
+        row["best_by_bytes"], row["best_by_time"] = (row["reducer"] in front for front in fronts[row["workers"]])
+    return value

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from s2sim.cli import COLLECTIVES, DETAILS, LAYERS, LOWERING, PARETO
 from s2sim.cli.output import show_grids, show_lines, show_paragraph
 from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
 from s2sim.report import run_tables as rows
-from s2sim.report.answer import about_lines, break_even_grid, result_table, verdict_lines
+from s2sim.report.answer import about_lines, break_even_grid, pareto_grids, result_table, verdict_lines
 from s2sim.report.format import bottleneck_lines, lowering_lines
 from s2sim.report.iteration_tables import iteration_grids
 
@@ -26,47 +27,39 @@ def defaults_line(result: Result, given: Sequence[str]) -> str | None:
     return f"By default: {'; '.join(parts)}." if parts else None
 
 
-def show_result(
-    result: Result,
-    defaults: str | None,
-    shown: frozenset[str],
-    *,
-    quiet: bool,
-    details: bool,
-    per_layer: bool,
-    saved: str | None,
-) -> None:
+def show_result(result: Result, defaults: str | None, shown: frozenset[str], *, quiet: bool, saved: str | None) -> None:
     """Print a result; ``shown`` are requested additions, ``saved`` is the file of its JSON."""
+    details = DETAILS in shown
     for line in verdict_lines(result):
         show_paragraph(line)
     if quiet:
         return
     grid, below = result_table(result)
-    show_grids([grid])
+    show_grids(pareto_grids(result) if PARETO in shown else [grid])
     for line in (*below, *about_lines(result, details=details)):
         show_paragraph(line)
     for note in result.notes if details else result.caveats:
         show_paragraph(f"Note: {note}.")
     if details:
         _show_details(result, defaults)
-    _show_more(result, shown, per_layer=per_layer)
+    _show_more(result, shown)
     if saved is not None:
         show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
     elif not details:
-        show_paragraph("More: --details shows phases, bounds, break-even and notes; --help the rest.")
+        show_paragraph("More: --show details has phases, bounds, break-even and notes; --help the rest.")
 
 
-def _show_more(result: Result, shown: frozenset[str], *, per_layer: bool) -> None:
-    if "collectives" in shown:
+def _show_more(result: Result, shown: frozenset[str]) -> None:
+    if COLLECTIVES in shown:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
-    if "lowering" in shown and result.library == IDEAL.name:
+    if LOWERING in shown and result.library == IDEAL.name:
         others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
         show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
-    elif "lowering" in shown:
+    elif LOWERING in shown:
         show_grids(rows.lowering_grids(result))
         show_lines(["", *lowering_lines(result)])
-    if per_layer:
+    if LAYERS in shown:
         show_grids(rows.layers_grids(result))
 
 

@@ -1,4 +1,4 @@
-"""``s2sim testbed``: a network on this machine whose rates one sets."""
+"""``s2sim dev testbed``: a network on this machine whose rates one sets."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 
 _UP = (
-    "s2sim testbed up --workers 8 --rate 1Gbps",
-    "s2sim testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
+    "s2sim dev testbed up --workers 8 --rate 1Gbps",
+    "s2sim dev testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
 )
-_DOWN = ("s2sim testbed down", "s2sim testbed down two-nodes", "s2sim testbed down --all")
-_LIST = ("s2sim testbed list", "s2sim testbed list --json -")
-_SHOW = ("s2sim testbed show", "s2sim testbed show two-nodes --json -")
-_RUN_EXAMPLE = "s2sim testbed run --workers 2,4 --rate 200Mbps,1Gbps --sizes 1KiB-4MiB --out mine"
+_DOWN = ("s2sim dev testbed down", "s2sim dev testbed down two-nodes", "s2sim dev testbed down --all")
+_LIST = ("s2sim dev testbed list", "s2sim dev testbed list --json -")
+_SHOW = ("s2sim dev testbed show", "s2sim dev testbed show two-nodes --json -")
+_RUN_EXAMPLE = "s2sim dev testbed run --workers 2,4 --rate 200Mbps,1Gbps --sizes 1KiB-4MiB --out mine"
 _RUN = examples(
-    "s2sim testbed run NAME --out mine",
+    "s2sim dev testbed run NAME --out mine",
     _RUN_EXAMPLE,
-    "s2sim testbed run --nodes 2x4 --rate 1Gbps --uplink 500Mbps --collective all_reduce --out mine",
-    "s2sim testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
-    "s2sim testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
+    "s2sim dev testbed run --nodes 2x4 --rate 1Gbps --uplink 500Mbps --collective all_reduce --out mine",
+    "s2sim dev testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
+    "s2sim dev testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
 )
 _DEFAULT_NAME = "testbed"
 _NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
@@ -77,7 +77,7 @@ def up_command(
 ) -> None:
     """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
 
-    It stays until s2sim testbed down; nothing of it shows in the machine's own network.
+    It stays until s2sim dev testbed down; nothing of it shows in the machine's own network.
     """
     from s2sim.testbed.network import build_testbed
 
@@ -147,7 +147,7 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
 def run_command(
     out: Annotated[str, option("FOLDER", "Where rows are added; what it has already is not measured again.")],
     name: Annotated[
-        str | None, argument("NAME", "A testbed that is up (see s2sim testbed list).", "made and removed")
+        str | None, argument("NAME", "A testbed that is up (see s2sim dev testbed list).", "made and removed")
     ] = None,
     workers: Annotated[
         str | None, option("N,...", "Make a testbed for each number of workers.", "none is made")
@@ -297,14 +297,14 @@ def _named(name: str | None) -> str:
         return name
     names = list_testbed_names()
     if not names:
-        raise OptionError("there is no testbed: make one with s2sim testbed up --workers 8 --rate 1Gbps")
+        raise OptionError("there is no testbed: make one with s2sim dev testbed up --workers 8 --rate 1Gbps")
     if len(names) > 1:
         raise OptionError(f"there are several testbeds: name one of {', '.join(names)}")
     return names[0]
 
 
 def _text(name: str, layout: NetworkLayout | None) -> str:
-    return f"{name}: half made; remove it with s2sim testbed down {name}" if layout is None else _summary(layout)
+    return f"{name}: half made; remove it with s2sim dev testbed down {name}" if layout is None else _summary(layout)
 
 
 def _summary(layout: NetworkLayout) -> str:

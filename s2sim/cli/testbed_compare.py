@@ -1,4 +1,4 @@
-"""``s2sim testbed compare`` and ``s2sim testbed topology``: what was measured on testbeds, predicted."""
+"""``s2sim dev testbed compare`` and ``s2sim dev testbed topology``: what was measured on testbeds, predicted."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds
 
 COMPARE = examples(
-    "s2sim testbed compare",
-    "s2sim testbed compare --calibrate-on w8-1000mbps --json -",
-    "s2sim testbed compare my-testbeds --plot times.png",
+    "s2sim dev testbed compare",
+    "s2sim dev testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim dev testbed compare my-testbeds --png times.png",
 )
 TOPOLOGY = examples(
-    "s2sim testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim dev testbed topology w8-1000mbps --out testbed.toml",
     "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
 )
 FolderOption = Annotated[
-    str | None, option("DIR", "Folder with what s2sim testbed run measured.", "what is shipped", flag="--folder")
+    str | None, option("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped", flag="--folder")
 ]
 
 
 def compare_command(
     folder: Annotated[
-        str | None, argument("DIR", "Folder with what s2sim testbed run measured.", "what is shipped")
+        str | None, argument("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped")
     ] = None,
     calibrate_on: Annotated[
         str | None,
         option("SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"),
     ] = None,
-    plot: Annotated[
+    png: Annotated[
         str | None,
         option("FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"),
     ] = None,
@@ -44,7 +44,7 @@ def compare_command(
     Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
     are NumPy on shared processors here, take what the calibrated setting measured, scaled.
     """
-    check_targets(json=json, plot=plot)
+    check_targets(json=json, png=png)
     measured = _read(folder)
 
     from s2sim.report.testbed_tables import comparison_grids, comparison_lines
@@ -53,10 +53,10 @@ def compare_command(
     with watching(quiet=quiet) as progress:
         result = compare_testbeds(measured, calibrate_on, progress)
     readable = write_result(result, json)
-    if plot is not None:
+    if png is not None:
         from s2sim.report.figures.testbed import times_figure
 
-        write_figure(times_figure(result), plot)
+        write_figure(times_figure(result), png)
     if not readable:
         return
     show_lines(comparison_lines(result))

@@ -21,7 +21,7 @@ from s2sim.cli.options import (
     option,
     options_from,
 )
-from s2sim.cli.output import STDOUT, show_lines, write_bytes, write_json
+from s2sim.cli.output import STDOUT, show_lines, show_quantities, write_bytes, write_json
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
 
@@ -91,11 +91,9 @@ def show_command(
             described["description"] or "no description",
             "",
             *aligned([*_facts(described), ("GPUs of the ranks", gpus)], indent="  "),
-            "",
-            "Numbers of the description (field, value, kind, source):",
-            *aligned(numbers, indent="  "),
         ]
     )
+    show_quantities("Numbers of the description", numbers)
 
 
 def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:

@@ -11,7 +11,7 @@ from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import (
     Experiment,
     JsonOption,
-    PlotOption,
+    PngOption,
     QuietOption,
     check_targets,
     examples,
@@ -28,7 +28,7 @@ EXAMPLES = examples(
     "s2sim train lstm --text book.txt --reducer s2-exact --reducer topk:density=0.01 --topology tcp-10g --out lstm-run",
     "s2sim train lstm --text book.txt --reducer s2-exact --reducer topk:density=0.01 --topology tcp-10g --out lstm-run "
     "--resume",
-    "s2sim train ncf --reducer powersgd --target-accuracy 0.5 --compute 20ms --plot ncf.png",
+    "s2sim train ncf --reducer powersgd --target-accuracy 0.5 --compute 20ms --png ncf.png",
 )
 
 
@@ -39,7 +39,7 @@ def train_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoints of --out; more reducers and seeds may join.")
     ] = False,
-    plot: PlotOption = None,
+    png: PngOption = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -48,17 +48,17 @@ def train_command(
     All ranks' mini-batches are trained in this process, with every reducer's feedback and state from step to step; what
     a step sends is replayed on the cluster. Ctrl-C keeps what is done. Needs the extra torch.
     """
-    check_targets(json=json, plot=plot)
+    check_targets(json=json, png=png)
     spec = experiment.spec()
 
     from s2sim.training.run import train
 
     with watching(quiet=quiet) as progress:
         result = train(spec, progress, out=None if out is None else user_path(out, S2SimError), resume=resume)
-    if plot is not None:
+    if png is not None:
         from s2sim.report.figures.curves import draw_training
 
-        write_bytes(draw_training(result, Path(plot).suffix[1:].lower()), plot)
+        write_bytes(draw_training(result, Path(png).suffix[1:].lower()), png)
     from s2sim.report.screens import Screen, train_screen
 
     if write_result(result, json):

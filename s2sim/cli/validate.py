@@ -1,4 +1,4 @@
-"""``s2sim validate``: how far predictions are from measured curves and training iterations."""
+"""``s2sim dev validate``: how far predictions are from measured curves and training iterations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
 EXAMPLES = examples(
-    "s2sim validate", "s2sim validate --iterations", "s2sim validate my-curves --html my-curves.html --json -"
+    "s2sim dev validate",
+    "s2sim dev validate --iterations",
+    "s2sim dev validate my-curves --html my-curves.html --json -",
 )
 
 

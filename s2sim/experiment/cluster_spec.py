@@ -137,8 +137,8 @@ OVERRIDES: dict[str, Any] = {
 SEED: dict[str, Any] = {"metavar": "N", "text": "Root of all randomness, a whole number from 0."}
 REDUCER: dict[str, Any] = {
     "metavar": "NAME[:KEY=VALUE,...]",
-    "text": "A reducer to compare with dense, for example topk:density=0.01,ef=true; repeatable (see s2sim list "
-    "reducers). For run, all takes every one with its defaults.",
+    "text": "A compressor (reducer) to compare with dense, for example topk:density=0.01,ef=true; repeatable (see "
+    "s2sim list reducers). For run, all takes every one with its defaults.",
     "none": "what suits the gradients: tables, dense layers, or both",
     "flag": "--reducer",
 }

@@ -101,7 +101,9 @@ class RunSpec(ClusterSpec):
         none="as the trace says, else fp32",
     )
     collective: str = option(
-        "auto", "ALGORITHM", "Algorithm of the collectives (see s2sim list collectives), or auto for the fastest."
+        "auto",
+        "ALGORITHM",
+        "Algorithm of all-reduce and other collectives (see s2sim list collectives), or auto for the fastest.",
     )
     library: str | None = option(None, **LIBRARY)
     gpu: str | None = option(None, **GPU)
@@ -114,8 +116,9 @@ class RunSpec(ClusterSpec):
     max_error: float | None = option(
         None,
         "RATIO",
-        "Largest relative L2 error (a ratio, without unit) with which a lossy reducer may win.",
-        none="below 1",
+        "Largest relative L2 error (a ratio) with which a lossy reducer may win. One of 1 or more never does, nor one "
+        "of 0.995 or more unless --steps follows error feedback.",
+        none="no limit but those",
     )
     scale_to: str | None = option(
         None,
@@ -145,8 +148,9 @@ class RunSpec(ClusterSpec):
     discipline: str | None = option(
         None,
         "NAME",
-        "Which gradients leave together, and when (see s2sim list disciplines), for example ddp:bucket=50MiB. With "
-        "--model NAME it takes the profile of that name.",
+        "Which gradients are exchanged together, and when: DDP buckets that overlap with backward, such "
+        "as ddp:bucket=50MiB, or others (see s2sim list disciplines). With --model NAME it takes the profile "
+        "of that name.",
         none="ddp",
     )
     batch: int | None = option(None, "N", "Samples of one GPU's mini-batch.", none="as many as suit the GPU")

@@ -148,7 +148,8 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
-    if choice.lossy not in (None, choice.best):
+    fallback = None if choice.without is None else choice.without.best
+    if choice.lossy not in (None, choice.best, fallback):
         text += f"; or {_with_reason(choice.lossy, max_error)}"
     if choice.doubtful is not None:
         text += f"; {_too_small_gain_text(choice.doubtful, baseline)}"

@@ -89,13 +89,13 @@ def machine_text(topology: str, overrides: Sequence[str]) -> str:
 
 
 def read_calibration(text: str) -> Calibration:
-    """Return the calibration of a file written by ``s2sim calibrate``; `TopologyError` if it is invalid."""
+    """Return the calibration of a file written by ``s2sim dev calibrate``; `TopologyError` if it is invalid."""
     path = user_path(text, TopologyError)
     tables = read_toml(path, TopologyError)
     texts = {key: tables.pop(key, None) for key in _TEXTS}
     for key, value in texts.items():
         if not isinstance(value, str):
-            raise TopologyError(f"{path.name}: {key} is missing: let s2sim calibrate write the file")
+            raise TopologyError(f"{path.name}: {key} is missing: let s2sim dev calibrate write the file")
     base = str(texts["base"])
     fitted = _fitted(tables.pop(_FITTED, None), path)
     own = tuple(sorted((name, quantity.value) for name, quantity in flatten_tables(tables, "", path.name)))
@@ -117,7 +117,7 @@ def _fitted(table: Any, path: Path) -> FittedRange:
         fitted = TypeAdapter(FittedRange).validate_python(table)
     except ValidationError as error:
         problems = describe_problems(error.errors(), _FITTED, most=1)
-        raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim calibrate write the file") from None
+        raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim dev calibrate write the file") from None
     if not (fitted.workers and fitted.nodes and fitted.collectives):
         raise TopologyError(f"{path.name}: [{_FITTED}] names no workers, nodes or collectives")
     return fitted

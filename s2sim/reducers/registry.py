@@ -13,6 +13,35 @@ from s2sim.reducers.systems.presets import PRESETS
 from s2sim.reducers.wrappers.compose import wrap, wrapper_options, written_options
 from s2sim.registry import Registry
 
+FAMILIES = {
+    "quantisers": (
+        "All elements, in fewer bits",
+        "dense fp16 fp8 qsgd terngrad natural ef-signsgd onebit-sgd signsgd-vote int8 dorefa quantized-fw",
+    ),
+    "elements": (
+        "Some of the elements",
+        (
+            "topk dgc-select pactrain random-k random-block topka2a sparcml omnireduce sbc stc strom wangni gtopk "
+            "ok-topk spardl scalecom deepreduce"
+        ),
+    ),
+    "rows": ("Rows of sparse tables", "ag-sparse parallax union node-union owner-reduce gather-rows embrace"),
+    "sketches": ("Sketches", "s2 s2-exact sketched-sgd fetchsgd ccss"),
+    "low-rank": ("Matrices of low rank", "powersgd acp-sgd"),
+    "training": ("By layer, or by another way of training", "per-layer choco fedavg"),
+}
+"""Title and names of each family of reducers; those that are others with given options are a family of their own."""
+
+OF_PRESETS = "Reducers that are others with given options"
+
+
+def family_of(name: str) -> str:
+    """Return the title of a reducer's family; ``installed`` for those of plug-ins."""
+    if name in PRESETS:
+        return OF_PRESETS
+    return next((title for title, names in FAMILIES.values() if name in names.split()), "installed")
+
+
 REDUCERS = Registry(
     "reducer",
     "s2sim.reducers",

@@ -14,6 +14,7 @@ from s2sim.report.format import (
     REFUSED,
     brief_seconds,
     factor_text,
+    group_by_workers,
     reason_lines,
     refused_lines,
     row_error_text,
@@ -21,7 +22,16 @@ from s2sim.report.format import (
     workers_text,
     workers_with_mark,
 )
-from s2sim.report.grid import Grid, TableColumn, minimum_width, number_column, tabulate, text_column
+from s2sim.report.grid import (
+    Grid,
+    TableColumn,
+    continue_names,
+    fold_grid,
+    minimum_width,
+    number_column,
+    tabulate,
+    text_column,
+)
 from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
 from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.units import format_bytes, format_seconds
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
 
 _BAR = 12
 # Characters of names in tables of communication, and of iterations, which have more columns.
-_NAME, _SHORT_NAME = 27, 19
+_NAME, _SHORT_NAME, _LONG_NAME = 27, 19, 30
 _ERROR = 7
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
@@ -112,7 +122,7 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     missing = tuple((f"  {item.reducer}", *empty, REFUSED) for item in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
     name = _NAME if dense.iteration is None else _SHORT_NAME
-    return _wrap_long_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
+    return continue_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
         *reason_lines(means | explained),
         *same_as_dense_lines([row.reducer for row in folded]),
         *refused_lines(refused),
@@ -142,6 +152,39 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
     ]
 
 
+def pareto_grids(result: Result) -> list[Grid]:
+    """Return error, bytes and time of all rows of each number of workers, with stars at the Pareto fronts."""
+    from s2sim.experiment.judgement import pareto_fronts
+
+    return [pareto_grid(rows, *pareto_fronts(rows)) for rows in group_by_workers(result.results).values()]
+
+
+def pareto_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:
+    """Return the table of one number of workers, with stars at the Pareto fronts in bytes and in time."""
+    alone = rows[0].workers == 1
+
+    def starred(text: str, row: Row, front: frozenset[str]) -> str:
+        return f"* {text}" if row.reducer in front else text
+
+    def sent(row: Row) -> str:
+        return starred(format_bytes(row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank), row, by_bytes)
+
+    def time(row: Row) -> str:
+        total_s = row.time_s.total if row.iteration is None else row.iteration.total_s
+        return starred(format_seconds(total_s), row, by_time)
+
+    grid = tabulate(
+        f"{workers_with_mark(rows[0])}; *: none has a smaller error for as little",
+        sorted(rows, key=lambda row: row.time_s.total),
+        text_column("reducer", lambda row: f"  {row.reducer}"),
+        number_column("relative\nL2 error", lambda row: _error_in_seven(row_error_text(row))),
+        number_column("payload\na rank" if alone else "sent\na rank", sent),
+        number_column("time", time),
+        number_column("speed-up", lambda row: factor_text(row.speedup_vs_dense)),
+    )
+    return continue_names(grid, _LONG_NAME)
+
+
 def _error_in_seven(error: str) -> str:
     """Return an error in up to seven characters, as many as fit next to the longest names.
 
@@ -160,34 +203,6 @@ def _answer_title(rows: Sequence[Row]) -> str:
         return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}, {how}; communication exposed and hidden"
     other = "sent, error: first step" if any(row.steps for row in rows) else "sent: by the busiest rank"
     return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}; {other}"
-
-
-def _wrap_long_names(grid: Grid, width: int) -> Grid:
-    """Continue long names in further rows, so that the table fits in 80 columns."""
-    rows: list[tuple[str, ...]] = []
-    origin: list[int] = []
-    for number, (name, *cells) in enumerate(grid.rows):
-        first, *others = _name_lines(name, width)
-        rows += [(first, *cells), *((line, *[""] * len(cells)) for line in others)]
-        origin += [number] * (1 + len(others))
-    faint, strong = (
-        frozenset(new for new, old in enumerate(origin) if old in marked) for marked in (grid.faint, grid.strong)
-    )
-    return replace(grid, rows=tuple(rows), faint=faint, strong=strong)
-
-
-def _name_lines(name: str, width: int = _NAME) -> list[str]:
-    """Return a marked option string in lines of about ``width`` characters, broken after commas.
-
-    >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte")
-    ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
-    """
-    lines = [""]
-    for part in re.findall(r"[^,]*,|[^,]+$", name):
-        if len(lines[-1]) + len(part) > width + 2 and lines[-1]:
-            lines.append("    ")
-        lines[-1] += part
-    return lines
 
 
 def break_even_grid(result: Result) -> Grid | None:
@@ -270,7 +285,7 @@ def _table_lines(grid: Grid) -> list[str]:
 
     from s2sim.report.grid import rich_tables
 
-    stream = StringIO()
+    stream, grid = StringIO(), fold_grid(grid, _COLUMNS)
     console = Console(file=stream, width=max(_COLUMNS, minimum_width(grid)), highlight=False, color_system=None)
     for table in rich_tables(grid, _COLUMNS):
         console.print()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TypeAlias, TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -15,6 +18,8 @@ T = TypeVar("T")
 
 # Characters between columns; one only where it keeps the table in one piece.
 WIDE_GAP, NARROW_GAP = 2, 1
+# Characters of names, beyond those of their title, where a table is too wide for its terminal.
+_FOLDED_NAME = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,52 @@ def minimum_width(grid: Grid) -> int:
     """Return the characters of the widest line that `split_grid` cannot avoid."""
     first, *others = grid.widths()
     return first + WIDE_GAP + max(others, default=0)
+
+
+def continue_cells(grid: Grid, split: Callable[[int, str], Sequence[str]]) -> Grid:
+    """Return ``grid`` with the lines that ``split`` makes of (column, cell), those after the first in further rows."""
+    rows: list[tuple[str, ...]] = []
+    origin: list[int] = []
+    for number, row in enumerate(grid.rows):
+        lines = list(zip_longest(*(split(column, cell) for column, cell in enumerate(row)), fillvalue=""))
+        rows += lines
+        origin += [number] * len(lines)
+    faint, strong = (
+        frozenset(new for new, old in enumerate(origin) if old in marked) for marked in (grid.faint, grid.strong)
+    )
+    return replace(grid, rows=tuple(rows), faint=faint, strong=strong)
+
+
+def continue_names(grid: Grid, width: int) -> Grid:
+    """Return ``grid`` with names of more than about ``width`` characters continued in further rows."""
+    return continue_cells(grid, lambda column, cell: [cell] if column else _name_lines(cell, width))
+
+
+def _name_lines(name: str, width: int) -> list[str]:
+    """Return a marked option string in lines of about ``width`` characters, broken after commas.
+
+    >>> _name_lines("* s2:rows=3,cells=2,layers=all,bitmap=byte", 27)
+    ['* s2:rows=3,cells=2,', '    layers=all,bitmap=byte']
+    """
+    lines = [""]
+    for part in re.findall(r"[^,]*,|[^,]+$", name):
+        if len(lines[-1]) + len(part) > width + 2 and lines[-1]:
+            lines.append("    ")
+        lines[-1] += part
+    return lines
+
+
+def fold_grid(grid: Grid, width: int) -> Grid:
+    """Return ``grid`` with names and texts that no line of ``width`` characters holds continued in further rows."""
+    if minimum_width(grid) <= width:
+        return grid
+    named = continue_names(grid, max(map(len, grid.columns[0].title.split("\n"))) + _FOLDED_NAME)
+    space = width - named.widths()[0] - WIDE_GAP
+    # Columns of numbers have no text to fold.
+    texts = [number > 0 and not column.numeric for number, column in enumerate(grid.columns)]
+    return continue_cells(
+        named, lambda column, cell: wrap(cell, space, break_on_hyphens=False) or [""] if texts[column] else [cell]
+    )
 
 
 def split_grid(grid: Grid, width: int, gap: int) -> list[Grid]:

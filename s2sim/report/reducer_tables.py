@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import zip_longest
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.report.format import UNDEFINED
-from s2sim.report.grid import Grid, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, continue_cells, number_column, tabulate, text_column
 
 if TYPE_CHECKING:
     from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
@@ -36,11 +34,7 @@ _IN_BUCKETS = {"bucket": "runs on each by itself", "gradient": "waits for the wh
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
     """Return the properties of all reducers; many collectives and long formulas continue in further rows."""
     grid = facts_grid(facts)
-    rows = []
-    for row in grid.rows:
-        cells = [_wrap_cell(text, column.title) for text, column in zip(row, grid.columns, strict=True)]
-        rows += list(zip_longest(*cells, fillvalue=""))
-    return replace(grid, rows=tuple(rows))
+    return continue_cells(grid, lambda column, text: _wrap_cell(text, grid.columns[column].title))
 
 
 def _wrap_cell(text: str, title: str) -> list[str]:

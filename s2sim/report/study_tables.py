@@ -9,52 +9,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.format import (
-    UNDEFINED,
-    bound_text,
-    error_text,
-    factor_text,
-    rounds_text,
-    seconds_text,
-    workers_with_mark,
-)
+from s2sim.report.format import UNDEFINED, factor_text
 from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult, Rebuilt, Table
-    from s2sim.experiment.rows import Row
     from s2sim.regimes.map import Cell, RegimeMap
-
-
-def compare_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:
-    """Return the table of one number of workers, with stars at the Pareto fronts in bytes and in time."""
-    alone, library = rows[0].workers == 1, rows[0].real_library
-    # Stars are in the column of the requested library.
-    ideal = all(row.time_s.total == row.total_ideal_s for row in rows)
-    by_ideal, by_real = (by_time, frozenset[str]()) if ideal else (frozenset[str](), by_time)
-
-    def starred(text: str, row: Row, front: frozenset[str]) -> str:
-        return f"* {text}" if row.reducer in front else text
-
-    def sent(row: Row) -> str:
-        return starred(format_bytes(row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank), row, by_bytes)
-
-    return tabulate(
-        f"{workers_with_mark(rows[0])}; *: none has a smaller error for as little; errors over L2 norms",
-        rows,
-        text_column("reducer", lambda row: row.reducer),
-        number_column("relative\nL2 error", lambda row: error_text(row.error.relative_l2)),
-        number_column("error of\ncom-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
-        number_column("its\nlargest\nelement", lambda row: error_text(row.error_compressed_largest)),
-        number_column("bound on\nmost\nelements", bound_text),
-        number_column("payload\na rank" if alone else "sent\na rank", sent),
-        number_column("total,\nideal", lambda row: starred(seconds_text(row.total_ideal_s), row, by_ideal)),
-        number_column(f"total,\n{library}", lambda row: starred(seconds_text(row.total_real_s), row, by_real)),
-        number_column("speed-\nup", lambda row: factor_text(row.speedup_vs_dense)),
-        number_column("rounds", rounds_text),
-        number_column("host\nsyncs", lambda row: str(row.host_syncs)),
-    )
 
 
 # Characters of the columns of claims.

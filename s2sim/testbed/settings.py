@@ -54,7 +54,7 @@ def _existing(name: str) -> NetworkLayout:
 
     layout = find_testbed(name)
     if layout is None:
-        raise OptionError(f"testbed {name} is not whole: remove it with s2sim testbed down {name}, and make it again")
+        raise OptionError(f"testbed {name} is not whole: s2sim dev testbed down {name}, and make it again")
     return layout
 
 

@@ -156,9 +156,9 @@ def shipped_error_model() -> PredictionErrors:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise S2SimError(f"{path.name}, {where}: {first['msg']}; write it with s2sim validate --write") from None
+        raise S2SimError(f"{path.name}, {where}: {first['msg']}; write it with s2sim dev validate --write") from None
     if found.version != VERSION:
-        raise S2SimError(f"{path.name} has version {found.version} instead of {VERSION}: run s2sim validate --write")
+        raise S2SimError(f"{path.name} has version {found.version}, not {VERSION}: run s2sim dev validate --write")
     return found
 
 

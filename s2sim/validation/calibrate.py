@@ -71,7 +71,7 @@ def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> 
     if fitted is not None:
         within = _fitted_range(spec, machine, measured, runs, points)
         written = list(zip(constants, (value for _, value in fitted.own), strict=True))
-        profile = profile_text(machine.library, written, within, f"s2sim calibrate, s2sim {__version__}")
+        profile = profile_text(machine.library, written, within, f"s2sim dev calibrate, s2sim {__version__}")
     return CalibrationResult(
         spec=spec,
         cluster=summary_line(cluster),

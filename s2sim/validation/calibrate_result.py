@@ -179,7 +179,7 @@ def number_of(quantity: Quantity) -> tuple[float, str] | None:
 
 
 _HEAD = """\
-# Constants of one machine, fitted by s2sim calibrate; --library {base}:timing=THIS_FILE simulates with them.
+# Constants of one machine, fitted by s2sim dev calibrate; --library {base}:timing=THIS_FILE simulates with them.
 # All others are those of {base}. A use outside of [fitted] is named where it happens.
 """
 

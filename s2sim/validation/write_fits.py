@@ -31,7 +31,7 @@ from s2sim.validation.validate_curves import (
     predict_curves,
 )
 
-_COMMAND = "s2sim validate --write"
+_COMMAND = "s2sim dev validate --write"
 _ROUNDS = 4
 # Constants that move by less are where they are.
 _CONVERGED = 0.01

@@ -16,8 +16,8 @@ MOST_SECONDS = 3.0
 RUN = "run --topology single-switch --workers 4"
 COLLECTIVE = "collective all_reduce --topology single-switch --workers 4 --size 1MiB"
 FLOWS = "flows transfers.csv --topology single-switch"
-COMPARE = "codec compare --workers 4"
-REGIMES = "codec regimes --workers 8"
+COMPARE = "run --topology fat-tree --workers 4 --show pareto"
+REGIMES = "regimes --workers 8"
 
 # Files that are no regular files, are too large, or hold something else, by how they are named on the command line.
 STRANGE = ("/dev/zero", "./pipe", "./folder", "./missing", "./huge", "./noise", "./zeros", "./deep")
@@ -133,7 +133,7 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --dtype int8
 {RUN} --plot nothing --png picture.png
 {RUN} --plot bars
-{RUN} --details --quiet
+{RUN} --show details --quiet
 {RUN} --gpu ./broken.toml
 {RUN} --steps 0
 {RUN} --steps -1
@@ -202,12 +202,13 @@ flows short.csv --topology single-switch
 {FLOWS} --workers 2
 {FLOWS} --out -
 {FLOWS} --out both.csv --json both.csv
-codec
 codec nothing
+dev
+dev nothing
 {COMPARE} --trace nothing
 {COMPARE} --reducer nothing
-codec compare --workers x
-codec compare --workers 1000000
+run --topology fat-tree --show pareto --workers x
+run --topology fat-tree --show pareto --workers 1000000
 {REGIMES} --density 0
 {REGIMES} --density a,b
 {REGIMES} --density ''
@@ -219,8 +220,8 @@ codec compare --workers 1000000
 {REGIMES} --rows 0
 {REGIMES} --rows 1000000000000
 {REGIMES} --prefetch --reducer union
-codec regimes --workers 1
-codec regimes --workers 1000000
+regimes --workers 1
+regimes --workers 1000000
 notebook leftover
 notebook --port 0
 notebook --port 99999

@@ -1,4 +1,4 @@
-"""``s2sim calibrate``: from logs to constants, and what is refused."""
+"""``s2sim dev calibrate``: from logs to constants, and what is refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def against(s2sim, library):
 @pytest.mark.slow
 @pytest.mark.usefixtures("other_machine")
 def test_five_points_of_another_machine_make_all_others_surer(s2sim, tmp_path):
-    code, out, err = s2sim("calibrate", "five.log", *MACHINE, "--out", "mine.toml", "--json", "-")
+    code, out, err = s2sim("dev", "calibrate", "five.log", *MACHINE, "--out", "mine.toml", "--json", "-")
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert [point["size_bytes"] for point in result["points"]] == [16, 2**16, 2**20, 2**24, 2**30]
@@ -96,7 +96,7 @@ def test_five_points_of_another_machine_make_all_others_surer(s2sim, tmp_path):
 
 @pytest.mark.usefixtures("other_machine")
 def test_the_screen_has_constants_errors_and_points(s2sim):
-    code, out, err = s2sim("calibrate", "five.log", *MACHINE, "--out", "mine.toml")
+    code, out, err = s2sim("dev", "calibrate", "five.log", *MACHINE, "--out", "mine.toml")
     assert (code, err) == (0, "")
     for part in (
         "fitted to 5 points (3 from 1 MiB on, 2 below)",
@@ -112,7 +112,7 @@ def test_the_screen_has_constants_errors_and_points(s2sim):
 @pytest.mark.usefixtures("other_machine")
 def test_what_to_measure_next_narrows_the_band_when_it_is_measured(s2sim, tmp_path):
     def suggestion(*logs):
-        code, out, err = s2sim("calibrate", *logs, *MACHINE, "--workers", "8", "--suggest", "--json", "-")
+        code, out, err = s2sim("dev", "calibrate", *logs, *MACHINE, "--workers", "8", "--suggest", "--json", "-")
         assert (code, err) == (0, "")
         return json.loads(out)["suggestion"]
 
@@ -128,7 +128,7 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     asked = ("all_reduce", *MACHINE, "--workers", "8", "--size", "1MiB")
     (tmp_path / "node.log").write_text(table(s2sim, *asked, "--library", "nccl:timing=measured,launch=node"))
-    code, out, _ = s2sim("calibrate", "node.log", *MACHINE, "--json", "-", "--out", "mine.toml")
+    code, out, _ = s2sim("dev", "calibrate", "node.log", *MACHINE, "--json", "-", "--out", "mine.toml")
     assert code == 0
     assert s2sim("collective", *asked, "--library", "nccl:timing=mine.toml,launch=node")[0] == 0
     result = json.loads(out)
@@ -139,7 +139,7 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
 
 def test_the_library_is_that_of_the_log(log, s2sim):
     log.write_text(LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("21.50", "50.50"))
-    code, out, err = s2sim("calibrate", "a.log", "--topology", "mi300x-8", "--out", "mine.toml")
+    code, out, err = s2sim("dev", "calibrate", "a.log", "--topology", "mi300x-8", "--out", "mine.toml")
     assert (code, err) == (0, "")
     assert "simulate with --library rccl:timing=mine.toml" in out
     asked = ("collective", "all_reduce", "--topology", "mi300x-8", "--workers", "2", "--size", "1MiB", "--json", "-")
@@ -204,7 +204,7 @@ def log(tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_is_told_in_one_line(arguments, part, fails):
-    assert part in fails("calibrate", *arguments)
+    assert part in fails("dev", "calibrate", *arguments)
 
 
 @pytest.mark.usefixtures("log")
@@ -213,7 +213,7 @@ def test_an_interruption_ends_it(s2sim, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("s2sim.validation.calibrate_runs.MachinePredictor.candidates", interrupt)
-    assert s2sim("calibrate", "a.log", *MACHINE)[0] == 130
+    assert s2sim("dev", "calibrate", "a.log", *MACHINE)[0] == 130
 
 
 MADE_UP = ("", "0", "9" * 25, "-", "nan", "1e308", "inf", "\n", "\t", "#", "\x7f", "ü")

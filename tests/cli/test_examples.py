@@ -35,19 +35,11 @@ PAPERS = ("s2sim paper s2-reducer", "s2sim paper dgc", "s2sim paper does-it-pay"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
-HEAVY = {
-    "s2sim run",
-    "s2sim validate",
-    "s2sim calibrate",
-    "s2sim codec",
-    "s2sim codec compare",
-    "s2sim codec regimes",
-    "s2sim collective",
-}
+HEAVY = {"s2sim run", "s2sim dev validate", "s2sim dev calibrate", "s2sim regimes", "s2sim collective"}
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
-TESTBED = "s2sim testbed"
+TESTBED = "s2sim dev testbed"
 # They need an extra; tests/pytorch runs them.
-BRIDGE = "s2sim bridge"
+BRIDGE = "s2sim dev bridge"
 COMMANDS = [
     name
     for name in EXAMPLES
@@ -55,8 +47,8 @@ COMMANDS = [
 ]
 # These take seconds each; no line but a slow one reads what they write.
 SLOW = {
-    "s2sim validate",
-    "s2sim validate --iterations",
+    "s2sim dev validate",
+    "s2sim dev validate --iterations",
     "s2sim run --topology fat-tree --workers 64",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
@@ -64,10 +56,9 @@ SLOW = {
     "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
     "s2sim run --spec result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
-    "s2sim codec compare --trace lstm-lm --workers 1,8,64",
-    "s2sim codec compare --trace ncf --workers 16 --set nic.rate=25Gbps --png compare.png",
+    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png",
     (
-        "s2sim codec regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
+        "s2sim regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
         "--reducer fp16 --library nccl --png regimes.png"
     ),
 }

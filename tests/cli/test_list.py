@@ -35,18 +35,29 @@ def test_every_kind_is_listed_with_what_it_is_and_its_source(s2sim):
             assert item["source"]
 
 
-def test_text_has_a_line_each(s2sim):
-    value = json.loads(s2sim("list", "--json", "-")[1])
-    code, out, err = s2sim("list")
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("topologies", "reducers")])
+def test_a_kind_has_a_line_each_and_within_80_columns_where_the_terminal_has_no_more(kind, s2sim, monkeypatch):
+    items = json.loads(s2sim("list", kind, "--json", "-")[1])[kind]
+    code, out, err = s2sim("list", kind)
     assert (code, err) == (0, "")
-    lines = out.splitlines()
+    head, *lines = out.splitlines()
+    assert head == f"{kind}:"
+    for line, item in zip(lines, items, strict=True):
+        assert line.startswith(f"  {item['name']} ")
+        assert f"  {item['summary']}  [{item['source'].split()[0].rstrip(',;')}" in line
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, s2sim("list", kind)[1].splitlines())) <= 80
+
+
+def test_without_a_kind_all_names_are_listed_on_a_screen_or_two(s2sim, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    value = json.loads(s2sim("list", "--json", "-")[1])
+    out = s2sim("list")[1]
+    assert len(out.splitlines()) < 80
+    assert max(map(len, out.splitlines())) <= 80
     for kind, items in value.items():
-        if kind == "topologies":
-            continue
-        start = lines.index(f"{kind}:") + 1
-        for line, item in zip(lines[start:], items, strict=False):
-            assert line.startswith(f"  {item['name']} ")
-            assert line.endswith(f"{item['summary']}  [{item['source']}]") or item["summary"] in line
+        assert f"{kind} ({len(items)}):" in out
+        assert all(item["name"] in out for item in items)
 
 
 def test_topologies_stand_under_three_headings(s2sim):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 import typer
-
 from s2sim.cli.codec import regimes_command
 
 TINY = (

@@ -71,13 +71,13 @@ def test_the_verdict_stands_first_then_one_table_then_what_it_is_about(s2sim, ti
     assert lines[3:5] == ["", "4 workers: time of communication; sent: by the busiest rank"]
     assert any(line.startswith("single-switch: 4 nodes x 1 GPU, 1 NIC of 100 Gbps a node") for line in lines)
     assert "communication phase only" not in out
-    assert "communication phase only" in s2sim(*tiny, "--details")[1]
+    assert "communication phase only" in s2sim(*tiny, "--show", "details")[1]
     assert "\x1b" not in out
 
 
 def test_the_details_have_every_figure_in_tables_of_80_columns(s2sim, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "4", "--details")
+    _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "4", "--show", "details")
     assert max(map(len, out.splitlines())) <= 80
     assert "(continued)" not in out
     for part in (
@@ -93,10 +93,10 @@ def test_the_details_have_every_figure_in_tables_of_80_columns(s2sim, monkeypatc
 
 
 def test_a_pipe_gets_whole_tables_and_a_narrow_terminal_gets_parts(s2sim, tiny, monkeypatch):
-    _, wide, _ = s2sim(*tiny, "--details")
+    _, wide, _ = s2sim(*tiny, "--show", "details")
     assert "(continued)" not in wide
     monkeypatch.setenv("COLUMNS", "60")
-    _, narrow, _ = s2sim(*tiny, "--details")
+    _, narrow, _ = s2sim(*tiny, "--show", "details")
     assert "(continued)" in narrow
     assert max(map(len, narrow.splitlines())) <= 60
 
@@ -106,17 +106,17 @@ def test_the_first_screen_fits_80_columns(s2sim, monkeypatch):
     _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "4", "--no-break-even")
     assert max(map(len, out.splitlines())) <= 80
     assert "(continued)" not in out
-    assert "More: --details" in out
+    assert "More: --show details" in out
 
 
 def test_what_was_not_chosen_is_said(s2sim, tiny):
     _, out, _ = s2sim(*tiny)
     assert "Library" not in out
     assert "By default" not in out
-    _, out, _ = s2sim(*tiny, "--details")
+    _, out, _ = s2sim(*tiny, "--show", "details")
     how = "with its constants for ib-verbs, one process a GPU"
     assert f"Library nccl ({how}) and GPU a100, as single-switch says." in out.splitlines()
-    _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal", "--details")
+    _, out, _ = s2sim(*tiny, "--gpu", "h100", "--library", "ideal", "--show", "details")
     assert "Library ideal and GPU h100, as asked for." in out.splitlines()
 
 
@@ -160,7 +160,7 @@ def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, 
     assert second.startswith("2 and 4 workers: Do not compress: ")
     assert "\nscaling: time of communication, speed-up over dense\n" in out
     assert "sent: by the busiest rank" not in out
-    _, out, _ = s2sim(*arguments, "--details")
+    _, out, _ = s2sim(*arguments, "--show", "details")
     assert "\n2 workers: phases " in out
     assert "\n4 workers: phases " in out
     _, out, _ = s2sim(*tiny)
@@ -234,7 +234,7 @@ def test_a_row_that_is_rejected_for_one_layer_says_which(s2sim):
 
 
 def test_compute_adds_iterations(s2sim, tiny):
-    _, out, _ = s2sim(*tiny, "--compute", "120ms", "--details", "--library", "ideal")
+    _, out, _ = s2sim(*tiny, "--compute", "120ms", "--show", "details", "--library", "ideal")
     assert "Iteration 120 ms -> 120 ms" in out
     assert "time of an iteration" in out
     assert "120ms of compute" in out
@@ -244,7 +244,7 @@ def test_compute_adds_iterations(s2sim, tiny):
 def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
     _, plain, _ = s2sim(*tiny)
     assert "by layer" not in plain
-    _, out, _ = s2sim(*tiny, "--per-layer", "--show", "collectives")
+    _, out, _ = s2sim(*tiny, "--show", "layers, collectives")
     assert "by layer" in out
     assert "sparse0" in out
     assert "union: support" in out
@@ -365,7 +365,7 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
         (("--json", "/nonexistent/x.json"), "/nonexistent"),
         (("--json", "/"), "directory"),
         (("--json", ""), "--json names no file: write --json FILE"),
-        (("--quiet", "--per-layer"), "--per-layer"),
+        (("--quiet", "--show", "layers"), "--show layers"),
         (("--json", "-", "--show", "collectives"), "--show"),
     ],
 )

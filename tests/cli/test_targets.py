@@ -14,8 +14,7 @@ OUTPUTS = {
     RUN: ("--json", "--png", "--timeline"),
     COLLECTIVE: ("--json", "--png", "--timeline", "--goal"),
     ("flows", "transfers.csv", "--topology", "single-switch"): ("--json", "--out"),
-    ("codec", "compare"): ("--json", "--png"),
-    ("codec", "regimes"): ("--json", "--png"),
+    ("regimes",): ("--json", "--png"),
     ("topology", "show", "single-switch"): ("--json", "--png"),
 }
 SINGLE = {**OUTPUTS, ("list",): ("--json",), ("trace", "show", "ncf"): ("--json",)}

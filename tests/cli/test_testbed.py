@@ -23,4 +23,4 @@ import pytest
     ],
 )
 def test_what_makes_no_testbed(fails, options, reason):
-    assert reason in fails("testbed", "up", *options)
+    assert reason in fails("dev", "testbed", "up", *options)

@@ -1,4 +1,4 @@
-"""``s2sim testbed compare`` and ``topology``, and ``s2sim calibrate --testbed``, on times that known constants make."""
+"""``dev testbed compare`` and ``topology``, and ``dev calibrate --testbed``, on times that known constants make."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def folder(tmp_path, testbed_rows):
 
 @pytest.mark.slow
 def test_everything_of_a_folder_is_predicted(folder, s2sim):
-    code, out, err = s2sim("testbed", "compare", str(folder), "--calibrate-on", "w2-200", "--json", "-")
+    code, out, err = s2sim("dev", "testbed", "compare", str(folder), "--calibrate-on", "w2-200", "--json", "-")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["calibrated_on"] == "w2-200"
     assert len(found["points"]) == 16
     assert found["median_errors"]["reducers large"] < 0.25
     assert found["right_calls"] == 1
-    code, out, _ = s2sim("testbed", "compare", str(folder))
+    code, out, _ = s2sim("dev", "testbed", "compare", str(folder))
     assert "10 times of 1 settings" not in out
     assert "8 times of 1 settings predicted with what w2-200 alone tells" in out
     assert "codecs are NumPy" in out
@@ -47,8 +47,10 @@ def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(
     folder, s2sim, tmp_path, monkeypatch, testbed_rows
 ):
     monkeypatch.chdir(tmp_path)
-    assert s2sim("testbed", "topology", "w4-1000", "--folder", str(folder), "--out", "t.toml")[0] == 0
-    code, out, _ = s2sim("calibrate", "--testbed", str(folder), "--setting", "w4-1000", "--out", "gloo-here.toml")
+    assert s2sim("dev", "testbed", "topology", "w4-1000", "--folder", str(folder), "--out", "t.toml")[0] == 0
+    code, out, _ = s2sim(
+        "dev", "calibrate", "--testbed", str(folder), "--setting", "w4-1000", "--out", "gloo-here.toml"
+    )
     assert code == 0
     assert "processor.message" in out
     run = ("collective", "all_reduce", "--topology", "t.toml", "--workers", "4", "--size", "4MiB", "--json", "-")
@@ -61,10 +63,10 @@ def test_a_setting_is_written_as_a_topology_and_constants_as_a_library(
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (("calibrate", "--setting", "w4"), "--setting w4 is one of a folder: give --testbed DIR"),
-        (("calibrate", "--testbed", "x", "--topology", "dgx-h100"), "give --setting alone beside it"),
-        (("testbed", "compare", "--calibrate-on", "w5"), "no setting 'w5' was measured"),
-        (("testbed", "topology", "w5"), "no setting 'w5' was measured"),
+        (("dev", "calibrate", "--setting", "w4"), "--setting w4 is one of a folder: give --testbed DIR"),
+        (("dev", "calibrate", "--testbed", "x", "--topology", "dgx-h100"), "give --setting alone beside it"),
+        (("dev", "testbed", "compare", "--calibrate-on", "w5"), "no setting 'w5' was measured"),
+        (("dev", "testbed", "topology", "w5"), "no setting 'w5' was measured"),
     ],
 )
 def test_refusals(arguments, part, fails):

@@ -26,12 +26,12 @@ WITHIN = 1e-9
 # Which program ran, and the hashes of what it read.
 LEFT_OUT = frozenset(("schema_version", "provenance", "spec_sha256"))
 # What is measured on the machine of the test: times, and bytes on its interface.
-MEASURED_HERE = {"bridge check": frozenset(("waited_s", "total_s", "interface"))}
+MEASURED_HERE = {"dev bridge check": frozenset(("waited_s", "total_s", "interface"))}
 # What a library says of a damaged file depends on its version.
 OF_A_LIBRARY = re.compile(r" \(Error while deserializing.*?\)")
 # These print text, not JSON.
-TEXT = ("schema", "trace ")
-NEEDS_TORCH = ("bridge ",)
+TEXT = ("dev schema", "trace ")
+NEEDS_TORCH = ("dev bridge ",)
 # A few of each kind, at most .3 s each; the others are slow tests.
 QUICK = frozenset((11, 12, 25, 35, 38, 41, 54, 55, 60, 62, 70, 71, 74, 75, 77, 78, 79))
 COMMANDS = (HERE / "commands.txt").read_text("utf-8").splitlines()

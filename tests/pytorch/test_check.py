@@ -1,4 +1,4 @@
-"""``s2sim bridge check``: reducers between real processes, values and bytes."""
+"""``s2sim dev bridge check``: reducers between real processes, values and bytes."""
 
 import importlib.util
 import json
@@ -108,7 +108,10 @@ def test_without_rights_the_machines_loopback_is_taken(monkeypatch):
 @pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_json(tmp_path, capsys):
     path = tmp_path / "check.json"
-    assert main(["bridge", "check", "--reducer", "topk", "--workers", "1", "--trace", "cnn", "--json", str(path)]) == 0
+    assert (
+        main(["dev", "bridge", "check", "--reducer", "topk", "--workers", "1", "--trace", "cnn", "--json", str(path)])
+        == 0
+    )
     assert "1 of 1 reducers agree: 1 with the same bits" in capsys.readouterr().out
     (row,) = json.loads(path.read_text())["rows"]
     assert (row["counted_bytes"], row["equal"]) == (0, True)
@@ -132,11 +135,11 @@ def test_wrong_input_is_one_line(monkeypatch, capsys):
         (["--reducer", "topq"], "topk"),
         (["--trace", "nothing"], "nothing"),
     ):
-        assert main(["bridge", "check", *arguments]) == 2
+        assert main(["dev", "bridge", "check", *arguments]) == 2
         assert words in capsys.readouterr().err
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.setattr(run, "find_spec", lambda _: None)
-    assert main(["bridge", "check"]) == 2
+    assert main(["dev", "bridge", "check"]) == 2
     assert "pip install 's2sim[torch]'" in capsys.readouterr().err
 
 

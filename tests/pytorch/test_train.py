@@ -136,7 +136,7 @@ def test_the_command_prints_a_table_and_writes_all_of_it(tmp_path, capsys):
     picture, answer = tmp_path / "it.png", tmp_path / "it.json"
     arguments = ["train", CNN, "--workers", "4", "--steps", "8", "--seeds", "2", "--evaluate-every", "2"]
     arguments += ["--reducer", "fp16", "--topology", "tcp-10g"]
-    assert main([*arguments, "--plot", str(picture), "--json", str(answer)]) == 0
+    assert main([*arguments, "--png", str(picture), "--json", str(answer)]) == 0
     printed = capsys.readouterr()
     assert "fp16 reaches loss" in printed.out
     assert "the simulated time of dense" in printed.out
@@ -159,7 +159,7 @@ def test_the_command_prints_a_table_and_writes_all_of_it(tmp_path, capsys):
         (["--reducer", "union:warm=true"], "warm"),
         (["--text", "a.txt"], "reads no text"),
         (["--out", "/proc/nowhere"], "--out /proc/nowhere"),
-        (["--plot", "it.txt"], "must end in"),
+        (["--png", "it.txt"], "must end in"),
         (["--learning-rate", "fp16=1"], "there is no --reducer fp16"),
         (["--workers", "999"], "use fewer workers"),
     ],

@@ -61,7 +61,7 @@ def test_the_first_screen_says_so(capsys):
     assert main([*command.split(), "--dtype", "bf16"]) == 0
     out = capsys.readouterr().out
     assert "328 kB a rank in bf16" in out
-    assert main([*command.split(), "--dtype", "bf16", "--details"]) == 0
+    assert main([*command.split(), "--dtype", "bf16", "--show", "details"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "training holds gradients in bf16: what is not compressed travels so" in out
     assert main(command.split()) == 0

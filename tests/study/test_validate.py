@@ -314,7 +314,7 @@ def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
         (tmp_path / "no", "is no directory"),
         (tmp_path, "cannot read"),
     ):
-        assert main(["validate", str(bad)]) == 2
+        assert main(["dev", "validate", str(bad)]) == 2
         err = capsys.readouterr().err
         assert text in err
         assert err.count("\n") == 1
@@ -323,7 +323,7 @@ def test_an_index_that_cannot_be_read_is_one_line(folder, tmp_path, capsys):
 def test_the_command_shows_and_writes_the_same(folder, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     page, file = tmp_path / "page.html", tmp_path / "errors.json"
-    assert main(["validate", str(folder), "--no-fit", "--html", str(page), "--json", str(file)]) == 0
+    assert main(["dev", "validate", str(folder), "--no-fit", "--html", str(page), "--json", str(file)]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
     assert "3 of 4 good curves without a doubt are predicted" in out
@@ -350,7 +350,7 @@ def test_interrupted_validation_keeps_what_is_finished(folder, capsys, monkeypat
         return real(self, machine, sizes)
 
     monkeypatch.setattr(CurvePredictor, "times_s", times_s)
-    assert main(["validate", str(folder), "--no-fit", "--json", "-"]) == 130
+    assert main(["dev", "validate", str(folder), "--no-fit", "--json", "-"]) == 130
     value = json.loads(capsys.readouterr().out)
     assert not value["complete"]
     assert [curve["predicted"] for curve in value["curves"]] == [True, True, False, False, False, False]

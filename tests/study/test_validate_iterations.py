@@ -325,7 +325,7 @@ def test_what_the_next_forward_needs_first_goes_first(tmp_path):
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, capsys, text, message):
     (tmp_path / "iterations.csv").write_text(text)
-    assert main(["validate", str(tmp_path)]) == 2
+    assert main(["dev", "validate", str(tmp_path)]) == 2
     written = capsys.readouterr().err
     assert message in written
     assert written.count("\n") == 1
@@ -376,17 +376,17 @@ def test_mutated_files_never_end_in_a_traceback(tmp_path):
 
 def test_the_command_writes_json_and_a_screen(tmp_path, capsys):
     folder = write_iterations(tmp_path / "folder", iteration(), iteration(id="odd", gpu="abacus"))
-    assert main(["validate", str(folder), "--json", "-"]) == 0
+    assert main(["dev", "validate", str(folder), "--json", "-"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["id"] for row in found["iterations"]] == ["dense", "odd"]
     assert set(found["iterations"][0]) >= {"id", "predicted", "reason", "iteration_s", "communication_s", "wins"}
     assert (found["iterations"][1]["predicted"], found["iterations"][1]["iteration_s"]) == (False, None)
     assert (found["overall"]["sources"], found["by_source"][0]["name"]) == (1, "here")
-    assert main(["validate", str(folder)]) == 0
+    assert main(["dev", "validate", str(folder)]) == 0
     screen = capsys.readouterr().out
     assert "2 iterations of 1 sources in folder" in screen
     assert "Not predicted: odd: the GPU 'abacus'" in " ".join(screen.split())
-    assert main(["validate", str(folder), "--html", "page.html"]) == 2
+    assert main(["dev", "validate", str(folder), "--html", "page.html"]) == 2
 
 
 @pytest.fixture(scope="module")

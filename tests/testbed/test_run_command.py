@@ -1,4 +1,4 @@
-"""``s2sim testbed run``: refusals of one line, and a network made, measured and removed where root may."""
+"""``s2sim dev testbed run``: refusals of one line, and a network made, measured and removed where root may."""
 
 import json
 import os
@@ -29,7 +29,7 @@ from s2sim.testbed.settings import choose_layouts
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, told, tmp_path, capsys):
-    assert main(["testbed", "run", *arguments, "--out", str(tmp_path / "out")]) == 2
+    assert main(["dev", "testbed", "run", *arguments, "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr()
     assert told in printed.err
     assert printed.err.count("\n") == 1
@@ -59,6 +59,7 @@ def test_a_series_is_every_pair_of_counts_and_rates():
 def test_a_network_is_made_measured_and_removed(tmp_path, capsys):
     folder = tmp_path / "out"
     asked = [
+        "dev",
         "testbed",
         "run",
         "--workers",

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import MAIN
 
-UP = (sys.executable, "-c", MAIN, "testbed", "up", "--workers", "2", "--rate", "1Gbps")
+UP = (sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "2", "--rate", "1Gbps")
 
 
 def refused(done):
@@ -23,19 +23,19 @@ def refused(done):
 @pytest.mark.slow
 def test_a_name_that_is_taken_or_unknown(apart):
     done = apart.s2sim(
-        "testbed down",
-        "testbed up --workers 2 --name mine",
-        "testbed up --workers 2 --name mine",
-        "testbed down mina",
-        "testbed down mine --all",
-        "testbed up --workers 2",
-        "testbed show",
+        "dev testbed down",
+        "dev testbed up --workers 2 --name mine",
+        "dev testbed up --workers 2 --name mine",
+        "dev testbed down mina",
+        "dev testbed down mine --all",
+        "dev testbed up --workers 2",
+        "dev testbed show",
     )
     assert [code for code, _, _ in done] == [2, 0, 2, 2, 2, 0, 2]
     reasons = [error for code, _, error in done if code]
     assert [reason.count("\n") for reason in reasons] == [1] * 5
     assert "there is no testbed: make one" in reasons[0]
-    assert "remove it with s2sim testbed down mine" in reasons[1]
+    assert "remove it with s2sim dev testbed down mine" in reasons[1]
     assert "(did you mean 'mine'?" in reasons[2]
     assert "give one of them" in reasons[3]
     assert "name one of mine, testbed" in reasons[4]

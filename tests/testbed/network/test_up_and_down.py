@@ -16,15 +16,15 @@ from .conftest import MAIN
 
 # In an order in which each finds what it needs.
 EXAMPLES = [
-    "s2sim testbed up --workers 8 --rate 1Gbps",
-    "s2sim testbed show",
-    "s2sim testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
-    "s2sim testbed list",
-    "s2sim testbed list --json -",
-    "s2sim testbed show two-nodes --json -",
-    "s2sim testbed down two-nodes",
-    "s2sim testbed down",
-    "s2sim testbed down --all",
+    "s2sim dev testbed up --workers 8 --rate 1Gbps",
+    "s2sim dev testbed show",
+    "s2sim dev testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",
+    "s2sim dev testbed list",
+    "s2sim dev testbed list --json -",
+    "s2sim dev testbed show two-nodes --json -",
+    "s2sim dev testbed down two-nodes",
+    "s2sim dev testbed down",
+    "s2sim dev testbed down --all",
 ]
 BUILD = (
     "from s2sim.testbed.layout import NetworkLayout; "
@@ -53,10 +53,10 @@ def test_the_examples_run_as_printed(apart):
 def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     host = apart.run("ip", "-oneline", "link").stdout
     up, quiet, listed, shown = apart.s2sim(
-        "testbed up --nodes 2x2 --rate 300Mbps --uplink 0.1Gbps --name a-1",
-        "testbed up --workers 3 -q",
-        "testbed list",
-        "testbed show a-1 --json -",
+        "dev testbed up --nodes 2x2 --rate 300Mbps --uplink 0.1Gbps --name a-1",
+        "dev testbed up --workers 3 -q",
+        "dev testbed list",
+        "dev testbed show a-1 --json -",
     )
     assert up[1].splitlines() == [
         "a-1: 4 workers, 2 nodes of 2; workers 300 Mbps each way, uplinks 100 Mbps each way",
@@ -71,7 +71,7 @@ def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     assert json.loads(shown[1]) == {"name": "a-1", "whole": True, **layout, "processes": []}
     assert len(apart.namespaces()) == 5 + 4
     assert apart.run("ip", "-oneline", "link").stdout == host
-    assert apart.s2sim("testbed down a-1", "testbed list", "testbed down --all", "testbed list") == [
+    assert apart.s2sim("dev testbed down a-1", "dev testbed list", "dev testbed down --all", "dev testbed list") == [
         (0, "a-1 is removed\n", ""),
         (0, "testbed: 3 workers on one switch, as fast as the machine\n", ""),
         (0, "testbed is removed\n", ""),
@@ -100,13 +100,13 @@ def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
     "namespaces", [pytest.param(1, marks=pytest.mark.slow), 12, pytest.param(41, marks=pytest.mark.slow)]
 )
 def test_up_killed_midway_is_found_and_removed(apart, namespaces):
-    command = [sys.executable, "-c", MAIN, "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
+    command = [sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
     process = subprocess.Popen(apart.command(*command))
     wait_for(lambda: len(apart.namespaces()) >= namespaces or process.poll() is not None)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    listed, again, removed = apart.s2sim("testbed list", "testbed up --workers 2", "testbed down")
-    assert listed[1] == "testbed: half made; remove it with s2sim testbed down testbed\n"
+    listed, again, removed = apart.s2sim("dev testbed list", "dev testbed up --workers 2", "dev testbed down")
+    assert listed[1] == "testbed: half made; remove it with s2sim dev testbed down testbed\n"
     assert again[0] == 2
     assert "there is a testbed testbed" in again[2]
     assert removed == (0, "testbed is removed\n", "")
@@ -122,7 +122,7 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
     ]
     try:
         wait_for(lambda: all(apart.run("ip", "netns", "pids", f"s2sim-{name}-w1").stdout for name in ("a", "b")))
-        shown, removed = apart.s2sim("testbed show a", "testbed down a")
+        shown, removed = apart.s2sim("dev testbed show a", "dev testbed down a")
         assert shown[1].splitlines()[1] == f"processes: {inside[0].pid}"
         assert removed[1] == "a is removed, and 1 process in it was ended\n"
         assert inside[0].wait(timeout=10) == -signal.SIGKILL
@@ -137,7 +137,7 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
 @pytest.mark.slow
 def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
     apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2))")
-    done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "testbed", "down", "a")
+    done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "dev", "testbed", "down", "a")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "runs in testbed a itself" in done.stderr
     assert len(apart.namespaces()) == 3
@@ -176,9 +176,9 @@ def test_what_fails_midway_is_undone(apart):
 
 @pytest.mark.slow
 def test_two_that_make_the_same_at_once_leave_one_whole(apart):
-    command = apart.command(sys.executable, "-c", MAIN, "testbed", "up", "--workers", "4")
+    command = apart.command(sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "4")
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     errors = [process.communicate()[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 2]
     assert sorted(error.count("\n") for error in errors) == [0, 1]
-    assert apart.s2sim("testbed list")[0][1] == "testbed: 4 workers on one switch, as fast as the machine\n"
+    assert apart.s2sim("dev testbed list")[0][1] == "testbed: 4 workers on one switch, as fast as the machine\n"

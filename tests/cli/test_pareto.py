@@ -6,28 +6,33 @@ TRACE = ("--trace", "synthetic:density=0.02,overlap=0.5,rows=2000,width=16")
 FEW = ("--reducer", "union", "--reducer", "topk:density=0.01", "--reducer", "s2:cells=2,warm=true")
 
 
-def test_the_group_without_a_command_shows_its_help(s2sim):
-    code, out, _ = s2sim("codec")
-    assert code == 2
-    assert "compare" in out
-    assert "regimes" in out
+COMPARE = ("run", "--topology", "fat-tree", "--show", "pareto", "--no-break-even", *TRACE)
 
 
-def test_compare_has_a_table_for_each_number_of_workers(s2sim, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "170")
-    code, out, err = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW)
+def test_a_table_for_each_number_of_workers_within_80_columns(s2sim, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = s2sim(*COMPARE, "--workers", "1,8", *FEW)
     assert (code, err) == (0, "")
     assert "1 worker; *" in out
     assert "8 workers; *" in out
-    assert "\nGradients: synthetic:density=0.02" in out
-    for text in ("largest", "payload", "nccl", "rounds", "s2:cells=2,warm=true"):
+    assert "Gradients: synthetic:density=0.02" in out
+    for text in ("payload", "speed-up", "s2:cells=2,warm=true"):
         assert text in out
-    # Break-even is what s2sim run looks for.
-    assert "pays below" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.slow
+def test_without_reducers_many_are_compared_and_none_is_said_twice(s2sim):
+    code, out, _ = s2sim(*COMPARE, "--workers", "4", "--trace", "ncf")
+    assert code == 0
+    assert "topk:density=0.001 " in out
+    assert len(out.splitlines()) < 45
+    action = out.split("Communication")[0]
+    assert action.count("fp16") <= 1
 
 
 def test_json_says_what_nothing_beats(s2sim):
-    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "8", *FEW, "--json", "-")
+    code, out, _ = s2sim(*COMPARE, "--workers", "8", *FEW, "--json", "-")
     value = json.loads(out)
     assert code == 0
     best = {row["reducer"]: (row["best_by_bytes"], row["best_by_time"]) for row in value["results"]}
@@ -41,7 +46,7 @@ def test_json_says_what_nothing_beats(s2sim):
 
 
 def test_quiet_prints_the_verdict_alone(s2sim):
-    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "4", *FEW, "--quiet")
+    code, out, _ = s2sim(*COMPARE, "--workers", "4", *FEW, "--quiet")
     assert code == 0
     assert "; 4 workers, nccl on a100.\n" in out
     assert len(out.splitlines()) == 3
@@ -51,7 +56,7 @@ def test_quiet_prints_the_verdict_alone(s2sim):
 @pytest.mark.parametrize("suffix", ["svg", pytest.param("png", marks=pytest.mark.slow)])
 def test_a_picture_is_written(s2sim, tmp_path, suffix):
     target = tmp_path / f"compare.{suffix}"
-    code, _, err = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW, "--png", str(target), "-q")
+    code, _, err = s2sim(*COMPARE, "--workers", "1,8", *FEW, "--png", str(target), "-q")
     assert (code, err) == (0, "")
     assert target.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
 
@@ -67,14 +72,12 @@ def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatc
         return real(scenario, gradients, *more, **options)
 
     monkeypatch.setattr(workers, "record_at_size", interrupted)
-    code, out, _ = s2sim("codec", "compare", *TRACE, "--workers", "1,8", *FEW)
+    code, out, _ = s2sim(*COMPARE, "--workers", "1,8", *FEW)
     assert code == 130
     assert "1 worker; *" in out
     assert "8 workers; *" not in out
     picture, saved = tmp_path / "x.png", tmp_path / "x.json"
-    code, out, _ = s2sim(
-        "codec", "compare", *TRACE, "--workers", "1,8", *FEW, "--png", str(picture), "--json", str(saved)
-    )
+    code, out, _ = s2sim(*COMPARE, "--workers", "1,8", *FEW, "--png", str(picture), "--json", str(saved))
     assert code == 130
     assert picture.exists()
     assert {row["workers"] for row in json.loads(saved.read_text())["results"]} == {1}
@@ -91,7 +94,7 @@ def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatc
     ],
 )
 def test_mistakes_are_told_in_one_line(s2sim, options, said):
-    code, _, err = s2sim("codec", "compare", *options)
+    code, _, err = s2sim("run", "--topology", "fat-tree", "--show", "pareto", "--workers", "4", *options)
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 1
