@@ -204,6 +204,6 @@ def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool)
 
     def pieces(step: int, _time: int) -> Pieces:
         count = steps[step].round.pattern.messages
-        return Pieces(np.arange(count), np.full(count, begin), np.full(count, end), np.full(count, not down))
+        return Pieces.one_each(np.full(count, begin), np.full(count, end), not down)
 
     return Stage(steps, pieces)

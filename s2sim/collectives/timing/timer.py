@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
@@ -25,7 +24,7 @@ from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S, format_seconds
 
-Wanted: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
+Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
 
 
 _RouteKeys: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency in picoseconds, bytes per second
@@ -139,14 +138,14 @@ class TimedSchedule:
     times: RoundTimes  # Of its rounds
 
 
-def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
+def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, Floats]]:
     """Yield the patterns of a schedule, and the bytes of each message over many rounds.
 
     A pattern is yielded once, or more often where there are too many others between its rounds. With ``wanted`` only
     those messages count for whose ranks ``wanted(src, dst)`` is true, those of many patterns as one, and what passes a
     switch.
     """
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    parts: list[tuple[Ints, Ints, Floats]] = []
     messages = 0
     for pattern, sizes_bytes in _batch_patterns(schedule):
         if wanted is None or pattern.through_switch:
@@ -162,16 +161,14 @@ def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterat
         yield _concatenate(parts)
 
 
-def _concatenate(
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]],
-) -> tuple[Pattern, NDArray[np.float64]]:
+def _concatenate(parts: Sequence[tuple[Ints, Ints, Floats]]) -> tuple[Pattern, Floats]:
     src, dst, sizes_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
     return Pattern(src, dst), sizes_bytes
 
 
-def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
+def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, Floats]]:
     """Yield patterns with the bytes of their messages, as long as not too many others are between their rounds."""
-    gathered: dict[bytes, tuple[Pattern, NDArray[np.float64]]] = {}
+    gathered: dict[bytes, tuple[Pattern, Floats]] = {}
     messages = 0
     for step in schedule.steps:
         pattern = step.round.pattern
@@ -188,7 +185,7 @@ def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, NDArray[np.fl
     yield from gathered.values()
 
 
-def link_bytes(schedule: Schedule, times: RoundTimes) -> NDArray[np.float64]:
+def link_bytes(schedule: Schedule, times: RoundTimes) -> Floats:
     """Return the bytes that every link carries, float64 of shape (links,)."""
     carried = np.zeros(times.links)
     for pattern, sizes_bytes in bytes_by_pattern(schedule):
