@@ -1,18 +1,25 @@
-"""Everything at once, or many partners at once: grouped sends and receives."""
+"""All-to-all exchanges: pairs in rounds, or grouped sends and receives to many partners concurrently."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.blocks import Blocks, blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
-from s2sim.collectives.schedules.groups import Groups, OverGroups, check_at_once, joined, schedule_of
+from s2sim.collectives.schedules.groups import (
+    Groups,
+    OverGroups,
+    check_at_once,
+    joined,
+    pattern_of_members,
+    schedule_of,
+)
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
@@ -26,7 +33,6 @@ class Direct(OverGroups):
     name: ClassVar[str] = "direct"
     source: ClassVar[str] = "Rashidi et al., ASTRA-SIM, ISPASS 2020 (direct all-reduce on fully connected dimensions)"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
-    auto: ClassVar[tuple[str, ...]] = ()
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
@@ -34,7 +40,7 @@ class Direct(OverGroups):
         check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")
         sender = np.repeat(np.arange(members), members - 1)
         receiver = (sender + 1 + np.tile(np.arange(members - 1), members)) % members
-        pattern = Pattern(groups.ranks[:, sender].reshape(-1), groups.ranks[:, receiver].reshape(-1))
+        pattern = pattern_of_members(groups.ranks, sender, receiver)
         stages = []
         if kind in ("all_reduce", "reduce_scatter"):
             stages.append(_owner_round(groups, pattern, chunk=receiver, adds=True))
@@ -61,14 +67,10 @@ class Direct(OverGroups):
 
 
 def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -> Stage:
-    """Return one round in which each message carries the chunk of this member of its group."""
-    begin, end = groups.begin[:, chunk].reshape(-1), groups.end[:, chunk].reshape(-1)
+    """Return one round in which each message has the chunk of this member of its group."""
     sent = Round(pattern, groups.bytes[:, chunk].reshape(-1))
-
-    def pieces(_step: int, _time: int) -> Pieces:
-        return Pieces(np.arange(len(begin)), begin, end, np.full(len(begin), adds))
-
-    return Stage((Step(sent),), pieces)
+    pieces = Pieces.one_each(groups.begin[:, chunk], groups.end[:, chunk], adds)
+    return Stage((Step(sent),), lambda _step, _time: pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Pairwise:
         check_options(self, self.name)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; rounds are made when asked for, because there are P - 1 of P pairs each."""
+        """Return the schedule; rounds are created on access, because there are P - 1 of P pairs each."""
         ranks = demand.ranks
         if self.partners == "xor" and ranks & (ranks - 1):
             raise OptionError(
@@ -106,7 +108,7 @@ class Pairwise:
             return Step(sent, after=(), after_sent=(index - 1,))
 
         def pieces(index: int, _time: int) -> Pieces:
-            return block_pieces(blocks, source, self._targets(source, index + 1))
+            return Pieces.one_each(*blocks.bounds(source, self._targets(source, index + 1)), adds=False)
 
         stage = Stage(LazySteps(ranks - 1, step), pieces, chain=self.release == "delivered")
         return schedule_of(demand, option_text(self), stage)
@@ -126,19 +128,13 @@ class Pairwise:
         return sum(map(clocked_s, others)) + hops.round_s(last)
 
     def _targets(self, source: Ints, k: int) -> Ints:
-        """Return whom each rank sends to in round k, from 1 on."""
+        """Return the receiver of each rank in round k, from 1 on."""
         return source ^ k if self.partners == "xor" else (source + k) % len(source)
 
 
-def block_pieces(blocks: Blocks, source: Ints, target: Ints) -> Pieces:
-    """Return one message from each ``source`` with its block for ``target``, both int64 of shape (m,)."""
-    begin, end = blocks.bounds(source, target)
-    return Pieces(np.arange(len(source)), begin, end, np.zeros(len(source), bool))
-
-
 # Libraries throttle too: MPICH has 32 sends and receives of an alltoallv outstanding (MPIR_CVAR_ALLTOALL_THROTTLE).
-# Every block of a size of its own ends at a moment of its own, at which all rates are solved again: with 64 ranks this
-# takes seconds for all at once, and a tenth of it for 16, which come within 2 % of it on fat trees and 30 % elsewhere.
+# At the end of every block of a different size all rates are solved again: with 64 ranks this takes seconds for all
+# partners at once, and a tenth of it for 16; durations are within 2 % of each other on fat trees and 30 % elsewhere.
 _UNEQUAL_PARTNERS = 16
 
 
@@ -205,18 +201,17 @@ class SpreadOut:
 
 
 def _ring_shift(demand: Demand) -> Stage:
-    """Return the round in which each rank sends its whole stretch to the next."""
+    """Return the round in which each rank sends its whole range to the next."""
     source = np.arange(demand.ranks)
-    begin, end = demand.stretches()
-    pattern = Pattern(source, (source + 1) % demand.ranks)
-    step = Step(Round(pattern, demand.sizes_bytes))
-    return Stage((step,), lambda _step, _time: Pieces(source, begin, end, np.zeros(demand.ranks, bool)))
+    step = Step(Round(Pattern(source, (source + 1) % demand.ranks), demand.sizes_bytes))
+    pieces = Pieces.one_each(*demand.stretches(), adds=False)
+    return Stage((step,), lambda _step, _time: pieces)
 
 
 def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
-    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` a round.
+    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` per round.
 
-    What is empty is not sent: most pairs are, where only some ranks are peers.
+    Empty blocks, which are most if only some ranks are peers, are not sent.
     """
     ranks = demand.ranks
     held = _has_block(demand) if demand.blocks else None
@@ -235,11 +230,11 @@ def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     sent = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
     first, *others = sent
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
-    return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]), chain=groups == 1)
+    return Stage(steps, _block_pieces(blocks, rounds), chain=groups == 1)
 
 
 def _alternating_rounds(demand: Demand) -> Stage:
-    """Return two rounds, in which each rank sends to some of the others, and then to those that have sent to it."""
+    """Return two rounds: each rank sends to some of the others, then to those that have sent to it."""
     check_at_once("spread", demand.ranks * (demand.ranks - 1), "pairwise")
     source, target = _partner_pairs(np.arange(demand.ranks), 1, 0)
     if demand.blocks:
@@ -248,27 +243,31 @@ def _alternating_rounds(demand: Demand) -> Stage:
     first, blocks = _goes_first(source, target, demand.ranks), blocks_of(demand)
     rounds = [(source[turn], target[turn]) for turn in (first, ~first) if turn.any()]
     steps = tuple(Step(Round(Pattern(*pairs), blocks.bytes(*pairs))) for pairs in rounds)
-    return Stage(steps, lambda step, _time: block_pieces(blocks, *rounds[step]))
+    return Stage(steps, _block_pieces(blocks, rounds))
+
+
+def _block_pieces(blocks: Blocks, rounds: Sequence[tuple[Ints, Ints]]) -> Callable[[int, int], Pieces]:
+    return lambda step, _time: Pieces.one_each(*blocks.bounds(*rounds[step]), adds=False)
 
 
 def _goes_first(source: Ints, target: Ints, ranks: int) -> Mask:
-    """Return which of two ranks sends first: the one from which the other is less than half of the way around."""
+    """Return a mask of the pairs whose first rank sends first: to ranks less than half of the ring ahead."""
     further = (target - source) % ranks
     first: Mask = (2 * further < ranks) | ((2 * further == ranks) & (source < target))
     return first
 
 
 def _has_block(demand: Demand) -> Mask:
-    """Return who has something for whom, bool of shape (ranks, ranks)."""
+    """Return a mask of the non-empty blocks for other ranks, bool of shape (ranks, ranks)."""
     held: Mask = np.asarray(demand.blocks) > 0
     np.fill_diagonal(held, val=False)
     return held
 
 
 def _partner_pairs(order: Ints, groups: int, shift: int) -> tuple[Ints, Ints]:
-    """Return (source, target) of all pairs from each of ``groups`` stretches of ``order`` to that ``shift`` further.
+    """Return (source, target) of all pairs from each of ``groups`` sections of ``order`` to the one ``shift`` ahead.
 
-    Everybody begins with the one after its own place.
+    Every rank begins with the target after its own position.
     """
     cuts = np.arange(groups + 1) * len(order) // groups
     group = np.repeat(np.arange(groups), np.diff(cuts))

@@ -1,17 +1,9 @@
-"""Recursive halving and doubling: bandwidth-optimal in a logarithmic number of rounds.
+"""Collectives in a logarithmic number of rounds: recursive halving and doubling, Bruck's all-gather.
 
-Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", Int. J.
-High Performance Computing Applications 19(1), 2005; the all-reduce is Rabenseifner's.
-
-Bruck's all-gather: as few rounds as there can be, for any number of ranks.
-
-Source: J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in
-Multiport Message-Passing Systems", IEEE Transactions on Parallel and Distributed Systems 8(11), 1997.
-
-Recursive doubling: partners at distances 1, 2, 4, ... exchange all that they have, in the fewest rounds.
-
-Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", Int. J.
-High Performance Computing Applications 19(1), 2005.
+Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", Int. J.
+High Performance Computing Applications 19(1), 2005 (the all-reduce is Rabenseifner's); J. Bruck, C.-T. Ho, S. Kipnis,
+E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems", IEEE
+Transactions on Parallel and Distributed Systems 8(11), 1997.
 """
 
 from __future__ import annotations
@@ -21,19 +13,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
     Cube,
     Hops,
     MemberPairs,
-    all_gather,
     chunk_per_member,
     distances_below,
     doubling_exchanges,
     doubling_time_s,
-    reduce_scatter,
+    exchange,
     require_uniform_routes,
     reverse_moves,
     single_chunk,
@@ -64,20 +54,16 @@ class Bruck(OverGroups):
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         member = np.arange(groups.members)
-        moves = [
-            ChunkMove(
-                MemberPairs(member, (member - distance) % groups.members),
-                member,
-                min(distance, groups.members - distance),
-            )
-            for distance in distances_below(groups.members)
-        ]
+        moves = []
+        for distance in distances_below(groups.members):
+            pairs = MemberPairs(member, (member - distance) % groups.members)
+            moves.append(ChunkMove(pairs, member, min(distance, groups.members - distance)))
         if kind == "reduce_scatter":
             moves = reverse_moves(moves)
         return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing and all ways are alike.
+        """Return the time without shared links, on routes of one latency and rate.
 
         Round j takes L + b/B, b the most that min(2^j, P - 2^j) ranks in a row contribute; ceil(log2 P)·L + (P-1)/P·D/B
         for equal contributions, ceil(log2 P)·L for a barrier.
@@ -113,7 +99,6 @@ class HalvingDoubling(OverGroups):
     name: ClassVar[str] = "halving-doubling"
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "reduce_scatter", "all_gather")
-    auto: ClassVar[tuple[str, ...]] = ()
     # Distances of partners in the halving: 1, 2, 4, ..., P/2, so that the largest messages stay near, or the other way
     # round. The doubling goes through them backwards. None takes what MPICH runs: near-first for an all-reduce; far-
     # first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so begins
@@ -125,29 +110,26 @@ class HalvingDoubling(OverGroups):
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
-        gathers_near_first = self._halves_far_first(kind)
-        if kind == "reduce_scatter":
-            return reduce_scatter(groups, near_first=gathers_near_first)
-        if kind == "all_gather":
-            return all_gather(groups, near_first=gathers_near_first)
+        near_first = self._gathers_near_first(kind)
+        if kind != "all_reduce":
+            return exchange(kind, groups, near_first=near_first)
         cube = Cube(groups.members)
-        halving, doubling = doubling_exchanges(cube, near_first=gathers_near_first)
-        corners = len(cube.corners())
-        cut = _rechunk(groups, cube) if cube.extras else groups
-        everything = np.zeros(cube.extras, np.int64)
-        moves = [
-            *cube.fold(everything, corners, adds=True),
-            *halving,
-            *doubling,
-            *cube.unfold(everything, corners, adds=False),
-        ]
-        return stage_of_moves(groups.ranks, chunk_per_member(cut), moves)
+        halving, doubling = doubling_exchanges(cube, near_first=near_first)
+        chunks, first_chunk = groups, np.zeros(cube.extras, np.int64)
+        if cube.extras:
+            # Even chunks of the whole part of each group, one for each corner.
+            part_bytes = groups.bytes.sum(axis=1, keepdims=True)
+            even = even_groups(groups.ranks[:, cube.corners()], groups.begin[:, 0], groups.end[:, -1], 1.0)
+            chunks = replace(even, bytes=even.bytes * part_bytes)
+        fold = cube.fold(first_chunk, chunks.members, adds=True)
+        unfold = cube.fold(first_chunk, chunks.members, adds=False, back=True)
+        return stage_of_moves(groups.ranks, chunk_per_member(chunks), [*fold, *halving, *doubling, *unfold])
 
-    def _halves_far_first(self, kind: Kind) -> bool:
+    def _gathers_near_first(self, kind: Kind) -> bool:
         return self.distance == "far-first" or (self.distance is None and kind != "all_reduce")
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing and all ways are alike.
+        """Return the time without shared links, on routes of one latency and rate.
 
         All-reduce: 2k·L + 2·(2^k - 1)/2^k·D/B, so 2·log2(P)·L + 2·(P-1)/P·D/B for a power of two; with r > 0, 2·(L +
         D/B) more. All-gather and reduce-scatter: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B for a power of two and
@@ -155,17 +137,10 @@ class HalvingDoubling(OverGroups):
         """
         require_uniform_routes(self.name, hops)
         if not demand.shared:
-            return doubling_time_s(demand, hops, near_first=self._halves_far_first(demand.kind))
+            return doubling_time_s(demand, hops, near_first=self._gathers_near_first(demand.kind))
         cube = Cube(demand.ranks)
         halves_s = sum(hops.round_s(demand.buffer_bytes / 2**j) for j in range(1, cube.rounds + 1))
         return 2 * halves_s + (2 * hops.round_s(demand.buffer_bytes) if cube.extras else 0.0)
-
-
-def _rechunk(groups: Groups, cube: Cube) -> Groups:
-    """Return the corners with even chunks of their group's part, whose positions lie side by side."""
-    part_bytes = groups.bytes.sum(axis=1, keepdims=True)
-    even = even_groups(groups.ranks[:, cube.corners()], groups.begin[:, 0], groups.end[:, -1], 1.0)
-    return replace(even, bytes=even.bytes * part_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,28 +157,26 @@ class RecursiveDoubling(OverGroups):
     name: ClassVar[str] = "recursive-doubling"
     source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
-    auto: ClassVar[tuple[str, ...]] = ()
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part."""
         if kind != "all_reduce":
-            return all_gather(groups, near_first=True)
+            return exchange("all_gather", groups, near_first=True)
         cube = Cube(groups.members)
         _, doubling = doubling_exchanges(cube, near_first=True)
-        whole = np.zeros(groups.members, np.int64)
+        first_chunk = np.zeros(cube.extras, np.int64)
         moves = [
-            *cube.fold(whole[: cube.extras], 1, adds=True),
-            *(ChunkMove(move.pairs, whole[: len(move.first)], 1, adds=True) for move in doubling),
-            *cube.unfold(whole[: cube.extras], 1, adds=False),
+            *cube.fold(first_chunk, 1, adds=True),
+            *(ChunkMove(move.pairs, np.zeros_like(move.first), 1, adds=True) for move in doubling),
+            *cube.fold(first_chunk, 1, adds=False, back=True),
         ]
         return stage_of_moves(groups.ranks, single_chunk(groups), moves)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing and all ways are alike.
+        """Return the time without shared links, on routes of one latency and rate.
 
         All-reduce: k·(L + D/B), with r > 0 two rounds more. All-gather: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B
-        for
-        a power of two and equal contributions. Barrier: k·L, with r > 0 two rounds more.
+        for a power of two and equal contributions. Barrier: k·L, with r > 0 two rounds more.
         """
         require_uniform_routes(self.name, hops)
         if not demand.shared:

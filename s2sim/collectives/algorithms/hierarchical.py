@@ -16,8 +16,7 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import Groups, OverGroups, arranged, even_groups, joined, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
@@ -205,6 +204,6 @@ def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool)
 
     def pieces(step: int, _time: int) -> Pieces:
         count = steps[step].round.pattern.messages
-        return Pieces(np.arange(count), np.full(count, begin), np.full(count, end), np.full(count, not down))
+        return Pieces.one_each(np.full(count, begin), np.full(count, end), not down)
 
     return Stage(steps, pieces)

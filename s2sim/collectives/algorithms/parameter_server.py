@@ -36,7 +36,7 @@ class ParameterServer:
         check_options(self, self.name, servers=1)
 
     def helpers(self, ranks: int, gpus_per_node: int) -> int:
-        """Return how many workers a cluster needs beside the ranks, so that servers have nodes of their own.
+        """Return the number of workers in addition to the ranks, so that servers have separate nodes.
 
         They fill the last node of the ranks, all nodes of servers but the last, and one GPU of that. Workers between
         the servers are idle.
@@ -46,7 +46,7 @@ class ParameterServer:
         return -ranks % gpus_per_node + (self.servers - 1) * gpus_per_node + 1
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; with servers on nodes of their own, workers of the cluster after the ranks are these."""
+        """Return the schedule; servers on separate nodes are workers of the cluster after the ranks."""
         ranks = demand.ranks
         places = self._places(ranks, cluster)
         worker, server = (side.reshape(-1) for side in np.indices((ranks, self.servers)))
@@ -55,16 +55,12 @@ class ParameterServer:
         cuts = np.arange(self.servers + 1, dtype=np.int64) * demand.buffer_elements // self.servers
         sizes_bytes = np.full(len(worker), demand.buffer_bytes / self.servers)
         push, pull = Pattern(worker, places[server]), Pattern(places[server], worker)
-
-        def pieces(step: int, _time: int) -> Pieces:
-            return Pieces(np.arange(len(worker)), cuts[server], cuts[server + 1], np.full(len(worker), step == 0))
-
         steps = (Step(Round(push, sizes_bytes)), Step(Round(pull, sizes_bytes)))
-        helpers = max(int(places.max()) + 1 - ranks, 0)
-        return schedule_of(demand, option_text(self), Stage(steps, pieces), helpers=helpers)
+        stage = Stage(steps, lambda step, _: Pieces.one_each(cuts[server], cuts[server + 1], step == 0))
+        return schedule_of(demand, option_text(self), stage, helpers=max(int(places.max()) + 1 - ranks, 0))
 
     def _places(self, ranks: int, cluster: Cluster) -> Ints:
-        """Return the worker of the cluster that each server is, int64 of shape (servers,)."""
+        """Return the rank or additional worker of each server, int64 of shape (servers,)."""
         if self.on == "ranks":
             if self.servers > ranks:
                 raise OptionError(

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
     Hops,
@@ -52,7 +51,6 @@ class Pat(OverGroups):
     name: ClassVar[str] = "pat"
     source: ClassVar[str] = "Jeaugey, arXiv 2506.20252, 2025"
     kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter")
-    auto: ClassVar[tuple[str, ...]] = ()
     aggregation: int | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +66,7 @@ class Pat(OverGroups):
         return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
 
     def _apart(self, members: int) -> int:
-        """Return how far apart the trees begin that go on together: P'/A, 1 where no message reaches the limit."""
+        """Return the distance between trees that advance in the same round: P'/A, 1 if no message reaches the limit."""
         power = 1 << (members - 1).bit_length()
         return max(1, power // (self.aggregation or power))
 
@@ -79,7 +77,8 @@ class Pat(OverGroups):
         moves = []
         for distance in reversed(distances_below(members)):
             pairs = MemberPairs(member, (member + distance) % members)
-            # A message takes to offset v from their owners, and to every so many beyond, what is at v - distance.
+            # A message sends the contributions at offset v - distance from their owners, and multiples of `together`
+            # from there, to offset v.
             together = max(apart, 2 * distance)
             for offset in range(distance, min(together, members), 2 * distance):
                 count = -(-(members - offset) // together)
@@ -87,7 +86,7 @@ class Pat(OverGroups):
         return moves
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing and all ways are alike.
+        """Return the time without shared links, on routes of one latency and rate.
 
         Equal contributions of b bytes take L + n·b/B a round, n the contributions of its message; for a power of two
         (log2(A) + P/A - 1)·L + (P-1)·b/B, and log2(P)·L + (P-1)·b/B without a limit. Unequal ones take the largest

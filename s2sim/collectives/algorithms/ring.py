@@ -9,11 +9,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.channels import channel_count, channel_groups
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import Hops
-from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, joined, schedule_of
+from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, joined, pattern_of_members, schedule_of
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
     Pattern,
@@ -29,7 +28,7 @@ from s2sim.errors import OptionError
 from s2sim.options import check_options, option_text
 from s2sim.topology.cluster import Cluster
 
-# Steps of pieces in flight are kept one by one.
+# Steps of pieces in flight are all kept in memory.
 _MAX_STEPS = 2_000_000
 _MAX_CHUNKS = 1 << 16
 
@@ -74,14 +73,18 @@ class Ring(OverGroups):
         return schedule_of(demand, text, self.stage(demand.kind, channel_groups(demand, cluster, channels)))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part: one ring a group, all at once."""
+        """Return the rounds in which each group runs ``kind`` on its part: one ring per group, concurrently."""
         return _unpipelined_rounds(kind, groups) if self.chunks == 1 else self._in_flight(kind, groups)
 
     def _in_flight(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds of several pieces that go round one behind the other."""
-        stages = [_unpipelined_rounds(kind, _slice_chunks(groups, piece, self.chunks)) for piece in range(self.chunks)]
-        rounds = stages[0].rounds
-        if (count := rounds * self.chunks) > _MAX_STEPS:
+        """Return the rounds of several pieces that follow each other around the ring."""
+        stages = []
+        for piece in range(self.chunks):
+            begin, end = cut(groups.begin, groups.end, piece, self.chunks)
+            stages.append(_unpipelined_rounds(kind, Groups(groups.ranks, begin, end, groups.bytes / self.chunks)))
+        # All pieces have the same bytes, and so the same steps.
+        rounds = [(index, time) for index, step in enumerate(stages[0].steps) for time in range(step.times)]
+        if (count := len(rounds) * self.chunks) > _MAX_STEPS:
             raise OptionError(
                 f"ring: chunks={self.chunks} over {groups.members} ranks make {count:,} steps, more than "
                 f"{_MAX_STEPS:,}: take fewer chunks"
@@ -91,24 +94,25 @@ class Ring(OverGroups):
         place: list[tuple[int, int]] = []
         for first in range(0, self.chunks, flying):
             batch = range(first, min(first + flying, self.chunks))
-            for k in range(rounds):
+            for k, (index, _) in enumerate(rounds):
                 for piece in batch:
+                    sent = stages[piece].steps[index].round
                     own = (len(steps) - len(batch),) if k else ()
                     before = (len(steps) - 1,) if steps else ()
                     if self.release == "delivered" or (k == 0 and piece == first):
-                        steps.append(Step(_round_at(stages[piece], k), after=own + before))
+                        steps.append(Step(sent, after=own + before))
                     else:
-                        steps.append(Step(_round_at(stages[piece], k), after=own, after_sent=before))
+                        steps.append(Step(sent, after=own, after_sent=before))
                     place.append((piece, k))
 
         def pieces(index: int, _time: int) -> Pieces:
             piece, k = place[index]
-            return stages[piece].pieces(*_locate_round(stages[piece], k))
+            return stages[piece].pieces(*rounds[k])
 
         return Stage(steps, pieces, partial(traffic_of, stages), chain=False)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time on a fabric where messages share nothing: its slowest hop clocks every round.
+        """Return the time without shared links: the slowest hop determines every round.
 
         R rounds, R = 2(P-1) for an all-reduce and P - 1 else, of L + b/B; b = D/(P·C·K) with C channels and K chunks,
         or the largest contribution over C·K. With F chunks in flight, each sent once the one before has left:
@@ -132,11 +136,12 @@ class Ring(OverGroups):
 
 
 def _unpipelined_rounds(kind: Kind, groups: Groups) -> Stage:
-    """Return the rounds in which every chunk goes round in one piece.
+    """Return the rounds of undivided chunks.
 
     In an all-reduce member i first sends chunk i, and has the sum of chunk i + 1 between the two passes.
     """
-    pattern = Pattern(groups.ranks.reshape(-1), np.roll(groups.ranks, -1, axis=1).reshape(-1))
+    member = np.arange(groups.members)
+    pattern = pattern_of_members(groups.ranks, member, np.roll(member, -1))
     if kind == "all_reduce":
         begin, end = np.roll(groups.begin, -1, axis=1), np.roll(groups.end, -1, axis=1)
         between = Groups(groups.ranks, begin, end, np.roll(groups.bytes, -1, axis=1))
@@ -144,32 +149,20 @@ def _unpipelined_rounds(kind: Kind, groups: Groups) -> Stage:
     return _ring_steps(groups, pattern, adding=kind == "reduce_scatter")
 
 
-def _slice_chunks(groups: Groups, piece: int, pieces: int) -> Groups:
-    """Return the groups with one of ``pieces`` even parts of each chunk."""
-    return Groups(groups.ranks, *cut(groups.begin, groups.end, piece, pieces), groups.bytes / pieces)
-
-
 def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
     """Return p - 1 rounds in which member i passes a chunk to the next: i - k, or i - 1 - k of partial sums."""
     members = groups.members
     rounds = members - 1
-    position = np.arange(members)
-    message = np.arange(groups.ranks.size)
 
     def chunks(k: int) -> Ints:
-        return (position - k - adding) % members
+        return (np.arange(members) - k - adding) % members
 
     def pieces(step: int, time: int) -> Pieces:
-        chosen = chunks(step + time)
-        return Pieces(
-            message,
-            groups.begin[:, chosen].reshape(-1),
-            groups.end[:, chosen].reshape(-1),
-            np.full(len(message), adding),
-        )
+        chunk = chunks(step + time)
+        return Pieces.one_each(groups.begin[:, chunk], groups.end[:, chunk], adding)
 
     def volume(ranks: int) -> Ints:
-        """Every member sends all chunks but one: its own of partial sums, else the next member's."""
+        # Every member sends all chunks except one: its own of partial sums, else that of the next member.
         size = groups.end - groups.begin
         sent = size.sum(axis=1, keepdims=True) - (size if adding else np.roll(size, -1, axis=1))
         return traffic_between(ranks, pattern.src, pattern.dst, sent if rounds else np.zeros_like(sent))
@@ -180,16 +173,3 @@ def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
         return Stage((Step(Round(pattern, groups.bytes.reshape(-1)), rounds),), pieces, volume)
     steps = LazySteps(rounds, lambda k: Step(Round(pattern, groups.bytes[:, chunks(k)].reshape(-1))))
     return Stage(steps, pieces, volume)
-
-
-def _locate_round(stage: Stage, k: int) -> tuple[int, int]:
-    """Return (step, time) of round k of a chain."""
-    for index, step in enumerate(stage.steps):
-        if k < step.times:
-            return index, k
-        k -= step.times
-    raise IndexError(k)
-
-
-def _round_at(stage: Stage, k: int) -> Round:
-    return stage.steps[_locate_round(stage, k)[0]].round

@@ -1,8 +1,7 @@
-"""Double binary tree all-reduce, pipelined: two trees, each for half of the buffer, over nodes with a chain inside.
+"""Trees of ranks: binary and binomial trees, and the pipelined double binary tree.
 
-Every rank that has children in one tree is a leaf of the other, so that both directions of every port are used
-(Sanders, Speck and Träff, Parallel Computing 35(12), 2009). Inside a node the ranks form a chain that ends in the rank
-which takes part in the tree over nodes.
+The latter has two trees over nodes, each for half of the buffer; every rank with children in one tree is a leaf of the
+other, so that both directions of every port are used (Sanders, Speck and Träff, Parallel Computing 35(12), 2009).
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from s2sim.arrays import Ints, Mask
-from s2sim.collectives.kinds import Kind
+from s2sim.arrays import Ints
 from s2sim.collectives.schedules.channels import channel_count, channel_groups
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
     Hops,
@@ -26,12 +24,12 @@ from s2sim.collectives.schedules.exchange import (
     single_chunk,
     stage_of_moves,
 )
-from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, schedule_of
-from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
+from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
+from s2sim.collectives.schedules.pipeline import Pipeline
+from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.topology.cluster import Cluster
-from s2sim.units import PS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,6 @@ class BinaryTree(OverGroups):
     name: ClassVar[str] = "binary-tree"
     source: ClassVar[str] = "Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. Pract. Exp. 19(13), 2007"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "broadcast", "reduce")
-    auto: ClassVar[tuple[str, ...]] = ()
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
@@ -96,14 +93,14 @@ class Binomial(OverGroups):
         return (demand.ranks - 1).bit_length() * hops.round_s(float(demand.buffer_bytes))
 
 
-# Ranks times channels, where nobody has asked for any number of channels.
+# Ranks times channels, unless the number of channels is given.
 _MAX_PARTS = 1 << 17
 
 
 def tree_channels(interfaces: int, ranks: int) -> int:
-    """Return how many pairs of trees run unless asked for: one an interface, but ranks times channels have a limit.
+    """Return the default number of pairs of trees: one per interface, fewer for many ranks.
 
-    Each channel has pairs of its own to be solved; with eight interfaces there are fewer from 16,385 ranks on.
+    Rates are solved for the messages of each channel; with eight interfaces there are fewer from 16,385 ranks on.
 
     >>> tree_channels(8, 64), tree_channels(8, 65536), tree_channels(8, 10**6)
     (8, 2, 1)
@@ -112,10 +109,10 @@ def tree_channels(interfaces: int, ranks: int) -> int:
 
 
 def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
-    """Return the parent of each place in either tree, -1 for its root: int64 of shape (places,) each.
+    """Return the parent of each rank in both trees, -1 for the roots: int64 of shape (ranks,) each.
 
-    A tree over nodes, and a chain inside each that ends in the place which takes part in the tree: its first in the one
-    tree and its last in the other (Sanders, Speck and Träff, Parallel Computing 35(12), 2009, for the trees).
+    A tree over nodes, and a chain inside each node that ends in the rank that is part of the tree: the first of the
+    node in one tree and the last in the other (Sanders, Speck and Träff, Parallel Computing 35(12), 2009).
     """
     tree = _binary_tree(len(np.unique(node_of_place)))
     return [_chain_tree(tree, node_of_place, last=False), _chain_tree(_second_tree(tree), node_of_place, last=True)]
@@ -124,7 +121,7 @@ def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
 def _binary_tree(count: int) -> Ints:
     """Return the parent of each of ``count`` members in an in-order binary tree, -1 for the root.
 
-    Members are numbered from 1 here: a member's lowest set bit is its height, so odd members are leaves.
+    Counted from 1, the lowest set bit of a member is its height: odd members are leaves.
     """
     member = np.arange(1, count + 1)
     low = member & -member
@@ -134,7 +131,7 @@ def _binary_tree(count: int) -> Ints:
 
 
 def _second_tree(first: Ints) -> Ints:
-    """Return the tree whose leaves have children in the first: mirrored for an even count, shifted for an odd one."""
+    """Return the tree whose leaves have children in the first: mirrored for an even count, else shifted."""
     count = len(first)
     renamed = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
     second = np.empty(count, np.int64)
@@ -143,7 +140,7 @@ def _second_tree(first: Ints) -> Ints:
 
 
 def _chain_tree(tree: Ints, node_of_place: Ints, *, last: bool) -> Ints:
-    """Return the parent of each place in one tree, whose chains are led by their first or last place."""
+    """Return the parent of each rank in one tree, in which the first or last rank of each chain is part of the tree."""
     places = len(node_of_place)
     nodes, node = np.unique(node_of_place, return_inverse=True)
     order = np.lexsort((-np.arange(places) if last else np.arange(places), node))
@@ -157,8 +154,8 @@ def _chain_tree(tree: Ints, node_of_place: Ints, *, last: bool) -> Ints:
 
 
 _MAX_CHUNKS = 128
-# Rounds times pairs, a byte each.
-_MAX_PLACES = 1 << 30
+# Rounds times edges, a byte each.
+_MAX_EDGES = 1 << 30
 
 
 def _depth(parent: Ints) -> Ints:
@@ -170,36 +167,8 @@ def _depth(parent: Ints) -> Ints:
     return depth
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Trees:
-    """Trees over the members of a group, every edge used up and down: int64 and bool arrays of shape (pairs,).
-
-    Attributes
-    ----------
-    count
-        Trees.
-    sender, receiver
-        Members of each pair: for each tree its edges upwards, then downwards.
-    tree, adds
-        Which tree a pair belongs to, from 0 on, and whether it leads up.
-    delay
-        Rounds after which a pair carries its first chunk.
-    """
-
-    count: int
-    sender: Ints
-    receiver: Ints
-    tree: Ints
-    delay: Ints
-    adds: Mask
-
-    def rounds(self, chunks: int) -> int:
-        """Return how many rounds it takes."""
-        return chunks + int(self.delay.max(initial=-1))
-
-
-def _trees(parents: list[Ints]) -> _Trees:
-    """Return the pairs of some trees.
+def _up_and_down(parents: list[Ints]) -> Pipeline:
+    """Return the edges of trees, each used up and down.
 
     A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
     receives the sum in round c + height + d - 1.
@@ -214,11 +183,29 @@ def _trees(parents: list[Ints]) -> _Trees:
         delay += [height - depth[child], height + depth[child] - 1]
         adds += [np.ones(len(child), bool), np.zeros(len(child), bool)]
         tree += [np.full(2 * len(child), number)]
-    return _Trees(len(parents), *(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
+    return Pipeline(len(parents), *(np.concatenate(parts) for parts in (sender, receiver, tree, delay, adds)))
 
 
-def _tree_of_members(members: int) -> _Trees:
-    return _trees(trees_over_nodes(np.arange(members)))
+def _trees_of_members(members: int) -> Pipeline:
+    return _up_and_down(trees_over_nodes(np.arange(members)))
+
+
+def tree_stage(groups: Groups, parents: list[Ints], chunks: int) -> Stage:
+    """Return the rounds in which an all-reduce of each group goes up and down trees, each with an even part.
+
+    ``parents`` are the parents of the members in each tree, -1 for its root.
+    """
+    return _all_reduce(groups, _up_and_down(parents), chunks)
+
+
+def _all_reduce(groups: Groups, trees: Pipeline, chunks: int) -> Stage:
+    rounds, edges = trees.rounds(chunks), len(trees.delay)
+    if rounds * edges > _MAX_EDGES:
+        raise OptionError(
+            f"double-binary-tree: chunks={chunks} over {groups.members} ranks make {rounds:,} rounds of up to "
+            f"{edges:,} messages: take fewer chunks"
+        )
+    return trees.stage(groups, chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,46 +227,36 @@ class DoubleBinaryTree(OverGroups):
         check_options(self, self.name, channels=1, chunks=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; the cluster tells which ranks share a node, and the rates that choose the chunks."""
+        """Return the schedule; the cluster determines which ranks share a node, and by its rates the chunks."""
         channels = self.channels or tree_channels(channel_count(cluster, None), demand.ranks)
         groups = channel_groups(demand, cluster, channels)
-        # Nodes follow each other alike in the order of every channel.
-        trees = _trees(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
+        # Every channel has the same order of nodes.
+        trees = _up_and_down(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
         chunks = self._chunks(groups, trees, cluster)
         text = option_text(replace(self, channels=channels if channels > 1 else None, chunks=chunks))
-        return schedule_of(demand, text, _pipelined(groups, trees, chunks))
+        return schedule_of(demand, text, _all_reduce(groups, trees, chunks))
 
     def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
-        """Return it with the chunks that the rates of the cluster choose."""
-        return replace(self, chunks=self._chunks(groups, _tree_of_members(groups.members), cluster))
+        """Return the algorithm with the chunks that suit the rates of the cluster."""
+        return replace(self, chunks=self._chunks(groups, _trees_of_members(groups.members), cluster))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
-        return _pipelined(groups, _tree_of_members(groups.members), self.chunks or 1)
+        return _all_reduce(groups, _trees_of_members(groups.members), self.chunks or 1)
 
-    def _chunks(self, groups: Groups, trees: _Trees, cluster: Cluster) -> int:
+    def _chunks(self, groups: Groups, trees: Pipeline, cluster: Cluster) -> int:
         """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
 
-        In K - 1 rounds chunks go up and down at once, in about 2h only up or only down. The busiest link needs b2 or b1
-        seconds a byte then: the number of pairs that cross it over its rate.
+        In K - 1 rounds chunks go up and down concurrently, in about 2h only up or only down; b2 and b1 are the seconds
+        per byte of the busiest link then.
         """
         if self.chunks is not None or groups.members == 1:
             return self.chunks or 1
-        routes = cluster.routes(groups.ranks[:, trees.sender].reshape(-1), groups.ranks[:, trees.receiver].reshape(-1))
-        latency_s = float(routes.latency_ps.max()) / PS_PER_S
+        latency_s, both_ways_s, one_way_s = trees.loads(groups, cluster)
         if latency_s == 0:
             return _MAX_CHUNKS
-        goes_up = np.repeat(np.tile(trees.adds, len(groups.ranks)), np.diff(routes.offsets))
-
-        def busiest_s(crossings: Mask) -> float:
-            load = np.bincount(routes.links[crossings], routes.weights[crossings], len(cluster.fabric))
-            return float((load / cluster.fabric.rate_Bps).max())
-
-        both = busiest_s(np.ones(len(routes.links), bool))
-        one_way = max(busiest_s(goes_up), busiest_s(~goes_up))
-        part_bytes = float(groups.bytes[0].sum())
         height = (trees.rounds(1) + 1) // 2
-        best = sqrt(part_bytes / 2 * max(0.0, 2 * height * one_way - both) / latency_s)
+        best = sqrt(float(groups.bytes[0].sum()) / 2 * max(0.0, 2 * height * one_way_s - both_ways_s) / latency_s)
         return max(1, min(_MAX_CHUNKS, round(best)))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
@@ -293,55 +270,4 @@ class DoubleBinaryTree(OverGroups):
         if demand.ranks == 1:
             return 0.0
         chunks = self.chunks or 1
-        return _tree_of_members(demand.ranks).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
-
-
-def tree_stage(groups: Groups, parents: list[Ints], chunks: int) -> Stage:
-    """Return the rounds in which an all-reduce of each group goes up and down some trees, each with an even part.
-
-    ``parents`` has the parent of each member in each tree, -1 of its root.
-    """
-    return _pipelined(groups, _trees(parents), chunks)
-
-
-def _pipelined(groups: Groups, trees: _Trees, chunks: int) -> Stage:
-    """Return the rounds in which chunks of each tree's part go up and down, one behind the other."""
-    first, last = cut(groups.begin[:, :1], groups.end[:, -1:], np.arange(trees.count), trees.count)
-    chunk_bytes = groups.bytes.sum(axis=1) / trees.count / chunks
-    # Rounds with the same pairs at work are one step, made when asked for.
-    rounds = trees.rounds(chunks)
-    if rounds * len(trees.delay) > _MAX_PLACES:
-        raise OptionError(
-            f"double-binary-tree: chunks={chunks} over {groups.members} ranks make {rounds:,} rounds of up to "
-            f"{len(trees.delay):,} messages: take fewer chunks"
-        )
-    # Pairs begin and end with a round in which others go on.
-    begins = np.unique(trees.delay)
-    starts: list[int] = np.union1d(begins, begins + chunks)[:-1].tolist() if rounds else []
-    lengths = np.diff([*starts, rounds]).tolist()
-    every = Pattern(groups.ranks[:, trees.sender].reshape(-1), groups.ranks[:, trees.receiver].reshape(-1))
-    first_of_group = np.arange(len(groups.ranks))[:, None] * len(trees.delay)
-
-    def working(step: int) -> Ints:
-        """Return the pairs that are at work."""
-        return np.flatnonzero((trees.delay <= starts[step]) & (trees.delay > starts[step] - chunks))
-
-    def make(step: int) -> Step:
-        at = working(step)
-        pattern = every.part((first_of_group + at).reshape(-1))
-        return Step(Round(pattern, np.repeat(chunk_bytes, len(at))), lengths[step])
-
-    def pieces(step: int, time: int) -> Pieces:
-        at = working(step)
-        chunk = starts[step] + time - trees.delay[at]
-        start, stop = cut(first[:, trees.tree[at]], last[:, trees.tree[at]], chunk, chunks)
-        adds = np.tile(trees.adds[at], len(groups.ranks))
-        return Pieces(np.arange(start.size), start.reshape(-1), stop.reshape(-1), adds)
-
-    every_round = Round(every, np.repeat(chunk_bytes, len(trees.delay)))
-    whole = None
-    if rounds:
-        delay = np.tile(trees.delay, len(groups.ranks))
-        line = (trees.count * np.arange(len(groups.ranks))[:, None] + trees.tree).reshape(-1)
-        whole = CombinedRound(every_round, delay, chunks, line)
-    return Stage(LazySteps(len(starts), make), pieces, whole=whole)
+        return _trees_of_members(demand.ranks).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)

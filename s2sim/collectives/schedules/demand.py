@@ -1,20 +1,24 @@
-"""The task of a collective, before any algorithm."""
+"""What a collective has to do, independent of any algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.files import read_text
 from s2sim.units import parse_size_bytes
 
-# Every rank's buffer is the same stretch of positions; the others give each rank a stretch of its own.
+Kind: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+# Kinds in which the buffers of all ranks are the same positions; in the others each rank has its own range.
 _SHARED = ("all_reduce", "broadcast", "reduce")
 ROOTED = ("broadcast", "reduce")
 
@@ -23,18 +27,17 @@ ROOTED = ("broadcast", "reduce")
 class Demand:
     """The task of a collective, before any algorithm."""
 
-    # What ranks end with. ``all_reduce``: the sum of all buffers. ``reduce``: the same, on the root alone.
-    # ``broadcast``: the root's buffer. ``all_gather``: all contributions side by side. ``reduce_scatter``: each its
-    # part of the sum. ``all_to_all``: from every rank the block meant for it. ``send_recv``: what the rank before it
-    # contributes. ``barrier``: word of every rank, without any byte.
+    # Result on each rank. ``all_reduce``: the sum of all buffers; ``reduce``: the same, on the root alone;
+    # ``broadcast``: the root's buffer; ``all_gather``: all contributions concatenated; ``reduce_scatter``: its part of
+    # the sum; ``all_to_all``: its block from every rank; ``send_recv``: the contribution of the preceding rank;
+    # ``barrier``: nothing, a notification from every rank.
     kind: Kind
-    # Elements of each rank: of its buffer (all equal for all_reduce, broadcast and reduce), of what it contributes
-    # (all_gather, all_to_all, send_recv), or of the part that it ends with (reduce_scatter)
+    # Elements per rank: of its buffer (equal for all_reduce, broadcast and reduce), of its contribution (all_gather,
+    # all_to_all, send_recv), or of its part of the result (reduce_scatter)
     elements: tuple[int, ...]
     itemsize: int  # Bytes of one element; 0 for a barrier
-    root: int = 0  # Rank that a broadcast comes from or a reduce goes to
-    # Elements that each rank has for each rank, itself included, of an all_to_all; empty where every rank's are cut
-    # evenly
+    root: int = 0  # Source of a broadcast, destination of a reduce
+    # Of an all_to_all: elements from each rank to each rank, itself included; empty if contributions are cut evenly
     blocks: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -49,7 +52,12 @@ class Demand:
         if self.root and self.kind not in ROOTED:
             raise S2SimError(f"{self.kind} has no root: leave root {self.root} out")
         if self.blocks:
-            _check_blocks(self)
+            if self.kind != "all_to_all":
+                raise S2SimError(f"{self.kind} has no blocks: leave them out")
+            if len(self.blocks) != self.ranks or any(len(row) != self.ranks for row in self.blocks):
+                raise S2SimError(f"the blocks of {self.ranks} ranks are a table of {self.ranks} by {self.ranks}")
+            if min(map(min, self.blocks)) < 0 or tuple(map(sum, self.blocks)) != self.elements:
+                raise S2SimError("a rank's blocks must not be negative, and add up to its elements")
 
     @property
     def ranks(self) -> int:
@@ -58,30 +66,29 @@ class Demand:
 
     @property
     def shared(self) -> bool:
-        """Whether all ranks have the same stretch of positions, rather than each its own, one after the other."""
+        """Whether the buffers of all ranks are the same positions, instead of concatenated ranges."""
         return self.kind in _SHARED
 
     @property
     def buffer_elements(self) -> int:
-        """Positions of all buffers together: what a rank holds, or for an all_to_all what all ranks send."""
+        """Positions of all buffers together: the buffer of a rank, or for an all_to_all the elements of all ranks."""
         return self.elements[0] if self.shared else sum(self.elements)
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of these."""
+        """Bytes of all buffer positions."""
         return self.buffer_elements * self.itemsize
 
     @property
     def handed_in_bytes(self) -> int:
-        """Bytes that the rank with most contributes."""
+        """Bytes of the largest contribution of a rank."""
         return (sum if self.kind == "reduce_scatter" else max)(self.elements) * self.itemsize
 
     @property
     def sizes_bytes(self) -> Floats:
-        """The bytes that each rank's stretch counts on the network, float64 of shape (ranks,).
+        """Bytes of each rank's range on the network, float64 of shape (ranks,).
 
-        Parts of one size that was cut evenly, [i·n//P, (i+1)·n//P), all count its nominal share n/P, so that rounds
-        repeat; others their own bytes.
+        Parts of an evenly cut size, [i·n//P, (i+1)·n//P), all count as n/P, so that rounds repeat.
         """
         own = np.asarray(self.elements, np.int64)
         total = int(own.sum())
@@ -90,21 +97,12 @@ class Demand:
         return (own * self.itemsize).astype(np.float64)
 
     def stretches(self) -> tuple[Ints, Ints]:
-        """Return where each rank's own stretch begins and ends, int64 of shape (ranks,)."""
+        """Return the first position of each rank's range and the one after its last, int64 of shape (ranks,) each."""
         own = np.asarray(self.elements, np.int64)
         if self.shared:
             return np.zeros_like(own), own
         ends = np.cumsum(own)
         return ends - own, ends
-
-
-def _check_blocks(demand: Demand) -> None:
-    if demand.kind != "all_to_all":
-        raise S2SimError(f"{demand.kind} has no blocks: leave them out")
-    if len(demand.blocks) != demand.ranks or any(len(row) != demand.ranks for row in demand.blocks):
-        raise S2SimError(f"the blocks of {demand.ranks} ranks are a table of {demand.ranks} by {demand.ranks}")
-    if min(map(min, demand.blocks)) < 0 or tuple(map(sum, demand.blocks)) != demand.elements:
-        raise S2SimError("a rank's blocks must not be negative, and add up to its elements")
 
 
 def barrier(ranks: int) -> Demand:
@@ -113,7 +111,7 @@ def barrier(ranks: int) -> Demand:
 
 
 def bus_factor(kind: Kind, workers: int) -> float:
-    """Return what nccl-tests multiplies the algorithm's bandwidth by, so that it shows what links carry."""
+    """Return the factor from the algorithm bandwidth to the bus bandwidth of nccl-tests."""
     if kind in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
         return (2 if kind == "all_reduce" else 1) * (workers - 1) / workers
     return 1.0
@@ -123,11 +121,11 @@ _FLOAT32_BYTES = 4
 
 
 def make_demand(kind: Kind, size_bytes: int | Sequence[int], workers: int, root: int = 0) -> Demand:
-    """Return the demand of a size as nccl-tests counts it, or of a size for each rank.
+    """Return the demand of a size as nccl-tests counts it, or of one size per rank.
 
-    One size is a rank's buffer; of an all-gather the gathered one, of a reduce-scatter the one that is reduced. Several
-    are what each rank contributes, or what it ends with in a reduce-scatter. Elements are float32 where sizes allow,
-    else bytes; parts that do not divide by the ranks differ by one element.
+    One size is the buffer of a rank; of an all-gather the gathered buffer, of a reduce-scatter the reduced one. Several
+    sizes are the contributions, or the results of a reduce-scatter. Elements are float32 if sizes are multiples of 4
+    bytes, else bytes; parts that do not divide by the ranks differ by one element.
     """
     if kind not in KINDS:
         raise unknown_name("collective", kind, KINDS)
@@ -150,10 +148,7 @@ def make_demand(kind: Kind, size_bytes: int | Sequence[int], workers: int, root:
 
 
 def read_sizes(path: Path) -> list[int]:
-    """Return the sizes of a text file with one a line, each with its unit; ``#`` begins a comment.
-
-    `S2SimError` names the line that is wrong.
-    """
+    """Return the sizes in bytes of a text file with one size and its unit per line; ``#`` begins a comment."""
     sizes = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.partition("#")[0].strip()
@@ -169,5 +164,6 @@ def read_sizes(path: Path) -> list[int]:
 
 def nccl_tests_bytes(demand: Demand) -> int:
     """Return the size of a demand as nccl-tests counts it, the inverse of `make_demand`."""
-    own = demand.kind in ("all_to_all", "send_recv")
-    return max(demand.elements) * demand.itemsize if own else demand.buffer_bytes
+    if demand.kind in ("all_to_all", "send_recv"):
+        return max(demand.elements) * demand.itemsize
+    return demand.buffer_bytes

@@ -1,7 +1,7 @@
-"""Exchanges between partners at distances 1, 2, 4, ...: what recursive halving and recursive doubling share.
+"""Exchanges between partners at distances 1, 2, 4, ...: the rounds of recursive halving and recursive doubling.
 
-They need 2^k members. Of p = 2^k + r members the first 2r form pairs: the even one of each hands what it has to the odd
-one before, and gets what it wants from it afterwards (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
+They need 2^k members. Of p = 2^k + r members the first 2r form pairs: the even one of each sends its data to the odd
+one before, and receives its result from it afterwards (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.groups import Groups, joined
-from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Stage, Step, traffic_between
+from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.schedules.groups import Groups, equal_rows, joined, pattern_of_members
+from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.errors import ContendedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunks:
-    """The parts of the buffer of G groups, cut into c chunks, each of q stretches of positions.
+    """The parts of the buffer of G groups, cut into c chunks of q ranges of positions each.
 
-    Positions [``begin``, ``end``) of each stretch are int64 of shape (G, c, q); what each chunk counts on the network,
-    ``bytes``, is float64 of shape (G, c).
+    Positions [``begin``, ``end``) of each range are int64 of shape (G, c, q); ``bytes`` of each chunk on the network
+    are float64 of shape (G, c).
     """
 
     begin: Ints
@@ -34,7 +34,7 @@ class Chunks:
 
 
 def chunk_per_member(groups: Groups) -> Chunks:
-    """Return one chunk a member."""
+    """Return one chunk per member."""
     return Chunks(groups.begin[:, :, None], groups.end[:, :, None], groups.bytes)
 
 
@@ -46,10 +46,7 @@ def single_chunk(groups: Groups) -> Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemberPairs:
-    """Senders and receivers in every group, as numbers of members: int64 arrays of shape (m,).
-
-    One object serves all moves between the same members.
-    """
+    """Senders and receivers in every group as indices of members, int64 of shape (m,); shared by equal moves."""
 
     src: Ints
     dst: Ints
@@ -57,9 +54,9 @@ class MemberPairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkMove:
-    """One round: message i carries ``count`` chunks, number first[i] + skip + j·stride modulo c for j = 0, 1, ...
+    """One round: message i has ``count`` chunks, with index first[i] + skip + j·stride modulo c for j = 0, 1, ...
 
-    ``first`` is int64 of shape (m,); ``adds`` says whether destinations add what comes to what they have.
+    ``first`` is int64 of shape (m,); ``adds`` states whether destinations add the chunks to their own.
     """
 
     pairs: MemberPairs
@@ -73,24 +70,21 @@ class ChunkMove:
 def reverse_moves(moves: Sequence[ChunkMove]) -> list[ChunkMove]:
     """Return the reduce-scatter that is an all-gather run backwards.
 
-    Where each chunk reaches every member once, along a tree from its owner, partial sums flow up that tree.
+    In the all-gather each chunk goes down a tree from its owner; partial sums go up that tree.
     """
     turned = {move.pairs: MemberPairs(move.pairs.dst, move.pairs.src) for move in moves}
     return [replace(move, pairs=turned[move.pairs], adds=True) for move in reversed(moves)]
 
 
 def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> Stage:
-    """Return the rounds of these moves, one each, in every group at once.
+    """Return the rounds of these moves, concurrent in all groups.
 
-    Where all chunks of a group count alike, moves in a row between the same members that carry as many chunks are one
+    If all chunks of a group have equal bytes, consecutive moves of equally many chunks between the same members are one
     step.
     """
     groups, count = chunks.bytes.shape
-    patterns = {
-        move.pairs: Pattern(ranks[:, move.pairs.src].reshape(-1), ranks[:, move.pairs.dst].reshape(-1))
-        for move in moves
-    }
-    starts = _step_bounds(moves, alike=bool((chunks.bytes == chunks.bytes[:, :1]).all()))
+    patterns = {move.pairs: pattern_of_members(ranks, move.pairs.src, move.pairs.dst) for move in moves}
+    starts = _step_bounds(moves, equal_chunks=equal_rows(chunks.bytes))
 
     def step(index: int) -> Step:
         move = moves[starts[index]]
@@ -120,20 +114,17 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
     return Stage(LazySteps(len(starts) - 1, step), pieces, volume)
 
 
-def _step_bounds(moves: Sequence[ChunkMove], *, alike: bool) -> list[int]:
-    """Return the first move of each step, and the number of moves."""
-
-    def repeats(move: ChunkMove, before: ChunkMove) -> bool:
-        return alike and (move.pairs, move.count, move.adds) == (before.pairs, before.count, before.adds)
-
-    starts = [index for index, move in enumerate(moves) if index == 0 or not repeats(move, moves[index - 1])]
+def _step_bounds(moves: Sequence[ChunkMove], *, equal_chunks: bool) -> list[int]:
+    """Return the index of the first move of each step, and the number of moves."""
+    keys = [(move.pairs, move.count, move.adds) for move in moves]
+    starts = [index for index in range(len(keys)) if not index or not equal_chunks or keys[index] != keys[index - 1]]
     return [*starts, len(moves)]
 
 
 def chunk_totals(values: NDArray[Any], move: ChunkMove) -> NDArray[Any]:
-    """Return what each message's chunks add up to, shape (G, m), from ``values`` of shape (G, c).
+    """Return the sum over the chunks of each message, shape (G, m), of ``values`` of shape (G, c).
 
-    Sums of 1, 2, 4, ... chunks in a row are made from each other, so that a run costs the logarithm of its length.
+    Sums of 1, 2, 4, ... consecutive chunks are computed from each other: the cost is logarithmic in their number.
     """
     chunks = np.arange(values.shape[1])
     total = np.zeros((len(values), len(move.first)), values.dtype)
@@ -149,24 +140,24 @@ def chunk_totals(values: NDArray[Any], move: ChunkMove) -> NDArray[Any]:
 
 
 def distances_below(members: int) -> list[int]:
-    """Return 1, 2, 4, ... as long as they are less than ``members``."""
+    """Return the powers of two less than ``members``."""
     return [1 << bit for bit in range((members - 1).bit_length())]
 
 
 @dataclass(frozen=True, slots=True)
 class Cube:
-    """The 2^k of p members that exchange, and the r that are folded into others."""
+    """The 2^k of p members that exchange, the corners, and the r that are folded into these."""
 
     members: int
 
     @property
     def rounds(self) -> int:
-        """The exponent k: rounds until every corner has heard from every other."""
+        """The exponent k: rounds until every corner has received data of every other."""
         return self.members.bit_length() - 1
 
     @property
     def extras(self) -> int:
-        """Members beyond 2^k: r."""
+        """Number of folded members, r."""
         return self.members - (1 << self.rounds)
 
     def corners(self) -> Ints:
@@ -175,26 +166,22 @@ class Cube:
         return np.where(number < self.extras, 2 * number + 1, number + self.extras)
 
     def folded(self) -> Ints:
-        """Return the members that do not, int64 of shape (r,); each one's partner is the next."""
+        """Return the folded members, int64 of shape (r,); the partner of each is the next member."""
         return 2 * np.arange(self.extras, dtype=np.int64)
 
-    def fold(self, first: Ints, count: int, *, adds: bool) -> list[ChunkMove]:
-        """Return the round in which folded members send chunks to their partners, none where none is folded."""
-        pairs = MemberPairs(self.folded(), self.folded() + 1)
-        return [ChunkMove(pairs, first, count, adds=adds)] if self.extras else []
-
-    def unfold(self, first: Ints, count: int, *, adds: bool) -> list[ChunkMove]:
-        """Return the round in which partners send chunks to folded members."""
-        pairs = MemberPairs(self.folded() + 1, self.folded())
+    def fold(self, first: Ints, count: int, *, adds: bool, back: bool = False) -> list[ChunkMove]:
+        """Return the round in which folded members send chunks to their partners, or receive these ``back``."""
+        sides = (self.folded(), self.folded() + 1)
+        pairs = MemberPairs(*(reversed(sides) if back else sides))
         return [ChunkMove(pairs, first, count, adds=adds)] if self.extras else []
 
 
 def doubling_exchanges(cube: Cube, *, near_first: bool) -> tuple[list[ChunkMove], list[ChunkMove]]:
     """Return a reduce-scatter and an all-gather over the corners, one chunk each, between the same pairs.
 
-    In the all-gather a corner sends all that it has to the one whose number differs in one bit. With the nearest
-    partner first it has the chunks of 1, 2, 4, ... corners in a row; with the farthest first, those of all corners
-    whose lower bits are its own. The reduce-scatter is the same backwards: a corner sends what its partner will keep.
+    In the all-gather a corner sends all its chunks to the corner whose number differs in one bit. With the nearest
+    partner first these are of 1, 2, 4, ... consecutive corners; with the farthest first, of all corners with its lower
+    bits. The reduce-scatter is the same backwards: a corner sends the chunks that its partner will keep.
     """
     corners = cube.corners()
     number = np.arange(len(corners))
@@ -211,59 +198,44 @@ def doubling_exchanges(cube: Cube, *, near_first: bool) -> tuple[list[ChunkMove]
     return scatter[::-1], gather
 
 
-def all_gather(groups: Groups, *, near_first: bool) -> Stage:
-    """Return an all-gather by doubling; near_first: whether corners begin with their nearest partner.
+def exchange(kind: Kind, groups: Groups, *, near_first: bool) -> Stage:
+    """Return an all-gather by doubling that begins with the nearest partners, or a reduce-scatter that ends with them.
 
-    Folded members send their chunk before, and get all others afterwards.
+    In an all-gather folded members send their chunk before, and receive all others afterwards; in a reduce-scatter they
+    send all but their own chunk before, and add the sum of that of the others to theirs afterwards.
     """
-    cube, own = Cube(groups.members), chunk_per_member(groups)
-    folded = cube.folded()
+    cube, chunks = Cube(groups.members), chunk_per_member(groups)
+    folded, adds = cube.folded(), kind == "reduce_scatter"
+    scatter, gather = doubling_exchanges(cube, near_first=near_first)
+    before, after = (folded, 1), (folded + 1, groups.members - 1)
+    if adds:
+        before, after = after, before
     return joined(
         [
-            stage_of_moves(groups.ranks, own, cube.fold(folded, 1, adds=False)),
-            stage_of_moves(
-                groups.ranks, _add_folded_chunks(groups, cube), doubling_exchanges(cube, near_first=near_first)[1]
-            ),
-            stage_of_moves(groups.ranks, own, cube.unfold(folded + 1, groups.members - 1, adds=False)),
-        ]
-    )
-
-
-def reduce_scatter(groups: Groups, *, near_first: bool) -> Stage:
-    """Return a reduce-scatter by halving; near_first: whether corners end with their nearest partner.
-
-    Folded members send all but their own chunk before, and add what the others have of that to theirs afterwards.
-    """
-    cube, own = Cube(groups.members), chunk_per_member(groups)
-    folded = cube.folded()
-    return joined(
-        [
-            stage_of_moves(groups.ranks, own, cube.fold(folded + 1, groups.members - 1, adds=True)),
-            stage_of_moves(
-                groups.ranks, _add_folded_chunks(groups, cube), doubling_exchanges(cube, near_first=near_first)[0]
-            ),
-            stage_of_moves(groups.ranks, own, cube.unfold(folded, 1, adds=True)),
+            stage_of_moves(groups.ranks, chunks, cube.fold(*before, adds=adds)),
+            stage_of_moves(groups.ranks, _add_folded_chunks(groups, cube), scatter if adds else gather),
+            stage_of_moves(groups.ranks, chunks, cube.fold(*after, adds=adds, back=True)),
         ]
     )
 
 
 def _add_folded_chunks(groups: Groups, cube: Cube) -> Chunks:
-    """Return a chunk for each corner: its own, and beside it that of the member that is folded into it."""
+    """Return a chunk of two ranges for each corner: its own, and that of the member that is folded into it."""
     if cube.extras == 0:
         return chunk_per_member(groups)
     corners = cube.corners()
     paired = np.arange(len(corners)) < cube.extras
-    beside = corners - paired  # a corner without such a member has an empty stretch there
-    begin = np.stack([groups.begin[:, corners], groups.begin[:, beside]], axis=2)
-    end = np.stack([groups.end[:, corners], np.where(paired, groups.end[:, beside], begin[:, :, 1])], axis=2)
-    return Chunks(begin, end, groups.bytes[:, corners] + np.where(paired, groups.bytes[:, beside], 0.0))
+    partner = corners - paired  # the second range of a corner without a partner is empty
+    begin = np.stack([groups.begin[:, corners], groups.begin[:, partner]], axis=2)
+    end = np.stack([groups.end[:, corners], np.where(paired, groups.end[:, partner], begin[:, :, 1])], axis=2)
+    return Chunks(begin, end, groups.bytes[:, corners] + np.where(paired, groups.bytes[:, partner], 0.0))
 
 
 def doubling_time_s(demand: Demand, hops: Hops, *, near_first: bool) -> float:
-    """Return the closed form of `all_gather` and `reduce_scatter`, which send the same in opposite order.
+    """Return the closed form of `exchange`, equal for both kinds, which send the same in opposite order.
 
-    Round j of k takes L + b/B, b the most that 2^j corners hold which have met. With r > 0, two more rounds: of the
-    largest contribution of a folded member, and of everything but the smallest such.
+    Round j of k takes L + b/B, b the most bytes of 2^j corners that have exchanged. With r > 0, two more rounds: of the
+    largest contribution of a folded member, and of all except the smallest such.
     """
     cube = Cube(demand.ranks)
     sizes = demand.sizes_bytes
@@ -278,9 +250,9 @@ def doubling_time_s(demand: Demand, hops: Hops, *, near_first: bool) -> float:
 
 
 def require_uniform_routes(name: str, hops: Hops) -> None:
-    """Raise `ContendedError` unless all messages take ways of the same latency and rate.
+    """Raise `ContendedError` unless all routes have the same latency and rate.
 
-    Which of several ways a round takes depends on where its ranks are, which a closed form does not know.
+    The routes of a round depend on the placement of its ranks, which a closed form does not know.
     """
     if len({*hops.inside, *hops.across}) > 1:
         raise ContendedError(
@@ -290,7 +262,7 @@ def require_uniform_routes(name: str, hops: Hops) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """A way between two ranks that no other message uses: its latency, and the rate of its narrowest link."""
+    """A route between two ranks without other messages: its latency, and the rate of its narrowest link."""
 
     latency_s: float
     rate_Bps: float
@@ -298,24 +270,24 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """All different ways that the messages of a schedule take, inside nodes and between the nodes that hold ranks."""
+    """All different routes of the messages of a schedule, inside nodes and between the given number of nodes."""
 
     inside: tuple[Hop, ...]
     across: tuple[Hop, ...]
     nodes: int
 
     def round_s(self, size_bytes: float) -> float:
-        """Return how long a round takes in which messages of this size take all these ways."""
+        """Return the duration of a round with messages of this size on all routes."""
         return max((hop.latency_s + size_bytes / hop.rate_Bps for hop in (*self.inside, *self.across)), default=0.0)
 
     def sending_s(self, size_bytes: float) -> float:
-        """Return how long it takes until all bytes of such a round have left."""
+        """Return the time until all bytes of such a round have been sent."""
         return max((size_bytes / hop.rate_Bps for hop in (*self.inside, *self.across)), default=0.0)
 
     def within_nodes(self) -> Hops:
-        """Return the ways inside nodes alone."""
+        """Return the routes inside nodes only."""
         return Hops(self.inside, (), self.nodes)
 
     def between_nodes(self) -> Hops:
-        """Return the ways between nodes alone."""
+        """Return the routes between nodes only."""
         return Hops((), self.across, self.nodes)

@@ -1,4 +1,4 @@
-"""Groups of ranks that do the same at once, each on its own part of the buffer: what composed schedules are made of."""
+"""Groups of ranks that run the same rounds concurrently, each on its own part of the buffer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, Kind
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import (
     CombinedRound,
@@ -33,12 +32,12 @@ from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
 _MAX_AT_ONCE = 2**21
-# Memory that routes and sharing of one message take, measured on a two-level fat tree with four links a way.
+# Memory per message for routes and link sharing, measured on a two-level fat tree with routes of four links.
 _MESSAGE_BYTES = 750
 
 
 def check_at_once(algorithm: str, messages: int, instead: str) -> None:
-    """Refuse rounds of more messages than memory holds; ``instead`` names an algorithm that sends fewer at once."""
+    """Refuse rounds of more messages than fit in memory; ``instead`` names an algorithm that sends fewer at once."""
     if messages > _MAX_AT_ONCE:
         needed = format_bytes(messages * _MESSAGE_BYTES)
         raise OptionError(
@@ -51,8 +50,8 @@ def check_at_once(algorithm: str, messages: int, instead: str) -> None:
 class Groups:
     """G groups of p ranks; member i of a group has chunk i of the group's part of the buffer.
 
-    Members and the positions [``begin``, ``end``) of each one's chunk are int64 of shape (G, p); what each chunk counts
-    on the network, ``bytes``, is float64 of that shape.
+    Ranks and the positions [``begin``, ``end``) of their chunks are int64 of shape (G, p); ``bytes`` of each chunk on
+    the network are float64 of that shape.
     """
 
     ranks: Ints
@@ -67,15 +66,25 @@ class Groups:
 
     @property
     def alike(self) -> bool:
-        """Whether all chunks of a group count the same bytes, so that rounds repeat."""
-        return bool((self.bytes == self.bytes[:, :1]).all())
+        """Whether all chunks of a group have equal bytes, so that rounds repeat."""
+        return equal_rows(self.bytes)
+
+
+def equal_rows(values: Floats) -> bool:
+    """Return whether all values of each row are equal."""
+    return bool((values == values[:, :1]).all())
+
+
+def pattern_of_members(ranks: Ints, src: Ints, dst: Ints) -> Pattern:
+    """Return the pattern in which members ``src`` send to ``dst`` in all groups; ``ranks`` is of shape (G, p)."""
+    return Pattern(ranks[:, src].reshape(-1), ranks[:, dst].reshape(-1))
 
 
 def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float | Floats) -> Groups:
     """Return groups that cut their part evenly: chunk i = positions [begin + i·n//p, begin + (i+1)·n//p).
 
-    Members are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,); a part counts
-    ``part_bytes`` on the network, all as many or float64 of shape (G,).
+    Ranks are int64 of shape (G, p), ``begin`` and ``end`` of each group's part of shape (G,), ``part_bytes`` of a part
+    on the network one value or float64 of shape (G,).
     """
     members = ranks.shape[1]
     cuts = begin[:, None] + np.arange(members + 1) * (end - begin)[:, None] // members
@@ -84,7 +93,7 @@ def even_groups(ranks: Ints, begin: Ints, end: Ints, part_bytes: float | Floats)
 
 
 def group_of_all(demand: Demand) -> Groups:
-    """Return all ranks as one group: even chunks of a shared buffer, or the ranks' own stretches."""
+    """Return all ranks as one group with even chunks of a shared buffer, or the ranges of the ranks."""
     ranks = np.arange(demand.ranks, dtype=np.int64)[None, :]
     begin, end = demand.stretches()
     if demand.shared:
@@ -93,21 +102,20 @@ def group_of_all(demand: Demand) -> Groups:
 
 
 def group_from_root(demand: Demand) -> Groups:
-    """Return all ranks as one group, in rank order from the root on and round again."""
+    """Return all ranks as one group, in cyclic rank order from the root on."""
     groups = group_of_all(demand)
     return replace(groups, ranks=np.roll(groups.ranks, -demand.root, axis=1))
 
 
 def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
-    """Return where an even part of stretches of positions begins and ends, the parts counted from 0."""
+    """Return the bounds of part number ``part`` of ranges of positions that are cut into even parts."""
     return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
 
 
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
-    """Return stages of which each starts once some of those before it have been delivered everywhere.
+    """Return one stage of stages that each wait for some earlier ones, given by their indices, to be delivered.
 
-    With each stage stand the numbers of those that it waits for; without any it starts at once. To wait for a stage
-    without steps is to wait for what that one waits for.
+    To wait for a stage without steps is to wait for the stages for which that one waits.
     """
     steps: list[Step] = []
     owner: list[tuple[Stage, int]] = []
@@ -131,7 +139,7 @@ def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
 
 
 def joined(stages: Sequence[Stage]) -> Stage:
-    """Return stages one after another: each starts when the one before it has been delivered everywhere."""
+    """Return one stage of stages in sequence: each starts when the one before has been delivered on all ranks."""
     stages = [stage for stage in stages if len(stage.steps)]
     starts = list(accumulate((len(stage.steps) for stage in stages), initial=0))
 
@@ -161,18 +169,22 @@ def schedule_of(demand: Demand, algorithm: str, stage: Stage, *, helpers: int = 
 
 
 class OverGroups(ABC):
-    """A frozen dataclass of options that says what groups do; its schedule is that of one group of all ranks."""
+    """An algorithm that runs on groups, a frozen dataclass of options; its schedule is that of one group of all ranks.
+
+    Unless a class overrides ``auto``, libraries choose it for no kind.
+    """
 
     __slots__ = ()
     name: ClassVar[str]
+    auto: ClassVar[tuple[str, ...]] = ()
 
     def fitted(self, groups: Groups, cluster: Cluster) -> Self:
-        """Return the algorithm with the options that the cluster's rates choose; most choose none."""
+        """Return the algorithm with the options that depend on the rates of the cluster; most have none."""
         return self
 
     @abstractmethod
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
+        """Return the rounds in which each group runs ``kind`` on its part; its first member is the root."""
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule for this demand."""
@@ -181,20 +193,16 @@ class OverGroups(ABC):
         return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
 
 
-# Of steps that are made when asked for, each of which may have a pattern of its own.
+# Of steps that are created on access and may all have different patterns.
 _CACHED_PATTERNS = 4
 
 
 def merge_concurrent(parts: Sequence[tuple[Schedule, Ints]]) -> Schedule:
-    """Return what several groups do at once, each on ranks of its own, as one schedule.
+    """Return the schedules of groups of disjoint ranks that run concurrently as one schedule.
 
-    Rank r of group g is number g times the ranks of a group plus r. Groups go on together, round by round, where their
-    schedules have rounds alike; else each goes on by itself.
-
-    Parameters
-    ----------
-    parts : sequence of (Schedule, int64 array)
-        Schedules of one demand, each with the groups that run it; group 0 runs the first.
+    ``parts`` are schedules of one demand, each with the numbers of the groups that run it; group 0 runs the first. Rank
+    r of group g has number g times the ranks of a group plus r. Groups share rounds if their schedules have equal
+    steps; else each runs independently.
     """
     first, ranks = parts[0][0], parts[0][0].demand.ranks
     sides = [(schedule.stage, groups * ranks) for schedule, groups in parts]
@@ -208,7 +216,7 @@ def merge_concurrent(parts: Sequence[tuple[Schedule, Ints]]) -> Schedule:
 
 
 def _have_equal_steps(stages: Sequence[Stage]) -> bool:
-    """Return whether all stages have as many steps, which wait for the same ones and are repeated as often."""
+    """Return whether all stages have the same number of steps with equal dependencies and repetitions."""
     if len(stages) == 1:
         return True
     shapes = [[(step.times, step.after, step.after_sent) for step in stage.steps] for stage in stages]
@@ -217,26 +225,23 @@ def _have_equal_steps(stages: Sequence[Stage]) -> bool:
 
 
 def _merge_stages(sides: Sequence[tuple[Stage, Ints]], ranks: int) -> Stage:
-    """Return stages as one, each run by groups whose first ranks have these numbers."""
+    """Return one stage of stages, each with the first ranks of the groups that run it."""
     stages = [stage for stage, _ in sides]
-    merging = _PatternMerger([starts for _, starts in sides])
+    merger = _PatternMerger([starts for _, starts in sides])
     lazy = isinstance(stages[0].steps, LazySteps)
 
     def step(at: int) -> Step:
         steps = [stage.steps[at] for stage in stages]
         if lazy:
-            merging.forget()
-        return replace(steps[0], round=merging.round([each.round for each in steps]))
+            merger.evict()
+        return replace(steps[0], round=merger.round([step.round for step in steps]))
 
     def pieces(at: int, time: int) -> Pieces:
-        numbers = merging.messages([stage.steps[at].round.pattern.messages for stage in stages])
-        each = [(stage.pieces(at, time), of) for stage, of in zip(stages, numbers, strict=True)]
-        return Pieces(
-            np.concatenate([_offset_members(one.message, of) for one, of in each]),
-            np.concatenate([np.tile(one.start, len(of)) for one, of in each]),
-            np.concatenate([np.tile(one.stop, len(of)) for one, of in each]),
-            np.concatenate([np.tile(one.adds, len(of)) for one, of in each]),
-        )
+        numbers = merger.messages([stage.steps[at].round.pattern.messages for stage in stages])
+        parts = [(stage.pieces(at, time), first) for stage, first in zip(stages, numbers, strict=True)]
+        message = np.concatenate([_offset_members(part.message, first) for part, first in parts])
+        repeated = [[np.tile(side, len(first)) for side in (part.start, part.stop, part.adds)] for part, first in parts]
+        return Pieces(message, *map(np.concatenate, zip(*repeated, strict=True)))
 
     def volume(places: int) -> Ints:
         total = np.zeros((2, places), np.int64)
@@ -249,17 +254,14 @@ def _merge_stages(sides: Sequence[tuple[Stage, Ints]], ranks: int) -> Stage:
     count = len(stages[0].steps)
     steps = LazySteps(count, step) if lazy else [step(at) for at in range(count)]
     wholes = [stage.whole for stage in stages if stage.whole is not None]
-    whole = merging.whole(wholes) if len(wholes) == len(stages) else None
+    whole = merger.whole(wholes) if len(wholes) == len(stages) else None
     return Stage(steps, pieces, volume, stages[0].chain, whole)
 
 
 class _PatternMerger:
-    """Makes patterns of groups out of patterns of one group of each kind, each only once.
+    """Merges the patterns of one group of each kind into those of all groups, each once.
 
-    Parameters
-    ----------
-    starts : sequence of int64 array
-        The number of the first rank of each group, for each kind.
+    ``starts`` are the first ranks of the groups of each kind.
     """
 
     def __init__(self, starts: Sequence[Ints]) -> None:
@@ -267,8 +269,8 @@ class _PatternMerger:
         self._known: dict[tuple[Pattern, ...], Pattern] = {}
         self._wholes: dict[tuple[Pattern, ...], Pattern] = {}
 
-    def forget(self) -> None:
-        """Leave patterns of earlier steps to memory, where these are many."""
+    def evict(self) -> None:
+        """Drop the patterns of earlier steps if there are many."""
         if len(self._known) >= _CACHED_PATTERNS:
             self._known.clear()
 

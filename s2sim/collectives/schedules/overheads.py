@@ -1,4 +1,4 @@
-"""Latency, bytes and limits that a communication library adds to the messages of a pattern."""
+"""Latencies, bytes and rate limits that a communication library adds to the messages of a pattern."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Powers: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageConstants:
-    """A latency, share or limit of each message, which is one of a few values."""
+    """A latency, share or limit of each message, as an index into a few values."""
 
-    kind: str  # What it is, in words: ``"hop"``, ``"fill"``, ``"limit"`` ..
-    powers: tuple[Powers, ...]  # What each value is proportional to; none where no constant counts
+    kind: str  # ``"hop"``, ``"fill"``, ``"limit"`` ..
+    powers: tuple[Powers, ...]  # Constants to which each value is proportional; may be empty
     values: Floats  # Whole picoseconds, bytes per second, or shares
-    row: Ints  # Which value each message has
-    times: int = 1  # How often each message has it
+    row: Ints  # Index of the value of each message
+    times: int = 1  # Factor of all values
 
     @property
     def each(self) -> Floats:
@@ -35,34 +35,33 @@ class MessageConstants:
         return taken if self.times == 1 else taken * self.times
 
     def take(self, chosen: Ints) -> MessageConstants:
-        """Return that of some messages, int64 of shape (k,)."""
+        """Return the constants of the messages of these indices, int64 of shape (k,)."""
         return replace(self, row=self.row[chosen])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundLatency:
-    """What rounds take beside their bytes: the latencies of some messages added up, spread over some rounds."""
+    """The latency of a round: the sum of the latencies of some messages, divided by a number of rounds."""
 
-    ps: int  # Picoseconds of one round
+    ps: int  # Picoseconds per round
     # src, dst: ranks of these messages
     src: Ints
     dst: Ints
-    rounds: int  # Over how many rounds their latencies are spread
-    latencies: tuple[MessageConstants, ...]  # What a library adds to them
+    rounds: int
+    latencies: tuple[MessageConstants, ...]  # Added to these messages by a library
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overheads:
-    """The overheads of each message of a pattern; a library makes nothing faster, so that lower bounds stay bounds."""
+    """The overheads of each message of a pattern; never negative, so that lower bounds stay valid."""
 
-    latency_ps: Ints  # Picoseconds beside the latency of the message's way
-    factor: Floats  # Bytes on the network for each byte of the message, at least 1
-    limit_Bps: Floats  # Most that the network carries of each message; infinite where nothing limits it
-    # What passes from one round to the next beside what bytes take, in place of all latencies, where those of a round
-    # do not clock the next
+    latency_ps: Ints  # Picoseconds in addition to the latency of the route
+    factor: Floats  # Bytes on the network per byte of the message, at least 1
+    limit_Bps: Floats  # Largest rate of each message; infinite without a limit
+    # Latency per round that replaces all latencies of messages, in rings and pipelines
     round_latency: RoundLatency | None = None
-    # latencies, shares, limits: what the latency is the sum of, the factor one over the product of, and the limit made
-    # of, by constants; empty where a library does not tell
+    # latencies, shares, limits: terms of the latency (a sum), of the factor (one over their product) and of the limit,
+    # by constants; empty if the library does not define them
     latencies: tuple[MessageConstants, ...] = ()
     shares: tuple[MessageConstants, ...] = ()
     limits: tuple[MessageConstants, ...] = ()
@@ -73,17 +72,17 @@ class Overheads:
 
     @property
     def key(self) -> bytes:
-        """The same for the same overheads."""
+        """The content as bytes."""
         clock = b"" if self.round_latency is None else str(self.round_latency.ps).encode()
         return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps)) + clock
 
     def take(self, chosen: Ints) -> Overheads:
-        """Return those of some messages, int64 of shape (k,), with no clock."""
+        """Return the overheads of the messages of these indices, int64 of shape (k,), without the latency per round."""
         made_of = (tuple(each.take(chosen) for each in made) for made in (self.latencies, self.shares, self.limits))
         return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen], None, *made_of)
 
     def added_to(self, routes: Routes) -> Routes:
-        """Return routes of the messages, one each, with the latency and the limits."""
+        """Return the routes of the messages with latencies and limits of the overheads."""
         latency_ps = routes.latency_ps + self.latency_ps
         if self.round_latency is not None:
             latency_ps = np.full_like(latency_ps, self.round_latency.ps)
@@ -93,7 +92,7 @@ class Overheads:
 def overheads_of(
     latencies: Sequence[MessageConstants], shares: Sequence[MessageConstants], limits: Sequence[MessageConstants]
 ) -> Overheads:
-    """Return the sum of latencies, one over the product of shares, and the one limit, with what they are made of."""
+    """Return overheads from their terms: the sum of latencies, one over the product of shares, and the one limit."""
     latency_ps = reduce(add, (each.each for each in latencies)).astype(np.int64)
     share = reduce(mul, (each.each for each in shares))
     (limit,) = limits

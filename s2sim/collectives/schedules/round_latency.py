@@ -1,8 +1,7 @@
-"""Latency per round of rings and pipelines, in which a rank waits for its own messages alone.
+"""Latency per round of rings and pipelines, in which a rank waits for its own messages only.
 
-A round takes as long as its slowest message, but latencies of unequal hops do not add up so over several rounds: a ring
-meets each latency of its cycle once per turn, a pipeline each latency of its path once. Their rounds follow each other
-at a mean instead.
+Over several rounds the largest latency does not count once per round: a ring passes each latency of its cycle once per
+turn, a pipeline each latency of its path once. Rounds take a mean latency instead.
 """
 
 from __future__ import annotations
@@ -21,24 +20,13 @@ from s2sim.topology.cluster import Cluster
 def ring_round_latency(
     pattern: Pattern, latency_ps: Ints, made_of: tuple[MessageConstants, ...] = ()
 ) -> RoundLatency | None:
-    """Return what clocks rounds in which each rank of a ring sends to the next; None where they are no rings.
+    """Return the latency of rounds in which each rank of a ring sends to the next; None if messages form no rings.
 
-    If in every round each rank sends to one other and receives from one, and passes on what it has received, a message
-    that goes around meets every latency of its cycle once: rounds follow each other at the largest mean over a cycle,
-    not at the largest latency (F. Baccelli et al., "Synchronization and linearity", 1992, theorem 3.23: the maximum
-    cycle mean). Channels stand one after the other in a pattern, with a message of each rank.
+    If in every round each rank sends to one rank, receives from one and forwards what it has received, rounds take the
+    largest mean latency over a cycle, not the largest latency (F. Baccelli et al., "Synchronization and linearity",
+    1992, theorem 3.23: the maximum cycle mean). A pattern lists its channels in order, with a message of each rank.
+    ``latency_ps`` is int64 of shape (m,); ``made_of`` are the parts of it that a library has added.
 
-    Parameters
-    ----------
-    pattern : Pattern
-        The messages of a round.
-    latency_ps : int64 array, shape (m,)
-        Of each, picoseconds.
-    made_of : tuple of MessageConstants
-        What a library has added to them.
-
-    Examples
-    --------
     >>> from s2sim.collectives.schedules.schedule import Pattern
     >>> around = Pattern(np.array([0, 1, 2]), np.array([1, 2, 0]))
     >>> ring_round_latency(around, np.array([1, 1, 7])).ps
@@ -59,19 +47,10 @@ def ring_round_latency(
 def pipeline_round_latency(
     whole: CombinedRound, latency_ps: Ints, made_of: tuple[MessageConstants, ...] = ()
 ) -> RoundLatency:
-    """Return what clocks the rounds of a pipeline: the latencies on its longest way, over all of its rounds.
+    """Return the latency per round of a pipeline: the latencies on its longest path, spread over all rounds.
 
-    A piece meets the latency of each hop on its way once, and pieces follow each other on a hop as soon as bytes let
-    them: K pieces over hops of latency L take the sum of L and the bytes of all rounds.
-
-    Parameters
-    ----------
-    whole : Whole
-        The messages of all rounds.
-    latency_ps : int64 array, shape (m,)
-        Of each, picoseconds.
-    made_of : tuple of MessageConstants
-        What a library has added to them.
+    A chunk passes the latency of each hop once, and chunks follow each other on a hop as soon as bytes permit: K chunks
+    over hops of latency L take the sum of L and the bytes of all rounds. Parameters are as of `ring_round_latency`.
     """
     rounds = int(whole.first.max()) + whole.times
     return _round_latency(whole.round.pattern, _longest_latency_path(whole, latency_ps), rounds, latency_ps, made_of)
@@ -86,7 +65,7 @@ def _round_latency(
 
 
 def _maximum_mean_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, list[int]] | None:
-    """Return the largest mean latency over the cycles of a permutation, and the members of that; None if it is none."""
+    """Return the largest mean latency over the cycles of a permutation, and its members; None for no permutation."""
     order = np.argsort(src)
     if not np.array_equal(src[order], np.sort(dst)):
         return None
@@ -105,9 +84,9 @@ def _maximum_mean_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, 
 
 
 def _longest_latency_path(whole: CombinedRound, latency_ps: Ints) -> Ints:
-    """Return the messages, one after the other, whose latencies a piece on its slowest way meets.
+    """Return the messages on the slowest path of a chunk, in order.
 
-    A rank sends what it got in an earlier round of the same line.
+    A rank forwards what it received in an earlier round of the same line.
     """
     pattern, ranks = whole.round.pattern, int(max(whole.round.pattern.src.max(), whole.round.pattern.dst.max())) + 1
     sender, receiver = whole.line * ranks + pattern.src, whole.line * ranks + pattern.dst
@@ -117,16 +96,15 @@ def _longest_latency_path(whole: CombinedRound, latency_ps: Ints) -> Ints:
         ends_ps[together] = ready_ps[sender[together]] + latency_ps[together]
         np.maximum.at(ready_ps, receiver[together], ends_ps[together])
     at = int(np.argmax(ends_ps))
-    way = [at]
+    path = [at]
     while start_ps := int(ends_ps[at] - latency_ps[at]):
-        before = (receiver == sender[at]) & (ends_ps == start_ps) & (whole.first < whole.first[at])
-        at = int(np.argmax(before))
-        way.append(at)
-    return np.array(way[::-1], np.int64)
+        at = int(np.argmax((receiver == sender[at]) & (ends_ps == start_ps) & (whole.first < whole.first[at])))
+        path.append(at)
+    return np.array(path[::-1], np.int64)
 
 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:
-    """Return which messages of the pattern stay inside a node, bool of shape (m,)."""
+    """Return a mask of the messages inside a node, bool of shape (m,)."""
     if pattern.through_switch:
         return np.full(pattern.messages, len(np.unique(cluster.node_of_rank)) == 1)
     inside: Mask = cluster.node_of_rank[pattern.src] == cluster.node_of_rank[pattern.dst]

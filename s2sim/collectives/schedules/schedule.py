@@ -1,8 +1,7 @@
-"""A collective schedule as data: who sends which part of the buffer to whom, in which round, after what.
+"""A collective schedule as data: which rank sends which part of the buffer to which rank, in which round.
 
-Rounds are clocked: a round starts when all transfers of the rounds that it waits for have been delivered, on all ranks;
-`docs/architecture.md` says why. Repetition is data: rounds of one pattern and the same bytes are one step, however many
-there are.
+Rounds are clocked: a round starts when all transfers of the rounds that it waits for have been delivered, on all ranks
+(see `docs/architecture.md`). Consecutive rounds of equal pattern and bytes are one step.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ Release: TypeAlias = Literal["delivered", "sent"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransferLegs:
-    """What ranks of unlike nodes send each other as parts of one transfer, int64 of shape (m,) each.
+    """The messages between nodes of one transfer, int64 of shape (m,) each.
 
-    Every leg carries a ``share`` of the buffer, and ``depth`` of them follow each other.
+    Every leg carries a ``share`` of the buffer; a path consists of ``depth`` legs.
     """
 
     src: Ints
@@ -37,26 +36,24 @@ class TransferLegs:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Who sends to whom."""
+    """Senders and receivers of the messages of a round."""
 
-    # src, dst: ranks of each message; a pair may have several, over connections of their own
+    # src, dst: ranks of each message; a pair may have several, over separate connections
     src: Ints
     dst: Ints
-    # Whether a switch sums what all ``src`` send and multicasts it to all ``dst``: one message for all of them
+    # Whether a switch sums the buffers of all ``src`` and multicasts the sum to all ``dst``, as one message
     through_switch: bool = False
-    # With ``through_switch``, what goes between nodes, whose own switches sum and multicast; None where switches do all
-    # of it
+    # With ``through_switch``: the messages between nodes that each have a switch; None for one tree of switches
     legs: TransferLegs | None = None
-    # What a library adds to each message; patterns that differ in it are different patterns
-    overheads: Overheads | None = None
-    # A pattern of which this one has some messages, and which: it has their routes
+    overheads: Overheads | None = None  # Added by a library to each message
+    # A pattern of which this one is a subset, and the indices of its messages there: it has the same routes
     part_of: tuple[Pattern, Ints] | None = None
-    # With ``through_switch``, how many groups of ranks have a message each: rank i of ``src`` and ``dst`` is of group i
-    # mod ``groups``, and of legs too
+    # With ``through_switch``: number of groups of ranks with one message each; entry i of ``src``, ``dst`` and legs
+    # belongs to group i mod ``groups``
     groups: int = 1
 
     def part(self, chosen: Ints) -> Pattern:
-        """Return the pattern of some of its messages, int64 of shape (k,)."""
+        """Return the pattern of the messages of these indices, int64 of shape (k,)."""
         return Pattern(self.src[chosen], self.dst[chosen], part_of=(self, chosen))
 
     @property
@@ -66,7 +63,7 @@ class Pattern:
 
     @cached_property
     def key(self) -> bytes:
-        """What tells it from others by its content, or that of which it is a part: its routes are found once."""
+        """A digest of the content: routes of equal patterns are computed once."""
         if self.part_of is not None:
             whole, chosen = self.part_of
             digest = blake2b(chosen.tobytes(), digest_size=16, key=whole.key)
@@ -86,10 +83,10 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """A round as the network sees it: ``bytes``, float64 of shape (m,), is what each message takes on the network.
+    """A round as seen by the network: ``bytes``, float64 of shape (m,), are the bytes of each message on the network.
 
-    Chunks of an evenly cut buffer all count its nominal share, of which the pieces are the rounding to whole elements,
-    so that rounds repeat. What a library makes of them is in it.
+    They include the protocol overhead of a library. Chunks of an evenly cut buffer all count its nominal share, so that
+    rounds repeat; pieces round that to whole elements.
     """
 
     pattern: Pattern
@@ -98,17 +95,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """A round, once or several times in a row."""
+    """A round, executed once or several times in sequence."""
 
     round: Round
-    times: int = 1  # How often, each time after the time before has been delivered
-    # after, after_sent: steps that must have been delivered before, None for the step before this one, and steps of
-    # which the last byte must have left: their latency is not waited for
+    times: int = 1  # Number of executions; each starts when the one before has been delivered
+    # after: steps that have to be delivered before; None for the preceding step.
+    # after_sent: steps of which the last byte has to be sent before
     after: tuple[int, ...] | None = None
     after_sent: tuple[int, ...] = ()
 
     def waits(self, index: int) -> tuple[int, ...]:
-        """Return the steps that must have been delivered before this one, the schedule's number ``index``."""
+        """Return the steps that have to be delivered before this one, which has number ``index``."""
         if self.after is not None:
             return self.after
         return (index - 1,) if index else ()
@@ -116,17 +113,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
-    """The positions [start, stop) that the messages of a round carry; a message may carry several pieces."""
+    """Positions [start, stop) of the buffer in the messages of a round; a message may have several pieces."""
 
-    # message, start, stop: which message of the round each piece belongs to, and where it lies
-    message: Ints
+    message: Ints  # Index of the message in the round
     start: Ints
     stop: Ints
-    adds: Mask  # Whether the destination adds what comes to what it has, or replaces it
+    adds: Mask  # Whether the destination adds the received values to its own, instead of replacing these
+
+    @classmethod
+    def one_each(cls, start: Ints, stop: Ints, adds: Mask | bool) -> Pieces:
+        """Return one piece per message; arrays of one shape, in the order of messages."""
+        return cls(np.arange(start.size), start.reshape(-1), stop.reshape(-1), np.broadcast_to(adds, start.size))
 
 
 def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
-    """Return what each rank sends and receives where messages carry so many elements, int64 of shape (2, ranks)."""
+    """Return the elements that each rank sends and receives in messages of these sizes, int64 of shape (2, ranks)."""
     total = np.zeros((2, ranks), np.int64)
     np.add.at(total[0], src, elements.reshape(-1))
     np.add.at(total[1], dst, elements.reshape(-1))
@@ -134,12 +135,12 @@ def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
 
 
 def traffic_of(stages: Sequence[Stage], ranks: int) -> Ints:
-    """Return what each rank sends and receives in several stages, int64 of shape (2, ranks)."""
+    """Return the elements that each rank sends and receives in several stages, int64 of shape (2, ranks)."""
     return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
 
 
 class LazySteps(Sequence[Step]):
-    """Steps that are made when asked for, where all of them together would not fit in memory."""
+    """Steps that are created on access, because all of them together would not fit in memory."""
 
     def __init__(self, count: int, make: Callable[[int], Step]) -> None:
         self._count = count
@@ -162,16 +163,16 @@ class LazySteps(Sequence[Step]):
 
 @dataclass(frozen=True, eq=False)
 class CombinedRound:
-    """All messages of a chain of rounds as one round, of which every round has a part."""
+    """All messages of a chain of rounds as one round, of which every round has a subset."""
 
-    round: Round  # Of all messages
-    first: Ints  # In which round each message is sent first, from 0 on
-    times: int  # In how many rounds, one after the other, each is sent
-    line: Ints  # To which line or tree of several side by side each belongs: a rank sends what it got in the same
+    round: Round
+    first: Ints  # Index of the first round of each message
+    times: int  # Number of consecutive rounds of each message
+    line: Ints  # Line or tree of each message: ranks forward what they received in the same one
 
     @cached_property
     def key(self) -> bytes:
-        """What tells it from others by its content but for bytes."""
+        """A digest of the content except bytes."""
         digest = blake2b(self.first.tobytes(), digest_size=16, key=self.round.pattern.key)
         digest.update(self.line.tobytes() + self.times.to_bytes(8, "little"))
         return digest.digest()
@@ -179,15 +180,14 @@ class CombinedRound:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Steps that belong together, and what they carry: a schedule, or a part of one."""
+    """Steps of a schedule or of a part of one, and their contents."""
 
-    steps: Sequence[Step]  # In an order in which every step comes after those that it waits for
-    pieces: Callable[[int, int], Pieces]  # ``pieces(step, time)`` returns what the messages of that round carry
-    # Returns sent and received positions, int64 of shape (2, ranks), for a number of ranks; None where adding up the
-    # pieces is quick enough
+    steps: Sequence[Step]  # Every step after those that it waits for
+    pieces: Callable[[int, int], Pieces]  # ``pieces(step, time)`` returns the pieces of that round
+    # Returns sent and received positions, int64 of shape (2, ranks), for a number of ranks; None: sum of the pieces
     volume: Callable[[int], Ints] | None = None
-    chain: bool = True  # Whether every step waits for the one before it and nothing else
-    # Of a pipeline, whose steps are a chain, all that it sends, which bounds its time without a look at its steps
+    chain: bool = True  # Whether every step waits for the preceding one only
+    # Of a pipeline, whose steps are a chain: all its messages, which bound its time without access to its steps
     whole: CombinedRound | None = None
 
     @cached_property
@@ -215,36 +215,27 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All rounds of one collective.
-
-    ``helpers`` are GPUs beside the ranks that take part, numbered after them: servers. ``concurrent`` are ranks of
-    other
-    groups, numbered after those, which do the same at once and of which nothing else is told. ``launch_ps`` is what a
-    library takes to launch it, in picoseconds before the first step, ``launch`` what that is the sum of, where the
-    library tells, and ``protocol`` how it sends, where it has several ways. ``host`` is what a host takes from one
-    launch to the next, and ``host_bound`` tells that this takes longer than the GPUs do, which wait for it before the
-    first step.
-    """
+    """All rounds of one collective."""
 
     demand: Demand
     algorithm: str
     stage: Stage
-    helpers: int = 0
-    launch_ps: int = 0
-    launch: tuple[MessageConstants, ...] = ()
-    protocol: str = ""
-    host: tuple[MessageConstants, ...] = ()
-    host_bound: bool = False
-    concurrent: int = 0
+    helpers: int = 0  # Servers on additional GPUs, numbered after the ranks
+    launch_ps: int = 0  # Duration of the launch by a library, before the first step
+    launch: tuple[MessageConstants, ...] = ()  # Terms of that duration, if the library defines them
+    protocol: str = ""  # Of the library, if it has several
+    host: tuple[MessageConstants, ...] = ()  # Terms of the time that the host needs from one launch to the next
+    host_bound: bool = False  # Whether GPUs wait for the host, which needs longer than they do
+    concurrent: int = 0  # Ranks of other groups that run the same concurrently, numbered after ranks and helpers
 
     @property
     def text(self) -> str:
-        """The algorithm, and how it is sent."""
+        """The algorithm and its protocol."""
         return f"{self.algorithm} ({self.protocol})" if self.protocol else self.algorithm
 
     @property
     def host_ps(self) -> int:
-        """Picoseconds that the host takes."""
+        """Time of the host per launch in picoseconds."""
         return sum(int(each.each[0]) for each in self.host)
 
     @property
@@ -264,16 +255,16 @@ class Schedule:
 
     @cached_property
     def release(self) -> Release:
-        """Whether some step starts when bytes have left rather than arrived."""
+        """Whether some step starts when bytes have been sent instead of delivered."""
         return "sent" if not self.stage.chain and any(step.after_sent for step in self.steps) else "delivered"
 
     @property
     def assisted(self) -> bool:
-        """Whether a switch or a server reduces, so that ranks together send less than they would among themselves."""
+        """Whether a switch or a server reduces, so that ranks send fewer bytes than among themselves."""
         return self.helpers > 0 or any(step.round.pattern.through_switch for step in self.steps[:1])
 
     def traffic(self) -> tuple[Ints, Ints]:
-        """Return (sent, received) bytes of each rank and helper, int64; of other groups' ranks none are told."""
+        """Return (sent, received) bytes of each rank and helper, int64."""
         own = self.places - self.concurrent
         sent, received = self.stage.traffic(self.places)[:, :own] * self.demand.itemsize
         return sent, received

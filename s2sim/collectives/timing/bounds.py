@@ -9,6 +9,7 @@ from math import floor
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
@@ -33,14 +34,14 @@ class _BorderBytes:
     """Bytes that have to cross the borders of groups of ranks."""
 
     # Out of and into each group at least, however clever the network
-    out: NDArray[np.float64]
-    into: NDArray[np.float64]
+    out: Floats
+    into: Floats
     # together_out, together_in: out of and into all groups together, unless switches or helpers reduce and multicast
     together_out: float
     together_in: float
 
 
-def _border_bytes(demand: Demand, group: NDArray[np.int64], groups: int) -> _BorderBytes:
+def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
     """Return what a collective has to move over the borders of ``group[r]`` of each rank, int64 of shape (ranks,)."""
     size = float(demand.buffer_bytes)
     own = np.bincount(group, demand.sizes_bytes, groups).astype(np.float64)
@@ -69,7 +70,7 @@ def _border_bytes(demand: Demand, group: NDArray[np.int64], groups: int) -> _Bor
     return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
 
 
-def _required_messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]]:
+def _required_messages(demand: Demand) -> Iterator[tuple[Ints, Ints, Floats]]:
     """Yield (source, target, bytes) of what has to go from rank to rank, a shift of all ranks at a time."""
     source = np.arange(demand.ranks)
     if demand.kind == "send_recv":
@@ -77,7 +78,7 @@ def _required_messages(demand: Demand) -> Iterator[tuple[NDArray[np.int64], NDAr
         return
     blocks = blocks_of(demand)
     for shift in range(1, demand.ranks):
-        target: NDArray[np.int64] = (source + shift) % demand.ranks
+        target: Ints = (source + shift) % demand.ranks
         begin, end = blocks.bounds(source, target)
         yield source, target, (end - begin).astype(np.float64) * demand.itemsize
 
@@ -142,7 +143,7 @@ def _reason(size_bytes: float, way: str, border: str, rate_Bps: float) -> str:
     return f"{format_bytes(size_bytes)} must {way} {border}, whose links carry {format_rate(rate_Bps)} that way"
 
 
-def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDArray[np.int64] | None:
+def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints | None:
     """Return when each step has been delivered, int64 picoseconds of shape (steps,), or None.
 
     A chain of steps adds up its rounds. Where steps may overlap, those that share links must follow each other for the
@@ -162,7 +163,7 @@ def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
 
 
-def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDArray[np.int64]:
+def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints:
     """Return when each rank's last message has been delivered, from it or to it, int64 picoseconds.
 
     It has the shape of ranks and helpers; of groups beside each other there are those of the first.
@@ -170,7 +171,7 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> NDA
     own = schedule.places - schedule.concurrent
     ends = np.full(own, schedule.launch_ps)
 
-    def note(sent: Round, delivered_ps: NDArray[np.int64]) -> None:
+    def note(sent: Round, delivered_ps: Ints) -> None:
         for side in (sent.pattern.src, sent.pattern.dst):
             # What passes a switch is for all of its group.
             counts = side < own
@@ -265,7 +266,7 @@ def _link_sharing_classes(patterns: Sequence[Pattern], times: RoundTimes, links:
 
 def _longest_path_ps(
     steps: Sequence[Step], delivered_ps: Callable[[Round], int], left_ps: Callable[[Round], int]
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return when each step is delivered, by how long rounds take until they are delivered and until they have left."""
     sent, delivered = np.zeros((2, len(steps)), np.int64)
     sends = any(step.after_sent for step in steps)

@@ -1,4 +1,4 @@
-"""A schedule in execution in which every rank waits for its own messages alone."""
+"""A schedule in execution in which every rank waits for its own messages only."""
 
 from __future__ import annotations
 
@@ -10,30 +10,22 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
-from s2sim.collectives.timing.collective_run import CompletedRound, dependencies
+from s2sim.collectives.timing.collective_run import MESSAGE_MASK, STEP_SHIFT, CompletedRound, LatePs, dependencies
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.base import Network, call_now_or_after
+from s2sim.network.base import Network, call_after, call_now_or_after
 from s2sim.topology.cluster import Cluster
-
-_STEP_SHIFT = 32  # a tag holds the step above its message
-_MESSAGE = (1 << _STEP_SHIFT) - 1
 
 
 class MessageLevelRun:
-    """One collective in flight, in which a rank sends as soon as its own part of what it waits for is done.
+    """A collective in flight in which a rank waits for its own messages only.
 
-    A rank's part of a round is done when the messages that it sends and receives in it have been delivered; where it
-    has none, when it could have begun. It begins its part of a step when its parts of those that the step waits for
-    are done, or, where the step follows the last byte of another, when its own messages of that have left; the
-    repetitions of a step follow each other likewise. Messages begin once both ends have posted the collective. The
-    GOAL text of a schedule says the same (`s2sim.collectives.schedules.goal`).
+    The part of a rank in a round is done when the messages that it sends and receives have been delivered; without
+    messages, when it could have begun. A rank begins its part of a step when its parts of the steps before are done,
+    or, if the step follows the last byte of another, when its own messages of that have been sent. Messages begin once
+    both ends have posted the collective. GOAL texts have the same semantics (`s2sim.collectives.schedules.goal`).
 
-    Parameters
-    ----------
-    network, schedule, cluster, on_complete, on_round, late_ps, on_routes
-        As of `s2sim.collectives.timing.collective_run.CollectiveRun`.
-    on_rank_done : callable, optional
-        Told of a rank when its whole part is done.
+    Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`; ``on_rank_done`` is called with every
+    rank when its part is done.
     """
 
     def __init__(
@@ -45,7 +37,7 @@ class MessageLevelRun:
         *,
         on_rank_done: Callable[[int], None] | None = None,
         on_round: Callable[[CompletedRound], None] | None = None,
-        late_ps: Callable[[int, int, int], Ints] | None = None,
+        late_ps: LatePs | None = None,
         on_routes: OnRoutes | None = None,
     ) -> None:
         self._network = network
@@ -59,23 +51,23 @@ class MessageLevelRun:
         self._parts: dict[bytes, MessagesByRank] = {}
         self._begun: dict[int, PartialStep] = {}
         self._missing, self._dependents = dependencies(schedule)
-        # By step and rank, for how many other steps the rank still waits; made when one of them is done.
+        # By step and rank: number of steps for which the rank still waits; from the first of them that is done.
         self._waiting: dict[int, list[int]] = {}
         self._steps_left = [len(schedule.steps)] * schedule.places
         self._ranks_left = schedule.places
         self._here = [False] * schedule.places
-        # Messages that a rank will get which has not posted yet.
+        # (step, message) by a rank at one of its ends that has not posted yet.
         self._held: dict[int, list[tuple[int, int]]] = {}
-        # What is to be done at once: ranks that may begin their part of a step's next round, and messages to send.
+        # (step, rank) whose next round may begin, and (step, message) to send, in the current timestep.
         self._able: list[tuple[int, int]] = []
         self._leaving: list[tuple[int, int]] = []
 
     def start(self) -> None:
-        """Let all ranks post it now."""
+        """Let all ranks post the collective now."""
         self.post(range(self._schedule.places))
 
     def post(self, ranks: Iterable[int]) -> None:
-        """Let some ranks post it now, each once; each launches it, and then takes part."""
+        """Let some ranks post the collective now, each once; they take part after their launch."""
         call_now_or_after(self._network.env, self._schedule.launch_ps, partial(self._join, list(ranks)))
 
     def _join(self, ranks: list[int]) -> None:
@@ -83,8 +75,8 @@ class MessageLevelRun:
         for rank in ranks:
             self._here[rank] = True
         for rank in ranks:
-            for message in self._held.pop(rank, ()):
-                self._offer(*message)
+            for index, message in self._held.pop(rank, ()):
+                self._offer(index, message)
             if self._steps_left[rank] == 0:
                 self._leave(rank)
             else:
@@ -92,38 +84,37 @@ class MessageLevelRun:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do all that can be done now, and send what leaves."""
+        """Begin all rounds that may begin now, and send their messages."""
         while self._able:
             self._begin(*self._able.pop())
         leaving, self._leaving = self._leaving, []
-        if not leaving:
-            return
-        numbers, sizes, tags = [], [], []
-        for index, message in leaving:
-            begun = self._begun[index]
-            numbers.append(begun.numbers[message])
-            sizes.append(begun.bytes[message])
-            tags.append((index << _STEP_SHIFT) + message)
-        self._network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
+        if leaving:
+            numbers = [self._begun[index].numbers[message] for index, message in leaving]
+            sizes = [self._begun[index].bytes[message] for index, message in leaving]
+            tags = [(index << STEP_SHIFT) + message for index, message in leaving]
+            self._network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
 
-    def _of(self, index: int) -> PartialStep:
-        """Return the state of a step that some rank has begun."""
-        begun = self._begun.get(index)
-        if begun is None:
+    def _step(self, index: int) -> PartialStep:
+        """Return the state of a step, created when the first rank begins it."""
+        if index not in self._begun:
             step = self._schedule.steps[index]
             pattern = step.round.pattern
-            parts = self._parts.get(pattern.key)
-            if parts is None:
-                parts = self._parts[pattern.key] = messages_by_rank(pattern)
+            if pattern.key not in self._parts:
+                self._parts[pattern.key] = messages_by_rank(pattern)
             numbers, after_ps = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
-            begun = self._begun[index] = PartialStep(
-                step, parts, self._schedule.places, numbers.tolist(), after_ps, step.round.bytes.tolist()
+            self._begun[index] = PartialStep(
+                step,
+                self._parts[pattern.key],
+                self._schedule.places,
+                numbers.tolist(),
+                after_ps,
+                step.round.bytes.tolist(),
             )
-        return begun
+        return self._begun[index]
 
     def _begin(self, index: int, rank: int) -> None:
         """Let a rank begin its part of the next round of a step."""
-        begun = self._of(index)
+        begun = self._step(index)
         has = begun.parts.has.get(rank)
         if has is None:
             self._release(index, rank, by_sending=True)
@@ -142,7 +133,7 @@ class MessageLevelRun:
             self._end_round(index, rank)
 
     def _offer(self, index: int, message: int) -> None:
-        """Send a message that its senders have ready, once all its ends are there."""
+        """Send a message for which all senders are ready, once all its ends have posted."""
         absent = next((rank for rank in self._begun[index].parts.ends[message] if not self._here[rank]), None)
         if absent is None:
             begun = self._begun[index]
@@ -152,10 +143,10 @@ class MessageLevelRun:
             self._held.setdefault(absent, []).append((index, message))
 
     def _arrived(self, tags: Ints) -> None:
-        """Take note of messages whose last byte the network has carried."""
+        """Process messages whose last byte has been transmitted."""
         later: dict[int, list[tuple[int, int]]] = {}
         for tag in tags.tolist():
-            index, message = tag >> _STEP_SHIFT, tag & _MESSAGE
+            index, message = tag >> STEP_SHIFT, tag & MESSAGE_MASK
             begun = self._begun[index]
             time = begun.delivered[message]
             delay_ps = int(begun.after_ps[message]) + self._late(index, time, message)
@@ -165,37 +156,30 @@ class MessageLevelRun:
                     begun.leaving[rank] -= 1
                     if begun.leaving[rank] == 0:
                         self._release(index, rank, by_sending=True)
+        self._deliver(later.pop(0, []))
         for delay_ps in sorted(later):
-            self._deliver_after(delay_ps, later[delay_ps])
+            call_after(self._network.env, delay_ps, partial(self._deliver_late, later[delay_ps]))
+        self._go_on()
+
+    def _deliver_late(self, messages: list[tuple[int, int]]) -> None:
+        self._deliver(messages)
         self._go_on()
 
     def _late(self, index: int, time: int, message: int) -> int:
-        """Return by how much a message is late, of which each is asked once."""
+        """Return the additional delay of a message, which is requested once for each."""
         if self._late_ps is None:
             return 0
-        drawn = self._begun[index].late_ps
-        if time not in drawn:
+        sampled = self._begun[index].late_ps
+        if time not in sampled:
             messages = len(self._begun[index].bytes)
-            drawn[time] = MessageDelays(self._late_ps(index, time, messages).tolist(), messages)
-        drawn[time].left -= 1
-        late_ps = drawn[time].late_ps[message]
-        if drawn[time].left == 0:
-            del drawn[time]
+            sampled[time] = dict(enumerate(self._late_ps(index, time, messages).tolist()))
+        late_ps = sampled[time].pop(message)
+        if not sampled[time]:
+            del sampled[time]
         return late_ps
 
-    def _deliver_after(self, delay_ps: int, messages: list[tuple[int, int]]) -> None:
-        if delay_ps == 0:
-            self._deliver(messages)
-            return
-
-        def deliver() -> None:
-            self._deliver(messages)
-            self._go_on()
-
-        call_now_or_after(self._network.env, delay_ps, deliver)
-
     def _deliver(self, messages: list[tuple[int, int]]) -> None:
-        """Let the ranks at both ends of messages know that they have been delivered."""
+        """Mark messages as delivered for the ranks at both ends."""
         for index, message in messages:
             begun = self._begun[index]
             time = begun.delivered[message]
@@ -203,14 +187,14 @@ class MessageLevelRun:
             if self._on_round is not None:
                 self._note(self._on_round, index, time, message)
             for rank in begun.parts.ends[message]:
-                # Others may be some rounds ahead of it.
+                # The rank may be some rounds behind.
                 if begun.time[rank] == time:
                     begun.open[rank] -= 1
                     if begun.open[rank] == 0 and rank in begun.able:
                         self._end_round(index, rank)
 
     def _note(self, on_round: Callable[[CompletedRound], None], index: int, time: int, message: int) -> None:
-        """Take note of when a message was sent and delivered, and tell of the round with its last one."""
+        """Record when a message was sent and delivered, and report the round with its last message."""
         begun = self._begun[index]
         ran = begun.ran.setdefault(time, [])
         ran.append((message, begun.sent_ps[message], int(self._network.env.now)))
@@ -220,7 +204,7 @@ class MessageLevelRun:
             on_round(CompletedRound(index, time, begun.step.round, int(sent_ps.min()), end_ps, sent_ps))
 
     def _end_round(self, index: int, rank: int) -> None:
-        """Go on after a rank's part of a round."""
+        """Continue after a rank's part of a round."""
         begun = self._begun[index]
         begun.able.discard(rank)
         begun.time[rank] += 1
@@ -232,7 +216,7 @@ class MessageLevelRun:
             self._able.append((index, rank))
 
     def _finish(self, index: int, rank: int) -> None:
-        """Go on after a rank's part of a step."""
+        """Continue after a rank's part of a step."""
         begun = self._begun[index]
         begun.ranks_left -= 1
         if begun.ranks_left == 0:
@@ -247,7 +231,7 @@ class MessageLevelRun:
             self._leave(rank)
 
     def _release(self, index: int, rank: int, *, by_sending: bool) -> None:
-        """Let a rank begin what it has waited for this step last."""
+        """Let a rank begin the steps for which this was the last dependency."""
         if self._schedule.stage.chain:
             return
         for dependent, on_sending in self._dependents[index]:
@@ -259,7 +243,7 @@ class MessageLevelRun:
                     self._able.append((dependent, rank))
 
     def _leave(self, rank: int) -> None:
-        """Tell that a rank is done, and that all are."""
+        """Report that a rank is done, and at last that all are."""
         self._ranks_left -= 1
         if self._on_rank_done is not None:
             self._on_rank_done(rank)
@@ -268,21 +252,8 @@ class MessageLevelRun:
 
 
 @dataclass(slots=True)
-class MessageDelays:
-    """How late the messages of a round are, and how many have not been asked for."""
-
-    late_ps: list[int]
-    left: int
-
-
-@dataclass(slots=True)
 class PartialStep:
-    """A step that some rank has begun, and that some rank has not done.
-
-    By rank: in which round it is, how many of its messages in that have not been delivered, and how many of those that
-    it sends in the last round have not left. By message: how often it has been delivered, when it was sent last, and
-    how many of its senders have not begun its next round. Those are able that have begun their part of a round.
-    """
+    """A step that some rank has begun, and that some rank has not done."""
 
     step: Step
     parts: MessagesByRank
@@ -290,14 +261,16 @@ class PartialStep:
     numbers: list[int]
     after_ps: Ints
     bytes: list[float]
+    # By rank: its round, its messages in that which have not been delivered, those of the last round not yet sent
     time: dict[int, int] = field(init=False)
     open: dict[int, int] = field(init=False)
     leaving: dict[int, int] = field(init=False)
+    # By message: how often it has been delivered, when it was sent last, senders that have not begun its next round
     delivered: list[int] = field(init=False)
     sent_ps: list[int] = field(init=False)
     senders_left: list[int] = field(init=False)
-    able: set[int] = field(default_factory=set)
-    late_ps: dict[int, MessageDelays] = field(default_factory=dict)
+    able: set[int] = field(default_factory=set)  # Ranks that have begun their part of a round
+    late_ps: dict[int, dict[int, int]] = field(default_factory=dict)  # By round and message
     ran: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -313,16 +286,14 @@ class PartialStep:
 class MessagesByRank:
     """Messages by rank, and ranks by message."""
 
-    sends: dict[int, list[int]]  # The messages that a rank sends; ranks that send none are left out
-    has: dict[int, list[int]]  # Those that it sends or receives; ranks without any are left out
-    # senders, ends: the ranks that send each message, several where a switch sums what they send, and those that send
-    # or receive it
-    senders: list[list[int]]
-    ends: list[list[int]]
+    sends: dict[int, list[int]]  # Messages sent by each rank that sends any
+    has: dict[int, list[int]]  # Messages sent or received by each rank that has any
+    senders: list[list[int]]  # Of each message; several if a switch sums their data
+    ends: list[list[int]]  # Senders and receivers of each message
 
 
 def messages_by_rank(pattern: Pattern) -> MessagesByRank:
-    """Return who sends and who receives which messages of a pattern.
+    """Return the messages of a pattern by rank.
 
     >>> import numpy as np
     >>> from s2sim.collectives.schedules.schedule import Pattern
@@ -341,8 +312,8 @@ def messages_by_rank(pattern: Pattern) -> MessagesByRank:
 
 
 def _index_by_rank(ranks: list[list[int]]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    messages: dict[int, list[int]] = {}
     for message, members in enumerate(ranks):
         for rank in members:
-            found.setdefault(rank, []).append(message)
-    return found
+            messages.setdefault(rank, []).append(message)
+    return messages

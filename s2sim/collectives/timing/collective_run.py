@@ -1,4 +1,4 @@
-"""A schedule in execution on a network, beside whatever else is in flight."""
+"""A schedule in execution on a network, concurrently with other traffic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
@@ -16,40 +16,38 @@ from s2sim.network.base import Network, at_end_of_timestep, call_after, call_now
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import Cluster
 
-_STEP_SHIFT = 32  # a tag holds the step above its message
+# A tag has the step in its upper bits and the message in the lower ones.
+STEP_SHIFT = 32
+MESSAGE_MASK = (1 << STEP_SHIFT) - 1
+
+LatePs = Callable[[int, int, int], Ints]
 
 
 @dataclass(frozen=True, slots=True)
 class IdleNetwork:
-    """The network on which rounds may pass without a message, and how long they take on it alone."""
+    """A network on which rounds may pass without messages while it is idle, and their durations on it."""
 
     network: FluidNetwork
     times: RoundTimes
 
 
 class CollectiveRun:
-    """One collective in flight: sends a round as soon as those that it waits for have been delivered, or have left.
+    """A collective in flight: sends a round as soon as the rounds for which it waits have been delivered, or sent.
 
     Parameters
     ----------
-    network : Network
-        Carries the messages.
     schedule : Schedule
-        What to send. Where a step follows the last byte of another, latency passes after the bytes instead of before.
-    cluster : Cluster
-        Gives the routes.
-    on_complete : callable
-        Called when everything has been delivered.
-    passing : Passing, optional
-        With it, rounds of a chain pass without a message as long as nothing else is in flight: what comes in between
-        finds the network as if they had been sent.
-    on_round : callable, optional
-        Told of every round when all of it has been delivered.
+        If a step follows the last byte of another, latency passes after the bytes instead of before.
+    passing : IdleNetwork, optional
+        With it, rounds of a chain pass without messages while nothing else is in flight; other transfers see the same
+        network as if the messages were sent.
+    on_complete, on_round : callable, optional
+        Called when everything has been delivered, and with every round that has been delivered.
     late_ps : callable, optional
-        ``late_ps(step, time, messages)`` returns how much later than its last byte each message of a round is
-        delivered, int64 picoseconds.
+        ``late_ps(step, time, messages)`` returns the delay between the last byte of each message of a round and its
+        delivery, int64 picoseconds.
     on_routes : callable, optional
-        Told of the network's numbers of routes, and of the ranks from which and to which they lead.
+        Called with the network's numbers of routes, and with their source and destination ranks.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class CollectiveRun:
         *,
         passing: IdleNetwork | None = None,
         on_round: Callable[[CompletedRound], None] | None = None,
-        late_ps: Callable[[int, int, int], NDArray[np.int64]] | None = None,
+        late_ps: LatePs | None = None,
         on_routes: OnRoutes | None = None,
     ) -> None:
         self._network = network
@@ -77,7 +75,7 @@ class CollectiveRun:
         self._missing, self._dependents = dependencies(schedule)
 
     def start(self) -> None:
-        """Launch it now, and then send all rounds that wait for nothing."""
+        """Launch the collective now, and then send all rounds that wait for nothing."""
         call_now_or_after(self._network.env, self._schedule.launch_ps, self._begin)
 
     def _begin(self) -> None:
@@ -90,7 +88,7 @@ class CollectiveRun:
                 self._send(index, 0)
 
     def _go_on(self, index: int, time: int) -> None:
-        """Do the rounds of a chain from ``time`` of step ``index`` on: without messages where nothing can disturb."""
+        """Run a chain from repetition ``time`` of step ``index`` on, without messages while the network is idle."""
         if self._passing is None or not self._passing.network.idle:
             self._send(index, time)
             return
@@ -117,17 +115,11 @@ class CollectiveRun:
         call_after(network.env, int(ends_ps[-1]) - now, lambda: at_end_of_timestep(network.env, pass_by))
 
     def _land(
-        self,
-        network: FluidNetwork,
-        index: int,
-        time: int,
-        began_ps: int,
-        rounds_ps: NDArray[np.int64],
-        ends_ps: NDArray[np.int64],
+        self, network: FluidNetwork, index: int, time: int, began_ps: int, rounds_ps: Ints, ends_ps: Ints
     ) -> None:
-        """Send the round that would be in flight now, as of its start."""
+        """Send the round that is in flight now, as of its start."""
         now = int(network.env.now)
-        # A round that ends now has not been seen to end yet, unless it takes no time.
+        # A round that ends now is still in flight, unless it takes no time.
         step = min(int(np.searchsorted(ends_ps, now)), len(ends_ps) - 1)
         start_ps = int(ends_ps[step - 1]) if step else began_ps
         done = max(0, -(-(now - start_ps) // max(int(rounds_ps[step]), 1)) - 1)
@@ -136,7 +128,7 @@ class CollectiveRun:
         self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
 
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
-        """Send a round, now or as of a time that has passed."""
+        """Send a round, now or as of an earlier time."""
         step = self._schedule.steps[index]
         messages = step.round.pattern.messages
         now = int(self._network.env.now)
@@ -150,35 +142,32 @@ class CollectiveRun:
         numbers, flying.after_ps = self._numbers.of(step.round.pattern)
         if self._late_ps is not None:
             flying.after_ps = flying.after_ps + self._late_ps(index, time, messages)
-        tags = (index << _STEP_SHIFT) + np.arange(messages)
+        tags = (index << STEP_SHIFT) + np.arange(messages)
         (send or self._network.send)(numbers, step.round.bytes, self._owner, tags)
 
-    def _arrived(self, tags: NDArray[np.int64]) -> None:
-        """Take note of messages whose last byte the network has carried."""
-        steps = tags >> _STEP_SHIFT
+    def _arrived(self, tags: Ints) -> None:
+        """Process messages whose last byte has been transmitted."""
+        steps = tags >> STEP_SHIFT
         for index in np.unique(steps).tolist():
-            messages = tags[steps == index] & ((1 << _STEP_SHIFT) - 1)
+            messages = tags[steps == index] & MESSAGE_MASK
             flying = self._flying[index]
             after_ps = flying.after_ps[messages]
             flying.leaving -= len(messages)
             flying.end_ps[messages] = self._network.env.now + after_ps
-            self._deliver_after(int(after_ps.max()), index, len(messages))
+            # None of these makes anything start before the last of them has been delivered.
+            delivered = partial(self._deliver, index, len(messages))
+            call_now_or_after(self._network.env, int(after_ps.max()), delivered)
             if flying.leaving == 0 and flying.time == flying.step.times - 1:
                 self._release(index, by_sending=True)
 
-    def _deliver_after(self, delay_ps: int, index: int, messages: int) -> None:
-        """Count messages as delivered when the last of them has been: until then none makes anything start."""
-
-        def deliver() -> None:
-            flying = self._flying[index]
-            flying.arriving -= messages
-            if flying.arriving == 0:
-                self._finish(index)
-
-        call_now_or_after(self._network.env, delay_ps, deliver)
+    def _deliver(self, index: int, messages: int) -> None:
+        flying = self._flying[index]
+        flying.arriving -= messages
+        if flying.arriving == 0:
+            self._finish(index)
 
     def _finish(self, index: int) -> None:
-        """Go on after a round has been delivered everywhere."""
+        """Continue after a round has been delivered on all ranks."""
         flying = self._flying.pop(index)
         if self._on_round is not None:
             sent_ps = np.full_like(flying.end_ps, flying.start_ps)
@@ -200,7 +189,7 @@ class CollectiveRun:
             self._release(index, by_sending=False)
 
     def _release(self, index: int, *, by_sending: bool) -> None:
-        """Send what has waited for this step last."""
+        """Send the steps for which this was the last dependency."""
         if self._schedule.stage.chain:
             return
         for dependent, on_sending in self._dependents[index]:
@@ -212,16 +201,14 @@ class CollectiveRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompletedRound:
-    """One round as it ran."""
+    """A round that has been delivered, with its times."""
 
-    # step, time: which step of the schedule, and which of its repetitions
     step: int
-    time: int
-    round: Round  # What was sent
+    time: int  # Repetition of the step
+    round: Round
     start_ps: int  # When its first message was sent
-    # end_ps, sent_ps: when each message had been delivered, and when it was sent
-    end_ps: NDArray[np.int64]
-    sent_ps: NDArray[np.int64]
+    end_ps: Ints  # When each message was delivered
+    sent_ps: Ints  # When each message was sent
 
 
 @dataclass(slots=True)
@@ -231,14 +218,14 @@ class _ActiveRound:
     step: Step
     time: int
     start_ps: int
-    end_ps: NDArray[np.int64]
-    after_ps: NDArray[np.int64]  # what passes between a message's last byte and its delivery
+    end_ps: Ints
+    after_ps: Ints  # Between the last byte of a message and its delivery
     leaving: int
     arriving: int
 
 
-def dependencies(schedule: Schedule) -> tuple[NDArray[np.int64], list[list[tuple[int, bool]]]]:
-    """Return for how many steps each one waits, and which steps wait for each one, by its sending or its delivery."""
+def dependencies(schedule: Schedule) -> tuple[Ints, list[list[tuple[int, bool]]]]:
+    """Return the number of dependencies of each step, and (dependent step, whether on sending) for each step."""
     if schedule.stage.chain:
         return np.zeros(0, np.int64), []
     missing = np.zeros(len(schedule.steps), np.int64)

@@ -1,15 +1,17 @@
-"""When ranks that wait for their own messages alone are done, where what each message takes is known beforehand."""
+"""End times of ranks that wait for their own messages only, for messages of known durations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
-from s2sim.network.base import at_end_of_timestep
+from s2sim.collectives.timing.collective_run import LatePs
+from s2sim.network.base import at_end_of_timestep, call_after
 from s2sim.network.max_min import NEVER
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
@@ -19,26 +21,11 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     import simpy
 
-LatePs = Callable[[int, int, int], Ints]
-
 
 class UncontendedRun:
-    """One collective in flight that `s2sim.collectives.timing.by_message.MessageLevelRun` would run to the same ends.
+    """A collective in flight, with the end times that `MessageLevelRun` has for it without other traffic on its links.
 
-    Parameters
-    ----------
-    env : simpy.Environment
-        Its time is integer picoseconds.
-    schedule : Schedule
-        What to send.
-    passage : CriticalPath
-        Of the schedule, with nothing else in flight on its links.
-    on_complete : callable
-        Called when everything has been delivered.
-    on_rank_done : callable, optional
-        Told of a rank when its whole part is done.
-    late_ps : callable, optional
-        As of `RunningByMessage`; each round is asked for once.
+    Parameters are as of `s2sim.collectives.timing.by_message.MessageLevelRun`, with the critical path of the schedule.
     """
 
     def __init__(
@@ -57,7 +44,7 @@ class UncontendedRun:
         self._on_complete = on_complete
         self._on_rank_done = on_rank_done
         self._late_ps = late_ps
-        # What has been drawn while some ranks had not posted.
+        # Delays that were sampled before all ranks had posted, by step and repetition.
         self._drawn: dict[tuple[int, int], Ints] = {}
         self._start_ps = np.full(schedule.places, NEVER)
         self._told = np.zeros(schedule.places, np.bool_)
@@ -65,31 +52,29 @@ class UncontendedRun:
         self._looking = False
 
     def start(self) -> None:
-        """Let all ranks post it now."""
+        """Let all ranks post the collective now."""
         self.post(range(len(self._start_ps)))
 
     def post(self, ranks: Iterable[int]) -> None:
-        """Let some ranks post it now, each once; each launches it, and then takes part."""
+        """Let some ranks post the collective now, each once; they take part after their launch."""
         self._start_ps[list(ranks)] = int(self._env.now) + self._launch_ps
         if not self._looking:
             self._looking = True
             at_end_of_timestep(self._env, self._look)
 
     def _look(self) -> None:
-        """Find which ranks will be done when, by those that have posted until now."""
+        """Schedule the ends of ranks that depend only on ranks that have posted."""
         self._looking = False
         ends_ps = self._passage.ends_ps(self._start_ps, None if self._late_ps is None else self._draw)
         known = (ends_ps < NEVER) & ~self._told
         self._told |= known
         now = int(self._env.now)
-        for moment_ps in np.unique(ends_ps[known]).tolist():
-            done = np.flatnonzero(known & (ends_ps == moment_ps)).tolist()
-            timeout = self._env.timeout(moment_ps - now, done)
-            assert timeout.callbacks is not None
-            timeout.callbacks.append(lambda event: self._leave(event.value))
+        for end_ps in np.unique(ends_ps[known]).tolist():
+            done = np.flatnonzero(known & (ends_ps == end_ps)).tolist()
+            call_after(self._env, end_ps - now, partial(self._leave, done))
 
     def _draw(self, step: int, time: int, messages: int) -> Ints:
-        """Return how late the messages of a round are, kept until all ranks have posted."""
+        """Return the additional delays of the messages of a round, cached until all ranks have posted."""
         assert self._late_ps is not None
         late_ps = self._drawn.pop((step, time), None)
         if late_ps is None:
@@ -99,7 +84,7 @@ class UncontendedRun:
         return late_ps
 
     def _leave(self, ranks: list[int]) -> None:
-        """Tell that some ranks are done, and that all are."""
+        """Report that some ranks are done, and at last that all are."""
         self._left -= len(ranks)
         for rank in ranks:
             if self._on_rank_done is not None:
@@ -108,30 +93,16 @@ class UncontendedRun:
             self._on_complete()
 
 
-# Crossings of all patterns, some 100 bytes each while they are looked at.
+# Crossings of all patterns, some 100 bytes each in `critical_path`.
 _MAX_CROSSINGS = 1 << 21
 _RATE_SLACK = 1 + 1e-12  # rounding of sums
 
 
 class CriticalPath:
-    """A chain of rounds whose messages take as long whenever its ranks begin.
+    """A chain of rounds whose messages have the same durations whenever its ranks begin.
 
-    A rank's messages of two rounds follow each other, so that at any time each rank has at most the messages of one
-    round in flight, and the end of each follows from when it leaves.
-
-    Parameters
-    ----------
-    steps : sequence of Step
-        What runs, one after the other.
-    flight_ps : callable
-        Returns how long each message of a step takes, int64 picoseconds of shape (m,), by the step's index.
-    routes : dict of bytes to Routes, optional
-        Of each pattern, by its key, where they are known.
-
-    Attributes
-    ----------
-    routes : dict of bytes to Routes
-        As given.
+    Each rank has at most the messages of one round in flight. ``flight_ps(index)`` returns the durations of the
+    messages of a step, int64 picoseconds of shape (m,); ``routes`` are those of patterns by their keys, where known.
     """
 
     def __init__(
@@ -144,13 +115,8 @@ class CriticalPath:
     def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
         """Return when each rank's part is done, int64 picoseconds of shape (places,).
 
-        Parameters
-        ----------
-        start_ps : int64 array, shape (places,)
-            When each begins, its launch over; `NEVER` where that is not known yet, and so are the ends of those that
-            wait for it.
-        late_ps : callable, optional
-            As of `s2sim.collectives.timing.by_message.MessageLevelRun`.
+        ``start_ps``, of the same shape, are the times after the launch of each rank; `NEVER` if not known yet, as are
+        the ends of ranks that wait for such.
         """
         ready_ps = start_ps.copy()
         for index, step in enumerate(self._steps):
@@ -166,11 +132,11 @@ class CriticalPath:
         return ready_ps
 
     def _pass(self, pattern: Pattern, ready_ps: Ints, start_ps: Ints, flight_ps: Ints) -> None:
-        """Send a round, and let its ranks know."""
+        """Advance the ready times of ranks by a round."""
         src, dst = pattern.src, pattern.dst
         begins_ps = np.maximum(ready_ps[src], start_ps[dst])
         if pattern.through_switch:
-            # The last of a group lets its message begin, which is for all of it.
+            # The message of a group begins with its last rank.
             message = np.arange(len(src)) % pattern.groups
             latest_ps = np.zeros(pattern.groups, np.int64)
             np.maximum.at(latest_ps, message, begins_ps)
@@ -181,24 +147,17 @@ class CriticalPath:
 
 
 def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pattern], Routes]) -> CriticalPath | None:
-    """Return a schedule's passage where its messages can never meet on a link; None where they might.
+    """Return the critical path of a schedule whose messages can never contend on a link; None if they might.
 
-    Where links carry what all ranks may send over them at once, every message goes at its own limit. The times are
-    those of a simulation, but for ties within 1e-9 of a duration, which that takes for one event.
-
-    Parameters
-    ----------
-    schedule : Schedule
-        What runs, with nothing else in flight on its links.
-    cluster : Cluster
-        Where.
-    routes_of : callable
-        Returns the routes of a pattern's messages, with what a library adds to them.
+    If links have capacity for all messages that ranks may send over them concurrently, every message is sent at its own
+    limit. The times are those of a simulation, except for ties within 1e-9 of a duration, which are one event there.
+    ``routes_of`` returns the routes of a pattern's messages, with the overheads of a library.
     """
     if not schedule.stage.chain:
         return None
     capacity = cluster.fabric.rate_Bps / PS_PER_S
     routes: dict[bytes, Routes] = {}
+    limits: dict[bytes, Floats] = {}
     keys, rates, crossings = [], [], 0
     for step in schedule.steps:
         pattern = step.round.pattern
@@ -208,22 +167,20 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
         crossings += len(found.links)
         if crossings > _MAX_CROSSINGS:
             return None
+        limits[pattern.key] = _uncontended_rates(found, capacity)
         lengths = np.diff(found.offsets)
         senders = np.repeat(pattern.src[: pattern.messages], lengths)
-        wanted = np.repeat(_uncontended_rates(found, capacity), lengths) * found.weights
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)
         keys.append(key)
-        rates.append(np.bincount(place, wanted))
-    ways = {key: (each.latency_ps, _uncontended_rates(each, capacity)) for key, each in routes.items()}
+        rates.append(np.bincount(place, np.repeat(limits[pattern.key], lengths) * found.weights))
 
     def flight_ps(index: int) -> Ints:
         sent = schedule.steps[index].round
-        latency_ps, limits = ways[sent.pattern.key]
-        return latency_ps + round_up_ps(sent.bytes / limits)
+        return routes[sent.pattern.key].latency_ps + round_up_ps(sent.bytes / limits[sent.pattern.key])
 
     if not keys:
         return CriticalPath(schedule.steps, flight_ps, routes)
-    # The most that each rank sends over each link in any round, and what all of them might at once.
+    # The largest rate of each rank over each link in any round, and the sum over ranks.
     key, place = np.unique(np.concatenate(keys), return_inverse=True)
     most = np.zeros(len(key))
     np.maximum.at(most, place, np.concatenate(rates))
@@ -232,6 +189,6 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
 
 
 def _uncontended_rates(routes: Routes, capacity: Floats) -> Floats:
-    """Return what each message gets with nothing else in flight, float64 bytes per picosecond of shape (m,)."""
+    """Return the rate of each message without other traffic, float64 bytes per picosecond of shape (m,)."""
     narrowest = routes.narrowest(capacity)
     return narrowest if routes.limit_Bps is None else np.minimum(narrowest, routes.limit_Bps / PS_PER_S)

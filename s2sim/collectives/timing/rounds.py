@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
 from s2sim.network.fluid import solve_batch_ps
@@ -76,19 +76,17 @@ class RoundTimes:
         """Return the routes of a pattern's messages."""
         return self._ways.routes(pattern)
 
-    def alone(self, pattern: Pattern) -> NDArray[np.bool_]:
+    def alone(self, pattern: Pattern) -> Mask:
         """Return which messages of a pattern share no link with another of them, bool of shape (m,)."""
         return self._ways.of(pattern).alone
 
-    def _capacity_of(self, way: RouteSet) -> NDArray[np.float64]:
+    def _capacity_of(self, way: RouteSet) -> Floats:
         """Return the bytes per picosecond of every link, and of those that stand for limits."""
         if not len(way.limits_Bps):
             return self._capacity
         return np.concatenate([self._capacity, way.limits_Bps / PS_PER_S])
 
-    def message_ps(
-        self, sent: Round, wanted: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def message_ps(self, sent: Round, wanted: Mask | None = None) -> tuple[Ints, Ints]:
         """Return when each message has left and when it is delivered, int64 picoseconds from the round's start.
 
         With ``wanted``, bool of shape (m,), nobody asks for the others, of which no time may be right.
@@ -102,7 +100,7 @@ class RoundTimes:
                 leaving[shared] -= way.routes.latency_ps[shared]
         return leaving, leaving + way.routes.latency_ps
 
-    def _solve(self, way: RouteSet, sent: Round, messages: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _solve(self, way: RouteSet, sent: Round, messages: Ints) -> Ints:
         """Return when some messages, which share no link with others, are delivered, or with ``sent`` have left."""
         self.solved += 1
         capacity = self._capacity_of(way)
@@ -200,7 +198,7 @@ class RoundTimes:
                 known.delivered = _last_message(at_most_ps)
         return known
 
-    def _bounds(self, way: RouteSet, sent: Round, *, delivered: bool) -> tuple[NDArray[np.int64], int]:
+    def _bounds(self, way: RouteSet, sent: Round, *, delivered: bool) -> tuple[Ints, int]:
         """Return when each message is there (delivered, or gone) at the latest, and when the last is at the soonest."""
         latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
         share = self._capacity_of(way)[way.used] / way.load
@@ -228,7 +226,7 @@ class RoundTimes:
         return _LastMessage(last.ps, int(np.concatenate([shared, others])[last.message]))
 
 
-def _last_message(ends_ps: NDArray[np.int64]) -> _LastMessage:
+def _last_message(ends_ps: Ints) -> _LastMessage:
     """Return the last of some messages that end at these times, int64 of shape (m,)."""
     message = int(np.argmax(ends_ps))
     return _LastMessage(int(ends_ps[message]), message)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
 from s2sim.collectives.timing.library_profile import PatternCache
 from s2sim.network.base import Network
@@ -47,7 +46,7 @@ def _switch_group_route(cluster: Cluster, pattern: Pattern, group: int) -> Route
     return find_routes(cluster.within(own.tolist()), Pattern(ranks, ranks, through_switch=True, legs=legs))
 
 
-def all_equal(sizes_bytes: NDArray[np.float64]) -> bool:
+def all_equal(sizes_bytes: Floats) -> bool:
     """Return whether all messages have the same size, float64 of shape (m,)."""
     return bool((sizes_bytes == sizes_bytes[0]).all())
 
@@ -58,14 +57,14 @@ class RouteSet:
 
     original_routes: Routes  # One a message
     routes: Routes  # The same with their limits as links, numbered after the cluster's
-    limits_Bps: NDArray[np.float64]  # Rates of these links
-    used: NDArray[np.int64]  # Links that any of them crosses
-    place: NDArray[np.int64]  # Which of these each crossing is
-    load: NDArray[np.float64]  # Messages on each; of one that is split over several links, its share on this one
-    soonest_ps: NDArray[np.int64]  # The least latency of the messages on each
+    limits_Bps: Floats  # Rates of these links
+    used: Ints  # Links that any of them crosses
+    place: Ints  # Which of these each crossing is
+    load: Floats  # Messages on each; of one that is split over several links, its share on this one
+    soonest_ps: Ints  # The least latency of the messages on each
 
     @cached_property
-    def inside(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def inside(self) -> tuple[Ints, Ints, Mask]:
         """Which used links lie inside which: all that crosses the one crosses the other too, in shares no smaller.
 
         Returns
@@ -99,7 +98,7 @@ class RouteSet:
         inside, around = np.concatenate(inner), np.concatenate(outer)
         return inside, around, users[inside] == users[around]
 
-    def binding(self, capacity: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def binding(self, capacity: Floats) -> Mask:
         """Return which crossings can hold a message back, bool of the shape of ``place``.
 
         A link never does whose messages all cross another one that is no wider: what shares it out may leave it out.
@@ -117,13 +116,13 @@ class RouteSet:
         return binds[self.place]
 
     @property
-    def alone(self) -> NDArray[np.bool_]:
+    def alone(self) -> Mask:
         """Which messages share no link with another, bool of shape (m,)."""
         users = np.bincount(self.place)[self.place]
-        alone: NDArray[np.bool_] = np.maximum.reduceat(users, self.routes.offsets[:-1]) == 1
+        alone: Mask = np.maximum.reduceat(users, self.routes.offsets[:-1]) == 1
         return alone
 
-    def bytes_on_links(self, sizes_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def bytes_on_links(self, sizes_bytes: Floats) -> Floats:
         """Return the bytes on each used link, float64 of shape (k,), for messages of some sizes, shape (m,)."""
         if all_equal(sizes_bytes):
             return self.load * float(sizes_bytes[0])
@@ -131,7 +130,7 @@ class RouteSet:
         return np.bincount(self.place, crossing, len(self.used)).astype(np.float64)
 
     @cached_property
-    def component(self) -> NDArray[np.int64]:
+    def component(self) -> Ints:
         """A number for each message, alike where messages share links, also by way of others; int64 of shape (m,)."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
@@ -145,7 +144,7 @@ class RouteSet:
         ]
         return np.asarray(labels[:messages], np.int64)
 
-    def sharing_with(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def sharing_with(self, chosen: Mask) -> Mask:
         """Return which messages share links with chosen ones, also by way of others, both bool of shape (m,)."""
         lengths, starts = np.diff(self.routes.offsets), self.routes.offsets[:-1]
         found = int(np.count_nonzero(chosen))

@@ -1,4 +1,4 @@
-"""How long a collective takes alone on a cluster, which algorithm is fastest, and what its links carry."""
+"""Durations of collectives alone on a cluster, the fastest algorithm, and the bytes on links."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
@@ -25,31 +24,26 @@ from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S, format_seconds
 
-Wanted: TypeAlias = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]
+Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
 
 
 _RouteKeys: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency in picoseconds, bytes per second
 
-# What multiplying and dividing by a factor may change.
+# Relative error of a multiplication and division by a factor.
 _ROUNDING = 1e-12
 
 
 def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None = None) -> float:
-    """Return the closed form of a schedule's algorithm for the ways that its messages take.
+    """Return the closed form of a schedule's algorithm on the routes of its messages, which ``times`` may have cached.
 
-    With ``times`` what these know of routes serves.
-
-    Raises
-    ------
-    ContendedError
-        Where two messages of a round share a link direction, hosts' own ports included, or where ways differ in
-        latency or rate from round to round, or in a round whose messages differ in size: no closed form holds there.
+    It raises `ContendedError` if two messages of a round share a link direction, including ports of hosts, or if routes
+    differ in latency or rate from round to round, or in a round whose messages differ in size.
     """
     launch_s = schedule.launch_ps / PS_PER_S
     if schedule.rounds == 0:
         return launch_s
     times = times or RoundTimes(cluster, schedule.release)
-    ways: set[_RouteKeys] = set()
+    routes: set[_RouteKeys] = set()
     uneven = False
     for sent in (step.round for step in schedule.steps if step.round.pattern.messages):
         if not times.alone(sent.pattern).all():
@@ -58,27 +52,27 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
                 "simulate it instead"
             )
         taken = _distinct_routes(sent.pattern, cluster, times)
-        ways.add(taken)
+        routes.add(taken)
         uneven |= len(taken) > 1 and _sizes_differ(sent)
-    # Rounds inside nodes and rounds between them may differ from each other, but not among themselves.
-    inside = {taken for taken in ways if all(within for within, _, _ in taken)}
-    if len(ways - inside) > 1 or len(inside) > 1 or uneven:
+    # All rounds inside nodes must have the same routes, and all others.
+    inside = {taken for taken in routes if all(within for within, _, _ in taken)}
+    if len(routes - inside) > 1 or len(inside) > 1 or uneven:
         raise ContendedError(
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: ways differ in latency or rate from "
             "round to round; simulate it instead"
         )
-    found = sorted(frozenset().union(*ways))
-    hops = Hops(
-        inside=tuple(Hop(latency / PS_PER_S, rate) for within, latency, rate in found if within),
-        across=tuple(Hop(latency / PS_PER_S, rate) for within, latency, rate in found if not within),
-        nodes=len(np.unique(cluster.node_of_rank)),
+    distinct = sorted(frozenset().union(*routes))
+    inside_hops, across_hops = (
+        tuple(Hop(latency / PS_PER_S, rate) for within, latency, rate in distinct if within is side)
+        for side in (True, False)
     )
+    hops = Hops(inside_hops, across_hops, len(np.unique(cluster.node_of_rank)))
     algorithm = make_algorithm(schedule.algorithm, schedule.demand.kind)
     return launch_s + algorithm.closed_form_s(schedule.demand, hops)
 
 
 def _sizes_differ(sent: Round) -> bool:
-    """Return whether the messages of a round differ in size, whatever a library makes of their bytes."""
+    """Return whether the messages of a round differ in size before protocol overhead."""
     if sent.pattern.overheads is None:
         return bool(np.ptp(sent.bytes) > 0)
     sizes_bytes = sent.bytes / sent.pattern.overheads.factor
@@ -89,35 +83,29 @@ def _distinct_routes(pattern: Pattern, cluster: Cluster, times: RoundTimes) -> _
     routes, limits_Bps = times.routes(pattern).with_limits_as_links(len(cluster.fabric))
     rates = routes.narrowest(np.concatenate([cluster.fabric.rate_Bps, limits_Bps]))
     if pattern.overheads is not None:
-        # The closed form knows the bytes of the collective, not what the library makes of them.
+        # The closed form counts bytes without protocol overhead.
         rates = rates / pattern.overheads.factor
     inside = inside_node(cluster, pattern)
     return frozenset(zip(inside.tolist(), routes.latency_ps.tolist(), rates.tolist(), strict=True))
 
 
-# A minute or two, where no two rounds are alike: routes and shares of a million messages take most of a second.
+# A minute or two if all rounds differ: routes and rates of a million messages take most of a second.
 _MAX_MESSAGES = 2**27
-# What a round costs beside its messages, as so many of them: all links are looked over.
-_A_ROUND, _LINKS_A_MESSAGE = 100, 1000
-_ROUND_COST = 64
+# Cost of a round in messages: a constant, and one per number of links, which all are scanned.
+_ROUND_COST, _LINKS_PER_MESSAGE = 100, 1000
+_SAMPLED_ROUNDS = 64
 
 
 def check_timing_cost(schedule: Schedule, links: int) -> None:
-    """Refuse a schedule of so many unlike messages and rounds on so many links that timing takes more than minutes.
-
-    Raises
-    ------
-    OptionError
-        With about how many there are, as a few dozen of the rounds tell.
-    """
+    """Refuse a schedule whose timing takes more than minutes, as estimated from a few dozen of its rounds."""
     steps = schedule.steps
-    a_round = _A_ROUND + links // _LINKS_A_MESSAGE
-    if len(steps) * (2 * schedule.places + a_round) <= _MAX_MESSAGES:
+    round_cost = _ROUND_COST + links // _LINKS_PER_MESSAGE
+    if len(steps) * (2 * schedule.places + round_cost) <= _MAX_MESSAGES:
         return
-    looked_at = min(_ROUND_COST, len(steps))
-    some = [steps[index * len(steps) // looked_at].round.pattern.messages for index in range(looked_at)]
-    messages = sum(some) * len(steps) // looked_at
-    if messages + len(steps) * a_round > _MAX_MESSAGES:
+    sampled = min(_SAMPLED_ROUNDS, len(steps))
+    sizes = [steps[index * len(steps) // sampled].round.pattern.messages for index in range(sampled)]
+    messages = sum(sizes) * len(steps) // sampled
+    if messages + len(steps) * round_cost > _MAX_MESSAGES:
         raise OptionError(
             f"{schedule.algorithm} on {schedule.demand.ranks} ranks sends some {messages:.2g} messages in "
             f"{len(steps)} unlike rounds, more than minutes to time: take fewer workers or another algorithm"
@@ -125,28 +113,27 @@ def check_timing_cost(schedule: Schedule, links: int) -> None:
 
 
 AUTO = "auto"
-# Bytes of so many messages are added up before their links are told, so that patterns that take turns count as one.
+# Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
 _MESSAGES_PER_BATCH = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedSchedule:
-    """A schedule and how it runs alone."""
+    """A schedule and its duration alone on a cluster."""
 
-    schedule: Schedule  # What runs
+    schedule: Schedule
     duration_ps: int  # From a common start until the last rank is done
-    why: str  # Why this algorithm, for people
-    times: RoundTimes  # Of its rounds
+    why: str  # Reason for this algorithm, human-readable
+    times: RoundTimes
 
 
-def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
+def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, Floats]]:
     """Yield the patterns of a schedule, and the bytes of each message over many rounds.
 
-    A pattern is yielded once, or more often where there are too many others between its rounds. With ``wanted`` only
-    those messages count for whose ranks ``wanted(src, dst)`` is true, those of many patterns as one, and what passes a
-    switch.
+    A pattern is yielded again if there are too many others between its rounds. With ``wanted`` only messages through
+    switches and those for which ``wanted(src, dst)`` is true are yielded, the latter of many patterns as one pattern.
     """
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    parts: list[tuple[Ints, Ints, Floats]] = []
     messages = 0
     for pattern, sizes_bytes in _batch_patterns(schedule):
         if wanted is None or pattern.through_switch:
@@ -162,16 +149,14 @@ def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterat
         yield _concatenate(parts)
 
 
-def _concatenate(
-    parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]],
-) -> tuple[Pattern, NDArray[np.float64]]:
+def _concatenate(parts: Sequence[tuple[Ints, Ints, Floats]]) -> tuple[Pattern, Floats]:
     src, dst, sizes_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
     return Pattern(src, dst), sizes_bytes
 
 
-def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, NDArray[np.float64]]]:
-    """Yield patterns with the bytes of their messages, as long as not too many others are between their rounds."""
-    gathered: dict[bytes, tuple[Pattern, NDArray[np.float64]]] = {}
+def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, Floats]]:
+    """Yield patterns with the bytes of their messages over rounds that are not too far apart."""
+    gathered: dict[bytes, tuple[Pattern, Floats]] = {}
     messages = 0
     for step in schedule.steps:
         pattern = step.round.pattern
@@ -188,8 +173,8 @@ def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, NDArray[np.fl
     yield from gathered.values()
 
 
-def link_bytes(schedule: Schedule, times: RoundTimes) -> NDArray[np.float64]:
-    """Return the bytes that every link carries, float64 of shape (links,)."""
+def link_bytes(schedule: Schedule, times: RoundTimes) -> Floats:
+    """Return the bytes on every link, float64 of shape (links,)."""
     carried = np.zeros(times.links)
     for pattern, sizes_bytes in bytes_by_pattern(schedule):
         routes = times.routes(pattern)
@@ -203,15 +188,11 @@ class Timer:
 
     Parameters
     ----------
-    cluster : Cluster
-        Where they run.
     algorithm : str or Algorithm
-        One, its option string, or ``auto`` for the fastest of those that libraries choose among for the kind. One
-        that does not run a kind leaves that kind to ``auto``.
-    route_table : Ways, optional
-        Routes already found on this cluster, or on one that differs from it in rates alone.
-    profile : Profile
-        How a library runs them. Where it has a choice of its own, ``auto`` is that.
+        An algorithm or its option string; or ``auto`` for the choice of the library of ``profile``, else the fastest of
+        those that libraries have for the kind. Kinds that an algorithm does not run are left to ``auto``.
+    ways : RouteTable, optional
+        Cached routes of this cluster, or of one that differs from it in rates only.
     """
 
     def __init__(
@@ -232,63 +213,72 @@ class Timer:
 
     @property
     def workers(self) -> int:
-        """Ranks of what is timed."""
+        """Ranks of a collective."""
         return self.cluster.workers
 
     def cuts(self) -> Cuts:
-        """Return the cuts that bound what is timed."""
+        """Return the cuts that bound collectives."""
         return self.cluster.cuts()
 
     def members_of(self, ranks: tuple[int, ...]) -> Ints:
-        """Return which ranks of ``cluster`` the schedules of ``within(ranks)`` number from 0 on; none for all."""
+        """Return the ranks of ``cluster`` that schedules of ``within(ranks)`` number from 0 on; none for all."""
         return np.asarray(ranks, np.int64)
 
     def within(self, ranks: tuple[int, ...]) -> Timer:
         """Return the timer of a group of some ranks, numbered from 0; of all, if there are none.
 
-        Where the algorithm refuses the group it leaves it to ``auto``: it was asked for with all ranks in mind.
+        Groups that the algorithm refuses, which was chosen for all ranks, are left to ``auto``.
         """
         if not ranks:
             return self
         if ranks not in self._within:
-            cluster, ways = self.cluster.within(ranks), self._ways.within(ranks)
-            self._within[ranks] = _GroupTimer(cluster, self._algorithm, ways, self.profile)
+            self._within[ranks] = self._make_within(ranks)
         return self._within[ranks]
 
+    def _make_within(self, ranks: tuple[int, ...]) -> Timer:
+        return _GroupTimer(self.cluster.within(ranks), self._algorithm, self._ways.within(ranks), self.profile)
+
     def time(self, demand: Demand) -> TimedSchedule:
-        """Return the schedule for this demand and how it runs alone."""
+        """Return the schedule for this demand and its duration alone."""
         if demand not in self._known:
             self._known[demand] = self._choose(demand)
         return self._known[demand]
 
     def with_profile(self, profile: LibraryProfile) -> Timer:
-        """Return the timer of the same cluster and algorithm for a library's profile; itself for its own."""
+        """Return the timer of the same cluster and algorithm for the profile of a library."""
         if profile not in self._by_profile:
-            other = Timer(self.cluster, self._algorithm, self._ways, profile)
-            other._by_profile = self._by_profile
+            other: Timer = self._make_with_profile(profile)
             self._by_profile[profile] = other
+            other._by_profile = self._by_profile
         return self._by_profile[profile]
 
-    def candidates(self, demand: Demand, factor: float) -> list[TimedSchedule]:
-        """Return the fastest of what is chosen among, and all that take less than ``factor`` times as long, in order.
+    def _make_with_profile(self, profile: LibraryProfile) -> Timer:
+        return Timer(self.cluster, self._algorithm, self._ways, profile)
 
-        Whoever changes what a library adds by less than that factor need time no others anew.
+    def candidates(self, demand: Demand, factor: float) -> list[TimedSchedule]:
+        """Return the fastest candidate, and all that take less than ``factor`` times as long, in order.
+
+        If overheads change by less than that factor, no other candidate can become the fastest.
         """
-        found: list[TimedSchedule] = []
-        bounded = [(self._bound_ps(schedule), schedule) for schedule in self._possibilities(demand)[0]]
-        for bound_ps, schedule in sorted(bounded, key=lambda each: each[0]):
-            if not found or bound_ps < factor * min(timed.duration_ps for timed in found):
-                found.append(_host_bound_launch(self._timed(schedule), "one of several"))
-        found.sort(key=lambda timed: timed.duration_ps)
-        return [timed for timed in found if timed.duration_ps < factor * found[0].duration_ps or timed is found[0]]
+        timed: list[TimedSchedule] = []
+        for bound_ps, schedule in self._by_bound(self._possibilities(demand)[0]):
+            if not timed or bound_ps < factor * min(item.duration_ps for item in timed):
+                timed.append(_host_bound_launch(self._timed(schedule), "one of several"))
+        timed.sort(key=lambda item: item.duration_ps)
+        return [item for item in timed if item.duration_ps < factor * timed[0].duration_ps or item is timed[0]]
 
     def _choose(self, demand: Demand) -> TimedSchedule:
         return self._fastest_of(*self._possibilities(demand))
 
+    def _by_bound(self, schedules: Sequence[Schedule]) -> list[tuple[int, Schedule]]:
+        """Return schedules with lower bounds of their durations in picoseconds, in ascending order."""
+        bounds = [(duration_floor_ps(schedule, self._times[schedule.release]), schedule) for schedule in schedules]
+        return sorted(bounds, key=lambda bound: bound[0])
+
     def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
-        """Return the schedules of which the fastest is taken, at least one, and why these."""
+        """Return the candidate schedules, at least one, and the reason for these."""
         if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
-            # One without options is cut as the library cuts it.
+            # An algorithm without options has the chunks of the library.
             bare = option_text(self._algorithm)
             cut = [name for name in self.profile.candidates(demand, self.cluster) if name.partition(":")[0] == bare]
             return self._possible(cut, demand) or self._schedules(self._algorithm, demand), "asked for"
@@ -305,24 +295,19 @@ class Timer:
             return self._schedules(chosen[0], demand), "one rank has nothing to send"
         if schedules := self._possible(chosen, demand):
             return schedules, f"what libraries run for {demand.kind}"
-        # The first other algorithm that takes what those that libraries run refuse; else their refusal.
+        # The first other algorithm that can run it, else the refusal of the first that libraries have.
         for name in others:
             if schedules := self._possible([name], demand):
                 return schedules, f"{', '.join(chosen)} cannot run this many ranks here"
         return self._schedules(chosen[0], demand), ""
 
-    def _bound_ps(self, schedule: Schedule) -> int:
-        return duration_floor_ps(schedule, self._times[schedule.release])
-
     def _fastest_of(self, schedules: Sequence[Schedule], why_alone: str) -> TimedSchedule:
-        """Return the fastest of several schedules, with the times of the others; one alone for its own reason."""
+        """Return the fastest of several schedules, with the times of the others as the reason."""
         if len(schedules) == 1:
             return _host_bound_launch(self._timed(schedules[0]), why_alone)
-        candidates = [(self._bound_ps(schedule), schedule) for schedule in schedules]
-        candidates.sort(key=lambda candidate: candidate[0])
         found: list[TimedSchedule] = []
         slower_ones: list[str] = []
-        for least_ps, schedule in candidates:
+        for least_ps, schedule in self._by_bound(schedules):
             if found and least_ps >= found[0].duration_ps:
                 slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.text}")
                 continue
@@ -335,14 +320,14 @@ class Timer:
         return _host_bound_launch(best, f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
-        """Return the schedules of an algorithm, one for each way in which the library can send it."""
+        """Return the schedules of an algorithm, one for each protocol of the library."""
         schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
         check_timing_cost(schedule, len(self.cluster.fabric))
         profiles = self.profile.protocols(schedule, self.cluster)
         return [apply_overheads(schedule, self.cluster, profile, self._ways.sent) for profile in profiles]
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
-        """Return the schedules of those algorithms that do not refuse this many ranks on this cluster."""
+        """Return the schedules of the algorithms that can run this number of ranks on this cluster."""
         schedules = []
         for name in names:
             with suppress(OptionError, TopologyError):
@@ -355,7 +340,7 @@ class Timer:
 
 
 def _host_bound_launch(alone: TimedSchedule, why: str) -> TimedSchedule:
-    """Return how a schedule runs where its GPUs wait for a host that launches no faster."""
+    """Return a timed schedule with the wait for the host, if its launches take longer."""
     schedule = alone.schedule
     waits_ps = schedule.host_ps - alone.duration_ps
     if waits_ps <= 0:
@@ -366,7 +351,7 @@ def _host_bound_launch(alone: TimedSchedule, why: str) -> TimedSchedule:
 
 
 class _GroupTimer(Timer):
-    """The timer of a group, in which an algorithm may refuse."""
+    """The timer of a group, which the algorithm may refuse."""
 
     def _choose(self, demand: Demand) -> TimedSchedule:
         with suppress(OptionError, TopologyError):
