@@ -48,7 +48,7 @@ EXAMPLES = examples(
     "s2sim run --spec result.json",
 )
 
-_RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement")
+_RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement", "seed")
 
 
 @options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)

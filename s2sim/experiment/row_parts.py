@@ -296,6 +296,18 @@ class CountPays:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """The same reducers, on the largest number of workers, on a cluster that differs."""
+
+    name: str  # How: ``without faults``, or the overrides
+    overrides: tuple[str, ...]  # All overrides of the topology there
+    decision: str  # The decision of its verdict
+    best: str  # Option string of what to use there; ``dense`` where nothing is to be compressed
+    # By reducer, the compared time: of the communication phase or, where compute was given, of the iteration
+    time_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Flip:
     """A constant of the hardware that is only estimated, and with which the choice were another one."""
 

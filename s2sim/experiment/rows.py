@@ -9,6 +9,7 @@ from s2sim.experiment.json_form import INLINE, LEFT_OUT, JsonForm, MayBeInfinite
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import Gradients
 from s2sim.experiment.row_parts import (
+    Alternative,
     BoundRow,
     CollectiveRow,
     Distance,
@@ -163,6 +164,8 @@ class Result(ResultForm):
     results: tuple[Row, ...]  # One a reducer and number of workers
     verdict: Verdict  # For the largest number of workers
     verdicts: tuple[Verdict, ...] = ()  # One a number of workers; break-even was looked for with the largest
+    # The same reducers on the cluster without its faults, and on other hardware, where there were any
+    alternatives: tuple[Alternative, ...] = ()
     refused: tuple[Refused, ...] = ()  # What was asked for together with others, and did not run
     notes: tuple[str, ...] = ()  # What a reader must know to read the numbers rightly
     caveats: tuple[str, ...] = ()  # Those of them without which the verdict would mislead

@@ -8,6 +8,7 @@ from math import ceil, log
 from typing import Any
 
 from s2sim.errors import OptionError
+from s2sim.experiment.alternatives import find_alternatives
 from s2sim.experiment.break_even import BreakEvenScan, scan_rates
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
@@ -112,6 +113,7 @@ def run(
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
             state.scan = scan_rates(scenario, scanned, spec.max_error, progress)
             state.find_worthwhile_batches(spec.max_error)
+        state.alternatives = find_alternatives(spec, scenario, state, resolve_checked)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)
     except KeyboardInterrupt:
@@ -186,6 +188,7 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         results=rows,
         verdict=next(each for each in verdicts if each.workers == state.largest),
         verdicts=verdicts,
+        alternatives=state.alternatives,
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,

@@ -9,7 +9,7 @@ from s2sim.experiment.choice import candidates_of, choose
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.robustness import over_batches
-from s2sim.experiment.row_parts import CountPays, Refused
+from s2sim.experiment.row_parts import Alternative, CountPays, Refused
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation
 
@@ -24,16 +24,21 @@ class RunState:
     # Rates at which reducers break even, for the largest number of workers
     scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))
     over_batches: tuple[CountPays, ...] = ()  # Mini-batches with which reducers that the verdict names pay
+    alternatives: tuple[Alternative, ...] = ()  # The same on clusters that differ
     extrapolated: RunExtrapolation | None = None  # None if all gradients were recorded
 
     def add(self, predictions: list[Prediction], refused: list[Refused], workers: int, ranks: int) -> None:
         """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows."""
-        law = self.extrapolated
-        if law is not None:
-            marked = [replace(each.row, extrapolated=law.mark(each.row, ranks)) for each in predictions]
-            predictions = [replace(each, row=row) for each, row in zip(predictions, marked, strict=True)]
-        self.predictions[workers] = predictions
+        self.predictions[workers] = self.mark(predictions, ranks)
         self.refused += refused
+
+    def mark(self, predictions: list[Prediction], ranks: int) -> list[Prediction]:
+        """Return predictions with a mark in extrapolated rows."""
+        law = self.extrapolated
+        if law is None:
+            return predictions
+        marked = [replace(each.row, extrapolated=law.mark(each.row, ranks)) for each in predictions]
+        return [replace(each, row=row) for each, row in zip(predictions, marked, strict=True)]
 
     @property
     def largest(self) -> int:

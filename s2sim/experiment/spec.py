@@ -185,6 +185,13 @@ class RunSpec(ClusterSpec):
         "Iterations that are simulated; the median of all but the first counts.",
         none="as many as are needed",
     )
+    instead: tuple[str, ...] = option(
+        (),
+        "FIELD=VALUE,...",
+        "Ask the same of other hardware too, for example nic.count=2,nic.rate=400Gbps, to weigh it against a "
+        "compressor; repeatable.",
+        none="nothing else",
+    )
     groups: str | None = option(
         None,
         "tp=N,pp=N,dp=rest",
@@ -195,7 +202,7 @@ class RunSpec(ClusterSpec):
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)
-        check_tuples(self, "workers", "reducers")
+        check_tuples(self, "workers", "reducers", "instead")
         whole = (self.batch, self.iterations)
         check_integer(
             *self.workers, self.steps, self.accumulate, self.streams, *(each for each in whole if each is not None)

@@ -225,12 +225,34 @@ _COLUMNS = 80
 def verdict_lines(result: Result) -> list[str]:
     """Return the recommendation for each number of workers, and all lines on the largest."""
     first, *others = result.verdict.lines
+    others += alternative_lines(result)
     if len(result.verdicts) == 1:
         return [first, *others]
     by_text: dict[str, list[int]] = {}
     for verdict in result.verdicts:
         by_text.setdefault(verdict.lines[0], []).append(verdict.workers)
     return [*(f"{_several_workers(counts)}: {line}" for line, counts in by_text.items()), *others]
+
+
+def alternative_lines(result: Result) -> list[str]:
+    """Return what the same question gives without faults, and on other hardware."""
+    workers = max(row.workers for row in result.results)
+    here = {row.reducer: _judgement(row).time_s for row in result.results if row.workers == workers}
+    dense = next(row.reducer for row in result.results if row.baseline)
+    lines = []
+    for each in result.alternatives:
+        named = dict.fromkeys([dense, result.verdict.best, each.best])
+        times = ", ".join(f"{name} {format_seconds(each.time_s[name])}" for name in named if name in each.time_s)
+        if each.overrides == result.spec.overrides:
+            costs = (f"{name} {factor_text(here[name] / time_s)}" for name, time_s in each.time_s.items() if time_s)
+            lines.append(
+                f"Without the faults: {times}; with them each takes as many times as long: {', '.join(costs)}."
+            )
+        else:
+            own = f"{result.verdict.best} {format_seconds(here[result.verdict.best])}"
+            best = each.best if each.decision == "use" else each.decision
+            lines.append(f"With {each.name}: {times} (the answer there: {best}); here {own}.")
+    return lines
 
 
 def _several_workers(counts: list[int]) -> str:

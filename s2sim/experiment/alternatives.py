@@ -1,0 +1,60 @@
+"""The same question elsewhere: on the cluster without its faults, and on other hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from s2sim.experiment.judgement import judge
+from s2sim.experiment.prediction import predict, record
+from s2sim.experiment.row_parts import Alternative
+from s2sim.experiment.run_state import RunState
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.verdict import VerdictContext, give_verdict
+
+HEALTHY = "without faults"
+
+
+def find_alternatives(
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, resolve: Callable[[RunSpec], ReducerScenario]
+) -> tuple[Alternative, ...]:
+    """Return what a run gives without its faults, if it has some, and with the overrides of each ``spec.instead``.
+
+    It is about the largest number of workers. What was recorded is predicted there, unless the other cluster has other
+    nodes or buckets: then it is recorded anew, so that a run there says the same.
+    """
+    predictions, ranks = state.predictions[state.largest], scenario.ranks_of(state.largest)
+    others = {HEALTHY: (spec.overrides, replace(scenario, faults=()))} if spec.faults else {}
+    for text in spec.instead:
+        added = [each.strip() for each in text.split(",")]
+        fields = {each.partition("=")[0].strip() for each in added}
+        kept = (each for each in spec.overrides if each.partition("=")[0].strip() not in fields)
+        overrides = (*kept, *added)
+        others[text] = overrides, resolve(replace(spec, overrides=overrides, workers=(state.largest,), instead=()))
+    found = []
+    for name, (overrides, there) in others.items():
+        recorded = [each.recorded for each in predictions]
+        if not _records_alike(scenario, there, ranks):
+            recorded, _ = record(there, ranks)
+        rows = judge([each.row for each in state.mark(predict(there, recorded, thorough=False), ranks)], spec.max_error)
+        verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
+        times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}
+        found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s))
+    return tuple(found)
+
+
+def _records_alike(here: ReducerScenario, there: ReducerScenario, ranks: int) -> bool:
+    """Return whether ranks share the same nodes and buckets."""
+    if not np.array_equal(here.healthy(ranks).node_of_rank, there.healthy(ranks).node_of_rank):
+        return False
+    if here.training is None or there.training is None:
+        return True
+    timers = (each.timer(ranks).with_profile(each.library.profile) for each in (here, there))
+    mine, other = (
+        training.buckets(timer, here.dtype)
+        for training, timer in zip((here.training, there.training), timers, strict=True)
+    )
+    return mine == other

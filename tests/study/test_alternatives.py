@@ -1,0 +1,65 @@
+"""The same question without faults and on other hardware, beside runs there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import s2sim
+from s2sim.errors import S2SimError
+
+SMALL = {"workers": 8, "trace": "synthetic:density=0.02,overlap=0.5,rows=2000,width=16", "reducers": ["union", "fp16"]}
+QUICK = {"break_even": False, "thorough": False}
+
+
+def compared(result):
+    return {row.reducer: row.judgement.time_s for row in result.rows}
+
+
+def test_with_a_fault_the_healthy_cluster_is_beside_it():
+    faults = ("slow-link:link=node0.nic0.out,factor=0.5",)
+    result = s2sim.run("fat-tree", **SMALL, **QUICK, faults=faults)
+    (healthy,) = result.alternatives
+    alone = s2sim.run("fat-tree", **SMALL, **QUICK)
+    assert (healthy.name, healthy.time_s) == ("without faults", compared(alone))
+    assert (healthy.decision, healthy.best) == (alone.verdict.decision, alone.verdict.best)
+    assert compared(result)["dense"] > healthy.time_s["dense"]
+    assert "Without the faults: dense" in str(result)
+    assert alone.alternatives == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        (SMALL, "nic.count=2,nic.rate=200Gbps"),
+        # Other nodes: reducers run anew.
+        (SMALL | {"reducers": ["node-union"]}, "node.gpus=2"),
+        pytest.param(
+            {"workers": 8, "profile": "resnet-18", "reducers": ["fp16"], "discipline": "mg-wfbp"},
+            "nic.rate=1Gbps",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_other_hardware_gives_what_a_run_with_it_gives(options, instead):
+    overrides = ("nic.latency=2us",)
+    result = s2sim.run("fat-tree", **options, **QUICK, overrides=overrides, instead=[instead])
+    (other,) = result.alternatives
+    there = s2sim.run("fat-tree", **options, **QUICK, overrides=(*overrides, *instead.split(",")))
+    assert other.overrides == there.spec.overrides
+    assert other.time_s == compared(there)
+    assert (other.decision, other.best) == (there.verdict.decision, there.verdict.best)
+    assert f"With {instead}: dense" in str(result).replace("\n", " ")
+    assert type(result).load(json.dumps(result.to_json())).alternatives == result.alternatives
+
+
+def test_an_override_replaces_the_one_of_the_question():
+    result = s2sim.run("fat-tree", **SMALL, **QUICK, overrides=("nic.rate=10Gbps",), instead=["nic.rate=40Gbps"])
+    assert result.alternatives[0].overrides == ("nic.rate=40Gbps",)
+    assert result.alternatives[0].time_s["dense"] < compared(result)["dense"]
+
+
+def test_a_field_that_is_unknown_is_refused():
+    with pytest.raises(S2SimError, match=r"unknown field 'nic\.foo'"):
+        s2sim.run("fat-tree", **SMALL, **QUICK, instead=["nic.foo=2"])
