@@ -1,4 +1,4 @@
-"""The algorithms by name, and what every one of them offers."""
+"""The registry of algorithms and their interface."""
 
 from __future__ import annotations
 
@@ -117,22 +117,22 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class NeedsHelpers(Protocol):
-    """An algorithm with servers of its own."""
+    """An algorithm with servers on additional GPUs."""
 
     def helpers(self, ranks: int, gpus_per_node: int) -> int:
-        """Return how many GPUs a cluster needs beside the ranks."""
+        """Return the number of GPUs in addition to the ranks."""
 
 
-# Libraries name what they have by option strings, the same ones for every size, group and cluster that is timed.
+# Libraries name their algorithms by the same option strings for every size, group and cluster.
 @cache
 def read_algorithm(text: str) -> Algorithm:
-    """Return the algorithm of an option string, a value: the same one for the same text."""
+    """Return the algorithm of an option string."""
     name, options = split_option_string(text)
     return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
 
 
 def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
-    """Return an algorithm, of an option string or as it is, that has to be able to run ``kind``.
+    """Return an algorithm, given as such or as an option string; it is an error if it does not run ``kind``.
 
     >>> make_algorithm("double-binary-tree:chunks=8", "all_reduce").chunks
     8
@@ -145,5 +145,5 @@ def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
-    """Return how many GPUs an algorithm needs beside the ranks, numbered after them; most need none."""
+    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them."""
     return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0
