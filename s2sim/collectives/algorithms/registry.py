@@ -33,8 +33,7 @@ class ExplicitRings:
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""
-        orders = np.array(self.orders, np.int64)
-        groups = groups_in_orders(demand, orders, np.ones(len(orders), np.int64))
+        groups = groups_in_orders(demand, np.array(self.orders, np.int64))
         return schedule_of(demand, option_text(self._ring), self._ring.stage(demand.kind, groups))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:

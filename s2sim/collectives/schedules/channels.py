@@ -43,34 +43,11 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
     The order in a node is rotated rank order, or one along the links of its mesh. Groups have even parts of a shared
     buffer, or of every rank's range; if their number is that of the rings in one mesh, the parts of these.
     """
-    return groups_in_orders(demand, *_channel_orders(cluster, channels))
-
-
-def groups_in_orders(demand: Demand, orders: Ints, shares: Ints) -> Groups:
-    """Return a group per channel, of all ranks in its order, int64 of shape (channels, ranks).
-
-    Parts of the data are proportional to ``shares``, int64 of shape (channels,).
-    """
-    ends = np.cumsum(shares)
-    begins, parts = ends - shares, int(ends[-1])
-    if demand.shared:
-        begin, end = begins * demand.buffer_elements // parts, ends * demand.buffer_elements // parts
-        return even_groups(orders, begin, end, demand.buffer_bytes / parts * shares.astype(np.float64))
-    own = group_of_all(demand)
-    first, last = own.begin[0][orders], own.end[0][orders]
-    begin, _ = cut(first, last, begins[:, None], parts)
-    end, _ = cut(first, last, ends[:, None], parts)
-    return Groups(orders, begin, end, own.bytes[0][orders] / parts * shares[:, None])
-
-
-def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints]:
-    """Return the ranks in the order of each channel, shape (channels, ranks), and the shares of channels."""
     ranks = np.arange(cluster.workers)
-    even = np.ones(channels, np.int64)
     if rings := _mesh_rings(cluster):
         taken = [rings[channel % len(rings)] for channel in range(channels)]
-        shares = np.array([share for _, share in taken]) if channels == len(rings) else even
-        return np.array([order for order, _ in taken], np.int64), shares
+        shares = np.array([share for _, share in taken]) if channels == len(rings) else None
+        return groups_in_orders(demand, np.array([order for order, _ in taken], np.int64), shares)
     # Ranges of consecutive ranks of one node.
     starts = np.flatnonzero(np.concatenate([[True], np.diff(cluster.node_of_rank) != 0]))
     lengths = np.diff([*starts, cluster.workers])
@@ -82,7 +59,25 @@ def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints]:
         for number, order in enumerate(lines):
             if order is not None:
                 orders[number, first : first + len(order)] = first + np.array(order)
-    return orders, even
+    return groups_in_orders(demand, orders)
+
+
+def groups_in_orders(demand: Demand, orders: Ints, shares: Ints | None = None) -> Groups:
+    """Return a group per channel, of all ranks in its order, int64 of shape (channels, ranks).
+
+    Parts of the data are proportional to ``shares``, int64 of shape (channels,), or equal.
+    """
+    shares = np.ones(len(orders), np.int64) if shares is None else shares
+    ends = np.cumsum(shares)
+    begins, parts = ends - shares, int(ends[-1])
+    if demand.shared:
+        begin, end = begins * demand.buffer_elements // parts, ends * demand.buffer_elements // parts
+        return even_groups(orders, begin, end, demand.buffer_bytes / parts * shares.astype(np.float64))
+    own = group_of_all(demand)
+    first, last = own.begin[0][orders], own.end[0][orders]
+    begin, _ = cut(first, last, begins[:, None], parts)
+    end, _ = cut(first, last, ends[:, None], parts)
+    return Groups(orders, begin, end, own.bytes[0][orders] / parts * shares[:, None])
 
 
 def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:

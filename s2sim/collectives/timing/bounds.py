@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
+from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.routes import components
 from s2sim.network.fluid import OnLoads
 from s2sim.topology.cluster import Cluster, CutFamily, Cuts
 from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
@@ -227,7 +227,10 @@ def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> boo
     if all(index - 1 in (*step.waits(index), *step.after_sent) for index, step in enumerate(steps) if index):
         return True
     patterns = list(dict.fromkeys(step.round.pattern for step in steps))
-    class_of = dict(zip(patterns, _link_sharing_classes(patterns, times, links), strict=True))
+    used = [times.routes(pattern).links for pattern in patterns]
+    number = np.repeat(np.arange(len(patterns)), [len(crossed) for crossed in used])
+    classes = components(number, np.concatenate(used), len(patterns), links).tolist()
+    class_of = dict(zip(patterns, classes, strict=True))
     last: dict[int, int] = {}
     for index, step in enumerate(steps):
         which = class_of[step.round.pattern]
@@ -235,19 +238,6 @@ def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> boo
             return False
         last[which] = index
     return True
-
-
-def _link_sharing_classes(patterns: Sequence[Pattern], times: RoundTimes, links: int) -> list[int]:
-    """Return the connected component of each pattern by shared links."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    used = [np.unique(times.routes(pattern).links) for pattern in patterns]
-    rows = np.repeat(np.arange(len(patterns)), [len(each) for each in used])
-    size = len(patterns) + links
-    graph = coo_matrix((np.ones(len(rows), np.int8), (rows, len(patterns) + np.concatenate(used))), (size, size))
-    labels: NDArray[np.int32] = connected_components(graph, directed=False)[1]
-    return [int(label) for label in labels[: len(patterns)]]
 
 
 def _longest_path_ps(

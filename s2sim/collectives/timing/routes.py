@@ -50,6 +50,18 @@ def all_equal(sizes_bytes: Floats) -> bool:
     return bool((sizes_bytes == sizes_bytes[0]).all())
 
 
+def components(item: Ints, link: Ints, items: int, links: int) -> Ints:
+    """Return the connected component of each of some items by shared links, int64 of shape (items,).
+
+    ``item`` and ``link``, of one shape, are the crossings of items and links.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(item)), (item, items + link)), shape=(items + links, items + links))
+    return np.asarray(connected_components(graph, directed=False)[1][:items], np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class RouteSet:
     """The routes of a pattern's messages, and the links that they share."""
@@ -122,15 +134,8 @@ class RouteSet:
     @cached_property
     def component(self) -> Ints:
         """Connected component of each message by shared links, int64 of shape (m,)."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
-        messages = len(self.routes.latency_ps)
-        size = messages + len(self.used)
-        ends = np.concatenate([self.routes.offsets, np.full(len(self.used), self.routes.offsets[-1])])
-        crossed = np.ones(len(self.place), np.int8)
-        graph = csr_array((crossed, messages + self.place, ends), (size, size))
-        return np.asarray(connected_components(graph, directed=False)[1][:messages], np.int64)
+        message = np.repeat(np.arange(len(self.routes.latency_ps)), np.diff(self.routes.offsets))
+        return components(message, self.place, len(self.routes.latency_ps), len(self.used))
 
     def sharing_with(self, chosen: Mask) -> Mask:
         """Return a mask of the messages connected with chosen ones by shared links, both bool of shape (m,)."""
