@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, cast, runtime_checkable
 import numpy as np
 
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage
+from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.channels import groups_in_orders
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
@@ -58,7 +58,8 @@ class ExplicitTrees:
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""
-        stage = tree_stage(group_of_all(demand), [np.array(each, np.int64) for each in self.parents], self.chunks)
+        trees = up_and_down([np.array(parents, np.int64) for parents in self.parents])
+        stage = tree_stage(group_of_all(demand), trees, self.chunks)
         return schedule_of(demand, option_text(self._trees), stage)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:

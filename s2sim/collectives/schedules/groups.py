@@ -343,5 +343,6 @@ def _merge_overheads(added: Sequence[Overheads], starts: Sequence[Ints]) -> Over
     merged = tiled[0]
     if len(tiled) > 1:
         sides = zip(*((kind.latency_ps, kind.factor, kind.limit_Bps) for kind in tiled), strict=True)
-        merged = Overheads(*map(np.concatenate, sides))
+        latency_ps, factor, limit_Bps = map(np.concatenate, sides)
+        merged = Overheads(latency_ps, factor, limit_Bps)
     return replace(merged, round_latency=max(means, key=lambda mean: mean.ps) if len(means) == len(added) else None)

@@ -54,12 +54,12 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
             return _BorderBytes(every, every, 2 * others * size, 2 * others * size)
         at_root = np.arange(groups) == group[demand.root]
         root, rest = np.where(at_root, every, 0.0), np.where(at_root, 0.0, every)
-        sides = (root, rest) if demand.kind == "broadcast" else (rest, root)
-        return _BorderBytes(*sides, others * size, others * size)
+        out, into = (root, rest) if demand.kind == "broadcast" else (rest, root)
+        return _BorderBytes(out, into, others * size, others * size)
     if demand.kind in ("reduce_scatter", "all_gather", "barrier"):
         own, rest = own if others else nothing, np.where(occupied, size - own, 0.0)
-        sides = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
-        return _BorderBytes(*sides, float(rest.sum()), float(rest.sum()))
+        out, into = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
+        return _BorderBytes(out, into, float(rest.sum()), float(rest.sum()))
     out, into = np.zeros((2, groups))
     for source, target, sizes in _required_messages(demand):
         leaves = np.where(group[source] != group[target], sizes, 0.0)

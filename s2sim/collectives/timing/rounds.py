@@ -170,7 +170,9 @@ class RoundTimes:
         return at_least_ps
 
     def _times(self, sent: Round) -> _RoundBounds:
-        key = _digest(sent)
+        digest = blake2b(sent.pattern.key, digest_size=16)
+        digest.update((sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes).tobytes())
+        key = digest.digest()
         known = self._known.get(key)
         if known is None:
             at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)
@@ -210,9 +212,3 @@ class RoundTimes:
 def _last_message(ends_ps: Ints) -> LastMessage:
     message = int(np.argmax(ends_ps))
     return LastMessage(int(ends_ps[message]), message)
-
-
-def _digest(sent: Round) -> bytes:
-    digest = blake2b(sent.pattern.key, digest_size=16)
-    digest.update((sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes).tobytes())
-    return digest.digest()

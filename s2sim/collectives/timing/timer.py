@@ -25,8 +25,6 @@ from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S, format_seconds
 
 Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
-
-
 _RouteKeys: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency in picoseconds, bytes per second
 
 # Relative error of a multiplication and division by a factor.
