@@ -1,9 +1,8 @@
 """Hierarchical all-reduce: inside nodes, across them, inside again.
 
-Every rank of a node gets the node's sum of its own part of the buffer, reduces that part with the ranks of its number
-on all other nodes, and gathers the other parts, so that nodes exchange every byte once and through all their
-interfaces (Cho et al., MLSys 2019). Where nodes hold unequal numbers of ranks, one of each gets all of the node's sum
-and alone talks to other nodes (Karonis et al., IPDPS 2000).
+Each rank receives the sum of its part of the buffer in its node, reduces that part with the ranks of its number on all
+other nodes, and gathers the other parts (Cho et al., MLSys 2019). If nodes have unequal numbers of ranks, one rank of
+each receives the sum of the node and exchanges it with other nodes (Karonis et al., IPDPS 2000).
 """
 
 from __future__ import annotations
@@ -54,17 +53,14 @@ class HierarchicalAllReduce:
         _parse_stage_algorithm("across", self.across, "all_reduce")
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; the cluster tells which ranks share a node.
-
-        In nodes and between them one chunk is under way at a time, as in a communicator of a library.
-        """
+        """Return the schedule; in nodes and between them one chunk at a time is in flight, as in a communicator."""
         nodes = _Nodes.of(cluster)
         lanes: list[list[Stage]] = []
         for chunk in range(self.chunks):
             begin, end = (cut * demand.buffer_elements // self.chunks for cut in (chunk, chunk + 1))
             make = self._scattered if self.mode == "scatter" else self._led
             lane = make(nodes, begin, end, demand.buffer_bytes / self.chunks, cluster)
-            # All chunks count the same bytes: they have the rounds of the first.
+            # All chunks have equal bytes: they have the rounds of the first.
             pairs = zip(lane, lanes[0] if lanes else lane, strict=True)
             lanes.append([replace(stage, steps=first.steps) for stage, first in pairs])
         stage = joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
@@ -93,7 +89,7 @@ class HierarchicalAllReduce:
         ]
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time of rings on a fabric where messages share nothing.
+        """Return the time of rings without shared links.
 
         2(g - 1)(L_in + D/(g·B_in)) + 2(m - 1)(L_out + D/(g·m·B_out)) for m nodes of g ranks.
         """
@@ -124,16 +120,12 @@ def _parse_stage_algorithm(option: str, name: str, kind: str) -> OverGroups:
 def _stage_rounds(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
     """Return the rounds of the algorithm that an option names; a group of one has nothing to send."""
     if groups.members == 1:
-        return Stage((), _empty_round)
+        return joined([])
     return _parse_stage_algorithm(option, name, kind).fitted(groups, cluster).stage(kind, groups)
 
 
-def _empty_round(step: int, time: int) -> Pieces:
-    raise IndexError((step, time))
-
-
 def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
-    """Return chunks one behind the other; in nodes each is scattered before the one ahead of it is gathered."""
+    """Return chunks in sequence; in nodes each is scattered before the preceding one is gathered."""
     parts: list[tuple[Stage, tuple[int, ...]]] = []
 
     def add(stage: Stage, *before: int | None) -> int:
@@ -155,20 +147,19 @@ def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Nodes:
-    """The ranks of each node in the order of their GPUs, node after node, and how many each holds: int64 arrays."""
+    """The ranks in the order of their nodes and GPUs, and the number of ranks of each node: int64 arrays."""
 
     ranks: Ints
     sizes: Ints
 
     @classmethod
     def of(cls, cluster: Cluster) -> _Nodes:
-        """Return those of a cluster."""
         order = np.lexsort((cluster.gpu_of_rank, cluster.node_of_rank))
         return cls(order.astype(np.int64), np.unique(cluster.node_of_rank, return_counts=True)[1])
 
     @property
     def starts(self) -> Ints:
-        """Where each node's ranks begin, int64 of shape (nodes,)."""
+        """Index of the first rank of each node, int64 of shape (nodes,)."""
         return np.cumsum(self.sizes) - self.sizes
 
     @property
@@ -177,7 +168,7 @@ class _Nodes:
         return self.ranks[self.starts]
 
     def equal_members(self) -> Ints:
-        """Return the ranks as int64 of shape (nodes, ranks a node), or refuse nodes of unequal size."""
+        """Return the ranks as int64 of shape (nodes, ranks per node), or refuse nodes of unequal size."""
         least, most = int(self.sizes.min()), int(self.sizes.max())
         if least < most:
             raise OptionError(
@@ -190,7 +181,7 @@ class _Nodes:
 def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool) -> Stage:
     """Return the rounds of a binomial tree in every node, up to its leader or down from it.
 
-    On the way up, in round k those whose number in the node is an odd multiple of 2^k send to the one 2^k below.
+    Upwards, in round k ranks whose number in the node is an odd multiple of 2^k send to the rank 2^k below.
     """
     number = np.arange(len(nodes.ranks)) - np.repeat(nodes.starts, nodes.sizes)
     steps = []

@@ -30,13 +30,7 @@ class InNetwork:
         """Return the schedule: one message over all links of the tree, whose root is above all ranks."""
         if demand.ranks > 1:
             cluster.reduction_tree()
-        ranks = np.arange(demand.ranks, dtype=np.int64)
-        sent = Round(Pattern(ranks, ranks, through_switch=True), np.array([float(demand.buffer_bytes)]))
-
-        def pieces(_step: int, _time: int) -> Pieces:
-            return Pieces(np.array([0]), np.array([0]), np.array([demand.buffer_elements]), np.array([True]))
-
-        return schedule_of(demand, self.name, Stage((Step(sent),), pieces))
+        return _one_transfer(self.name, demand)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return L + D/B, with the latency up and down the tree and the rate of its narrowest link."""
@@ -59,18 +53,19 @@ class NvlsTree:
         """Return the schedule; `OptionError` on one node, where an NVSwitch does all of it."""
         if demand.ranks > 1 and len(np.unique(cluster.node_of_rank)) == 1:
             raise OptionError("nvls-tree needs several nodes: inside one, in-network is what the NVSwitch does")
-        ranks = np.arange(demand.ranks, dtype=np.int64)
-        pattern = Pattern(ranks, ranks, through_switch=True, legs=_legs(demand, cluster))
-        sent = Round(pattern, np.array([float(demand.buffer_bytes)]))
-
-        def pieces(_step: int, _time: int) -> Pieces:
-            return Pieces(np.array([0]), np.array([0]), np.array([demand.buffer_elements]), np.array([True]))
-
-        return schedule_of(demand, self.name, Stage((Step(sent),), pieces))
+        return _one_transfer(self.name, demand, _legs(demand, cluster))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return L + D/B, with the latency of the longest way through both and the rate of what is busiest."""
+        """Return L + D/B, with the latency of the longest route through both and the rate of the busiest link."""
         return hops.round_s(demand.buffer_bytes) if demand.ranks > 1 else 0.0
+
+
+def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = None) -> Schedule:
+    ranks = np.arange(demand.ranks, dtype=np.int64)
+    pattern = Pattern(ranks, ranks, through_switch=True, legs=legs)
+    step = Step(Round(pattern, np.array([float(demand.buffer_bytes)])))
+    pieces = Pieces.one_each(np.array([0]), np.array([demand.buffer_elements]), adds=True)
+    return schedule_of(demand, algorithm, Stage((step,), lambda _step, _time: pieces))
 
 
 def _legs(demand: Demand, cluster: Cluster) -> TransferLegs:

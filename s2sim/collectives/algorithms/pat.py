@@ -65,21 +65,18 @@ class Pat(OverGroups):
             moves = reverse_moves(moves)
         return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
 
-    def _apart(self, members: int) -> int:
-        """Return the distance between trees that advance in the same round: P'/A, 1 if no message reaches the limit."""
-        power = 1 << (members - 1).bit_length()
-        return max(1, power // (self.aggregation or power))
-
     def _moves(self, members: int) -> list[ChunkMove]:
         """Return the rounds of the all-gather."""
         member = np.arange(members)
-        apart = self._apart(members)
+        power = 1 << (members - 1).bit_length()
+        # Distance between trees that advance in the same round, P'/A; 1 if no message reaches the limit.
+        spacing = max(1, power // (self.aggregation or power))
         moves = []
         for distance in reversed(distances_below(members)):
             pairs = MemberPairs(member, (member + distance) % members)
             # A message sends the contributions at offset v - distance from their owners, and multiples of `together`
             # from there, to offset v.
-            together = max(apart, 2 * distance)
+            together = max(spacing, 2 * distance)
             for offset in range(distance, min(together, members), 2 * distance):
                 count = -(-(members - offset) // together)
                 moves.append(ChunkMove(pairs, member, count, -together, distance - offset))

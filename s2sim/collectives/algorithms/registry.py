@@ -1,4 +1,4 @@
-"""The algorithms by name, and what every one of them offers."""
+"""The registry of algorithms and their interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, cast, runtime_checkable
 import numpy as np
 
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage
+from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.channels import groups_in_orders
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
@@ -33,8 +33,7 @@ class ExplicitRings:
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""
-        orders = np.array(self.orders, np.int64)
-        groups = groups_in_orders(demand, orders, np.ones(len(orders), np.int64))
+        groups = groups_in_orders(demand, np.array(self.orders, np.int64))
         return schedule_of(demand, option_text(self._ring), self._ring.stage(demand.kind, groups))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
@@ -59,7 +58,8 @@ class ExplicitTrees:
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule."""
-        stage = tree_stage(group_of_all(demand), [np.array(each, np.int64) for each in self.parents], self.chunks)
+        trees = up_and_down([np.array(parents, np.int64) for parents in self.parents])
+        stage = tree_stage(group_of_all(demand), trees, self.chunks)
         return schedule_of(demand, option_text(self._trees), stage)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
@@ -117,22 +117,22 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class NeedsHelpers(Protocol):
-    """An algorithm with servers of its own."""
+    """An algorithm with servers on additional GPUs."""
 
     def helpers(self, ranks: int, gpus_per_node: int) -> int:
-        """Return how many GPUs a cluster needs beside the ranks."""
+        """Return the number of GPUs in addition to the ranks."""
 
 
-# Libraries name what they have by option strings, the same ones for every size, group and cluster that is timed.
+# Libraries name their algorithms by the same option strings for every size, group and cluster.
 @cache
 def read_algorithm(text: str) -> Algorithm:
-    """Return the algorithm of an option string, a value: the same one for the same text."""
+    """Return the algorithm of an option string."""
     name, options = split_option_string(text)
     return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
 
 
 def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
-    """Return an algorithm, of an option string or as it is, that has to be able to run ``kind``.
+    """Return an algorithm, given as such or as an option string; it is an error if it does not run ``kind``.
 
     >>> make_algorithm("double-binary-tree:chunks=8", "all_reduce").chunks
     8
@@ -145,5 +145,5 @@ def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
-    """Return how many GPUs an algorithm needs beside the ranks, numbered after them; most need none."""
+    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them."""
     return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0

@@ -1,9 +1,8 @@
-"""Torus all-reduce: a reduce-scatter along each dimension in turn, then all-gathers back, by rings.
+"""Torus all-reduce: a ring reduce-scatter along each dimension in turn, then all-gathers in reverse order.
 
-After the first dimension of d_1 ranks only D/d_1 bytes go along the second, and so on, and latency grows with the sum
-of the dimensions instead of their product (Ying et al., arXiv:1811.06992, 2018, for two dimensions; Cho et al., MLSys
-2019, for any). Parts of the buffer that take the dimensions in different order use all links at once (Sack and Gropp,
-PPoPP 2012).
+Only D/d_1 bytes pass the second dimension, and so on; latency grows with the sum of the dimensions instead of their
+product (Ying et al., arXiv:1811.06992, 2018, for two dimensions; Cho et al., MLSys 2019, for any). Parts of the buffer
+with different orders of dimensions use all links concurrently (Sack and Gropp, PPoPP 2012).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Torus:
             raise OptionError(f"torus: size={self.size} must be whole numbers with x between them, such as 4x4")
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; the cluster tells where ranks are."""
+        """Return the schedule; ranks are arranged in the order of their GPUs."""
         sizes = self._sizes(demand.ranks, cluster)
         full = replace(self, size="x".join(map(str, sizes)))
         grid = np.argsort(cluster.gpu_of_rank).reshape(sizes)
@@ -58,9 +57,8 @@ class Torus:
         if self.split == "dimensions" and len(axes) == 1:
             raise OptionError(f"torus: split=dimensions has no effect on size={full.size}, which has one: leave it out")
         orders = [axes] if self.split == "off" else [axes[turn:] + axes[:turn] for turn in range(max(len(axes), 1))]
-        ways = [
-            (order, back) for order in orders for back in ((False, True) if self.split == "both-ways" else (False,))
-        ]
+        directions = (False, True) if self.split == "both-ways" else (False,)
+        ways = [(order, back) for order in orders for back in directions]
         cuts = [part * demand.buffer_elements // len(ways) for part in range(len(ways) + 1)]
         lanes = [
             _dimension_rounds(grid, order, (begin, end), demand.buffer_bytes / len(ways), back=back)
@@ -70,7 +68,7 @@ class Torus:
         return schedule_of(demand, option_text(full), stage)
 
     def _sizes(self, ranks: int, cluster: Cluster) -> tuple[int, ...]:
-        """Return the dimensions of a number of ranks, the innermost last."""
+        """Return the dimensions, the innermost last."""
         counts = np.bincount(cluster.node_of_rank)
         nodes, gpus = len(counts), int(counts.max())
         if counts.min() < gpus:
@@ -98,10 +96,9 @@ class Torus:
         return (side, nodes // side, *inside)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time on a fabric where messages share nothing, of a size that is given in full.
+        """Return the time without shared links, of a size that is given in full.
 
-        The sum of 2(d_i - 1)(L + D/(d_1···d_i·B)) over the dimensions, the innermost first, each with the ways that
-        it takes.
+        The sum of 2(d_i - 1)(L + D/(d_1···d_i·B)) over the dimensions, the innermost first, with their routes.
         """
         if demand.ranks == 1:
             return 0.0
@@ -127,7 +124,7 @@ def _parse_size(size: str) -> tuple[int, ...]:
 def _dimension_rounds(
     grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, *, back: bool
 ) -> Stage:
-    """Return the rounds of one part of the buffer, which takes the axes of the grid in this order, and back again."""
+    """Return the rounds of one part of the buffer along the axes of the grid in this order, and in reverse order."""
     begin, end = (np.full(grid.size, cut, np.int64) for cut in part)
     scatters, gathers = [], []
     for axis in order:

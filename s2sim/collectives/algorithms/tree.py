@@ -167,8 +167,8 @@ def _depth(parent: Ints) -> Ints:
     return depth
 
 
-def _up_and_down(parents: list[Ints]) -> Pipeline:
-    """Return the edges of trees, each used up and down.
+def up_and_down(parents: list[Ints]) -> Pipeline:
+    """Return the edges of trees, each used up and down, from the parent of each member, -1 for roots.
 
     A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
     receives the sum in round c + height + d - 1.
@@ -187,18 +187,11 @@ def _up_and_down(parents: list[Ints]) -> Pipeline:
 
 
 def _trees_of_members(members: int) -> Pipeline:
-    return _up_and_down(trees_over_nodes(np.arange(members)))
+    return up_and_down(trees_over_nodes(np.arange(members)))
 
 
-def tree_stage(groups: Groups, parents: list[Ints], chunks: int) -> Stage:
-    """Return the rounds in which an all-reduce of each group goes up and down trees, each with an even part.
-
-    ``parents`` are the parents of the members in each tree, -1 for its root.
-    """
-    return _all_reduce(groups, _up_and_down(parents), chunks)
-
-
-def _all_reduce(groups: Groups, trees: Pipeline, chunks: int) -> Stage:
+def tree_stage(groups: Groups, trees: Pipeline, chunks: int) -> Stage:
+    """Return the rounds in which an all-reduce of each group goes up and down trees, each with an even part."""
     rounds, edges = trees.rounds(chunks), len(trees.delay)
     if rounds * edges > _MAX_EDGES:
         raise OptionError(
@@ -231,10 +224,10 @@ class DoubleBinaryTree(OverGroups):
         channels = self.channels or tree_channels(channel_count(cluster, None), demand.ranks)
         groups = channel_groups(demand, cluster, channels)
         # Every channel has the same order of nodes.
-        trees = _up_and_down(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
+        trees = up_and_down(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
         chunks = self._chunks(groups, trees, cluster)
         text = option_text(replace(self, channels=channels if channels > 1 else None, chunks=chunks))
-        return schedule_of(demand, text, _all_reduce(groups, trees, chunks))
+        return schedule_of(demand, text, tree_stage(groups, trees, chunks))
 
     def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
         """Return the algorithm with the chunks that suit the rates of the cluster."""
@@ -242,7 +235,7 @@ class DoubleBinaryTree(OverGroups):
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
-        return _all_reduce(groups, _trees_of_members(groups.members), self.chunks or 1)
+        return tree_stage(groups, _trees_of_members(groups.members), self.chunks or 1)
 
     def _chunks(self, groups: Groups, trees: Pipeline, cluster: Cluster) -> int:
         """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.

@@ -1,4 +1,4 @@
-"""Who has how much for whom in an all-to-all: blocks of equal size, or a matrix of sizes."""
+"""Blocks of an all-to-all between each pair of ranks: of equal size, or given by a matrix of sizes."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from s2sim.collectives.schedules.groups import cut
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks that make up each rank's stretch, one for each rank, in rank order."""
+    """The blocks of each rank's range, one for each rank, in rank order."""
 
     demand: Demand
-    # Where the blocks begin and end in all stretches together; None where every stretch is cut evenly, which needs no
-    # table
-    cuts: Ints | None
+    cuts: Ints | None  # First positions of blocks, and of the end of each range; None if ranges are cut evenly
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
         return self.demand.stretches()
 
     def bounds(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
-        """Return where each block begins and ends, int64 of the common shape of ``source`` and ``target``."""
+        """Return the bounds of each block, int64 of the common shape of ``source`` and ``target``."""
         if self.cuts is not None:
             return self.cuts[source, target], self.cuts[source, target + 1]
         begin, end = (side[source] for side in self._stretches)
         return cut(begin, end, target, self.demand.ranks)
 
     def bytes(self, source: Ints, target: Ints) -> Floats:
-        """Return what each block counts on the network, float64: its size, or an even share of its stretch."""
+        """Return the bytes of each block on the network, float64: its size, or an even share of its range."""
         if self.cuts is None:
             begin, end = self._stretches
             return (end - begin)[source] * self.demand.itemsize / self.demand.ranks
@@ -41,7 +39,7 @@ class Blocks:
         return (end - begin).astype(np.float64) * self.demand.itemsize
 
     def sizes(self) -> Ints:
-        """Return the bytes of whole elements that each rank has for each other, int64 of shape (ranks, ranks)."""
+        """Return the bytes of whole elements from each rank to each, int64 of shape (ranks, ranks)."""
         ranks = np.arange(self.demand.ranks)
         begin, end = self.bounds(ranks[:, None], ranks[None, :])
         return (end - begin) * self.demand.itemsize
@@ -63,7 +61,7 @@ def all_to_all_demand(sizes: Ints, itemsize: int) -> Demand:
 
 
 def exchanged_bytes(demand: Demand) -> tuple[Ints, Ints]:
-    """Return what each rank sends to others and receives from them, int64 of shape (ranks,)."""
+    """Return the bytes that each rank sends to others and receives from them, int64 of shape (ranks,)."""
     sizes = blocks_of(demand).sizes()
     np.fill_diagonal(sizes, 0)
     return sizes.sum(axis=1), sizes.sum(axis=0)

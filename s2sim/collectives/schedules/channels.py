@@ -1,6 +1,6 @@
-"""Channels: one collective side by side through every network interface of a node, each with its part of the data.
+"""Channels: concurrent parts of a collective, one through every network interface of a node.
 
-Inside a mesh of NVLinks channels also differ in the links that they use: see `s2sim.topology.nvlink_mesh`.
+In a mesh of NVLinks channels also use different links: see `s2sim.topology.nvlink_mesh`.
 """
 
 from __future__ import annotations
@@ -15,42 +15,59 @@ from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_o
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.nvlink_mesh import RankOrder, path_orders, ring_orders
 
-# Rings that NCCL runs at most (MAXCHANNELS up to v2.18, src/include/devcomm.h): a rack has more interfaces.
+# MAXCHANNELS of NCCL up to v2.18 (src/include/devcomm.h); a rack may have more interfaces.
 _MAX_LANES = 32
 
 
-def channel_count(cluster: Cluster, asked: int | None) -> int:
-    """Return how many channels there are: as asked for, or as many as use all ways.
+def channel_count(cluster: Cluster, requested: int | None) -> int:
+    """Return the requested number of channels, or the number that uses all links.
 
-    That is one for each interface of a node where there are several nodes, but no more than NCCL has, and in one mesh
-    of NVLinks one for each ring that `ring_orders` finds.
+    That is one per interface of a node if there are several nodes, at most the limit of NCCL, and in one mesh of
+    NVLinks one per ring of `ring_orders`.
     """
-    if asked:
-        return asked
+    if requested:
+        return requested
     if len(np.unique(cluster.node_of_rank)) > 1:
         return min(cluster.shape.lanes_per_node, _MAX_LANES)
     return mesh_ring_count(cluster)
 
 
 def mesh_ring_count(cluster: Cluster) -> int:
-    """Return how many rings use all of one mesh of NVLinks that has all ranks; 1 where they have none."""
+    """Return the number of rings that use all links of one mesh of NVLinks with all ranks; 1 without a mesh."""
     return max(1, len(_mesh_rings(cluster)))
 
 
 def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
-    """Return a group a channel, its members node by node in an order of their own so that each enters elsewhere.
+    """Return a group per channel of all ranks, node by node, so that each channel enters a node at another GPU.
 
-    In every node that order is rank order turned, or one along the links of its mesh. Groups have even parts of a
-    shared buffer, or of every rank's stretch; as many as there are rings in one mesh have the parts of these.
+    The order in a node is rotated rank order, or one along the links of its mesh. Groups have even parts of a shared
+    buffer, or of every rank's range; if their number is that of the rings in one mesh, the parts of these.
     """
-    return groups_in_orders(demand, *_channel_orders(cluster, channels))
+    ranks = np.arange(cluster.workers)
+    if rings := _mesh_rings(cluster):
+        taken = [rings[channel % len(rings)] for channel in range(channels)]
+        shares = np.array([share for _, share in taken]) if channels == len(rings) else None
+        return groups_in_orders(demand, np.array([order for order, _ in taken], np.int64), shares)
+    # Ranges of consecutive ranks of one node.
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(cluster.node_of_rank) != 0]))
+    lengths = np.diff([*starts, cluster.workers])
+    start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
+    channel = np.arange(channels)[:, None]
+    orders = (start + (ranks - start - channel * length // -channels) % length).astype(np.int64)
+    for first, lines in _mesh_paths(cluster, starts, lengths, channels):
+        for number, order in enumerate(lines):
+            if order is not None:
+                orders[number, first : first + len(order)] = first + np.array(order)
+    return groups_in_orders(demand, orders)
 
 
-def groups_in_orders(demand: Demand, orders: Ints, shares: Ints) -> Groups:
-    """Return a group a channel, of all ranks in its order, with so many parts of the data.
+def groups_in_orders(demand: Demand, orders: Ints, shares: Ints | None = None) -> Groups:
+    """Return a group per channel, of all ranks in its order, int64 of shape (channels, ranks).
 
-    ``orders`` is int64 of shape (channels, ranks), ``shares`` of shape (channels,).
+    Parts of the data are proportional to ``shares``, int64 of shape (channels,), or equal.
     """
+    shares = np.ones(len(orders), np.int64) if shares is None else shares
     ends = np.cumsum(shares)
     begins, parts = ends - shares, int(ends[-1])
     if demand.shared:
@@ -63,34 +80,8 @@ def groups_in_orders(demand: Demand, orders: Ints, shares: Ints) -> Groups:
     return Groups(orders, begin, end, own.bytes[0][orders] / parts * shares[:, None])
 
 
-def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints]:
-    """Return the ranks in each channel's order, shape (channels, ranks), and how many parts of the data each has."""
-    ranks = np.arange(cluster.workers)
-    even = np.ones(channels, np.int64)
-    if found := _mesh_rings(cluster):
-        taken = [found[channel % len(found)] for channel in range(channels)]
-        shares = np.array([share for _, share in taken]) if channels == len(found) else even
-        return np.array([order for order, _ in taken], np.int64), shares
-    starts, lengths = _node_stretches(cluster.node_of_rank)
-    start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
-    # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
-    channel = np.arange(channels)[:, None]
-    orders = (start + (ranks - start - channel * length // -channels) % length).astype(np.int64)
-    for first, lines in _mesh_paths(cluster, starts, lengths, channels):
-        for number, order in enumerate(lines):
-            if order is not None:
-                orders[number, first : first + len(order)] = first + np.array(order)
-    return orders, even
-
-
-def _node_stretches(node_of_rank: Ints) -> tuple[Ints, Ints]:
-    """Return where stretches of ranks of one node begin, and how many ranks they have."""
-    starts = np.flatnonzero(np.concatenate([[True], np.diff(node_of_rank) != 0]))
-    return starts, np.diff(np.concatenate([starts, [len(node_of_rank)]]))
-
-
 def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
-    """Return the rings of a mesh through all ranks; none where they are on several nodes, or there is none."""
+    """Return the rings of a mesh through all ranks; none without a mesh, or on several nodes."""
     if cluster.workers == 1 or len(np.unique(cluster.node_of_rank)) > 1:
         return ()
     lines = cluster.layout.dims.node_set.mesh_lines(cluster.gpu_of_rank)
@@ -100,7 +91,7 @@ def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
 def _mesh_paths(
     cluster: Cluster, starts: Ints, lengths: Ints, channels: int
 ) -> Iterator[tuple[int, tuple[RankOrder | None, ...]]]:
-    """Yield the first rank of each stretch in a mesh, and the order of its places in each channel."""
+    """Yield the first rank of each range in a mesh, and the order of the range in each channel."""
     nodes = cluster.layout.dims.node_set
     if not nodes.meshes.variants:
         return

@@ -1,4 +1,4 @@
-"""Runs a schedule on real arrays, step by step, and says whether it computes what its name says."""
+"""Executes a schedule on arrays and checks the result of the collective."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from s2sim.errors import S2SimError
 def run_on_values(schedule: Schedule, buffers: Ints, order: Iterable[int] | None = None) -> Ints:
     """Return the buffers after the schedule, int64 of shape (places, positions).
 
-    Steps run in ``order``, without it as they are listed. All sends of a round read what their source held before the
-    round.
+    Steps run in ``order``, by default as listed. All sends of a round read the values from before the round.
     """
     buffers = buffers.copy()
     for index in range(len(schedule.steps)) if order is None else order:
@@ -38,9 +37,9 @@ def run_on_values(schedule: Schedule, buffers: Ints, order: Iterable[int] | None
 
 
 def latest_order(schedule: Schedule) -> list[int]:
-    """Return the steps in the order that departs most from the listed one, of those that deliveries allow.
+    """Return the valid order of steps, by deliveries, that differs most from the listed one.
 
-    A step that only waits until the bytes of another have left cannot count on what they brought.
+    A step that only waits until the bytes of another have been sent must not depend on their delivery.
     """
     sorter = TopologicalSorter({index: step.waits(index) for index, step in enumerate(schedule.steps)})
     try:
@@ -57,7 +56,7 @@ def latest_order(schedule: Schedule) -> list[int]:
 
 
 def initial_buffers(demand: Demand, rng: np.random.Generator) -> Ints:
-    """Return random buffers, int64 of shape (ranks, positions), zero where a rank has nothing of its own."""
+    """Return random buffers, int64 of shape (ranks, positions), zero outside of the contribution of a rank."""
     values = rng.integers(-(2**40), 2**40, (demand.ranks, demand.buffer_elements))
     if demand.kind == "broadcast":
         values[np.arange(demand.ranks) != demand.root] = 0
@@ -67,7 +66,7 @@ def initial_buffers(demand: Demand, rng: np.random.Generator) -> Ints:
 
 
 def _owned_positions(demand: Demand, owner: Ints) -> Mask:
-    """Return which positions lie in the stretch of rank ``owner[r]``, bool of shape (ranks, positions)."""
+    """Return a mask of the positions in the range of rank ``owner[r]``, bool of shape (ranks, positions)."""
     begin, end = (side[owner][:, None] for side in demand.stretches())
     position = np.arange(demand.buffer_elements)
     inside: Mask = (begin <= position) & (position < end)
@@ -75,35 +74,34 @@ def _owned_positions(demand: Demand, owner: Ints) -> Mask:
 
 
 def expected_positions(demand: Demand) -> Mask:
-    """Return which positions every rank must have at the end, bool of shape (ranks, positions)."""
+    """Return a mask of the positions of the result of every rank, bool of shape (ranks, positions)."""
     ranks = np.arange(demand.ranks)
-    wanted = np.zeros((demand.ranks, demand.buffer_elements), bool)
+    expected = np.zeros((demand.ranks, demand.buffer_elements), bool)
     if demand.kind == "reduce":
-        wanted[demand.root] = True
+        expected[demand.root] = True
     elif demand.kind == "reduce_scatter":
-        wanted = _owned_positions(demand, ranks)
+        expected = _owned_positions(demand, ranks)
     elif demand.kind == "send_recv":
-        wanted = _owned_positions(demand, (ranks - 1) % demand.ranks)
+        expected = _owned_positions(demand, (ranks - 1) % demand.ranks)
     elif demand.kind == "all_to_all":
         blocks = blocks_of(demand)
         for rank in ranks:
             for start, stop in zip(*blocks.bounds(ranks, np.full_like(ranks, rank)), strict=True):
-                wanted[rank, start:stop] = True
+                expected[rank, start:stop] = True
     else:
-        wanted[:] = True
-    return wanted
+        expected[:] = True
+    return expected
 
 
 def check_schedule(schedule: Schedule, *, seed: int = 0) -> None:
-    """Raise `S2SimError` unless the schedule leaves on every rank what its kind promises.
+    """Raise `S2SimError` unless every rank ends with the result of the collective.
 
-    Integer values make the comparison exact in whatever order they are added. Steps that may run at the same time are
-    checked in two orders.
+    Integers make the comparison exact for any order of additions. Steps that may run concurrently are checked in two
+    orders.
     """
     demand = schedule.demand
     values = initial_buffers(demand, np.random.default_rng(seed))
     values = np.concatenate([values, np.zeros((schedule.helpers, values.shape[1]), np.int64)])
-    # Where only one rank has something, the sum is its value.
     expected = values.sum(axis=0)
     for order in (None,) if schedule.stage.chain else (None, latest_order(schedule)):
         result = run_on_values(schedule, values, order)[: demand.ranks]

@@ -7,8 +7,8 @@ where ``//`` begins a comment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,28 +24,14 @@ _HEADER = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Dependencies:
-    """The labels of its own rank whose end, or whose start, an operation waits for, in order and each once.
-
-    Only sends are waited for by their start: their bytes leave one after another anyway.
-    """
-
-    ended: dict[str, None] = field(default_factory=dict)
-    started: dict[str, None] = field(default_factory=dict)
-
-    def add(self, other: _Dependencies) -> None:
-        self.ended.update(other.ended)
-        self.started.update(other.started)
+# ("requires" or "irequires", label): operations of the same rank for the end or the start of which an operation waits.
+# Only sends are waited for by their start, because their bytes leave in order anyway.
+_Dependencies: TypeAlias = dict[tuple[str, str], None]
 
 
 @dataclass(slots=True)
 class _Rank:
-    """The text of one rank, as it grows.
-
-    For each step, ``delivered`` and ``left`` hold what has to be waited for until it is delivered, or its bytes have
-    left.
-    """
+    """The text of one rank; ``delivered`` and ``left`` are the dependencies of delivery and of sending of each step."""
 
     lines: list[str] = field(default_factory=list)
     labels: int = 0
@@ -59,8 +45,8 @@ class _Rank:
         return f"l{self.labels}"
 
     def order(self, before: _Dependencies, operations: list[str]) -> None:
-        """Write that all operations wait for all of ``before``, by way of one point in time where that is shorter."""
-        waited = [("requires", label) for label in before.ended] + [("irequires", label) for label in before.started]
+        """Write that all operations wait for all of ``before``, through one empty operation if that is shorter."""
+        waited = sorted(before, key=lambda dependency: dependency[0], reverse=True)
         if len(waited) * len(operations) > len(waited) + len(operations) + 1:
             point = self.write("calc 0")
             self.lines += [f"{point} {word} {label}" for word, label in waited]
@@ -68,31 +54,30 @@ class _Rank:
         self.lines += [f"{label} {word} {other}" for label in operations for word, other in waited]
 
     def run(self, step: Step, index: int, rounds: list[list[str]]) -> None:
-        """Write what the rank does in a step: its operations in each of the step's rounds."""
-        before = _Dependencies()
+        """Write the operations of the rank in each round of a step."""
+        before: _Dependencies = {}
         for other in step.waits(index):
-            before.add(self.delivered[other])
+            before |= self.delivered[other]
         for other in step.after_sent:
-            before.add(self.left[other])
+            before |= self.left[other]
         left = before
         for operations in rounds:
             labels = [self.write(operation) for operation in operations]
             if labels:
                 self.order(before, labels)
                 sends = [label for label, text in zip(labels, operations, strict=True) if text.startswith("send")]
-                # Without a send of its own, nothing of the rank has to leave.
-                left = _Dependencies(started=dict.fromkeys(sends)) if sends else before
-                before = _Dependencies(ended=dict.fromkeys(labels))
+                # Without a send in the round, nothing of the rank has to leave.
+                left = {("irequires", label): None for label in sends} or before
+                before = {("requires", label): None for label in labels}
         self.delivered.append(before)
         self.left.append(left)
 
 
 def to_goal(schedule: Schedule) -> str:
-    """Return a schedule as GOAL text.
+    """Return a schedule as GOAL text, with sizes in whole elements.
 
-    Sizes are those of the whole elements that messages carry. A rank's operations in a step come after its own
-    operations in the steps that the step waits for; where a rank has no part in one of those, after what that one
-    waits for.
+    The operations of a rank in a step come after its operations in the steps for which the step waits; if it has none
+    in such a step, after those for which that one waits.
     """
     patterns = [(step.round.pattern, step.times) for step in schedule.steps]
     if any(pattern.through_switch for pattern, _ in patterns):
@@ -120,24 +105,19 @@ def to_goal(schedule: Schedule) -> str:
         ranks=schedule.demand.ranks,
         helpers=f" and {schedule.helpers} helpers, numbered after them" if schedule.helpers else "",
     )
-    return "\n".join([header + f"num_ranks {schedule.places}", *_join_rank_blocks(texts)]) + "\n"
+    # Readers may not accept a rank without operations.
+    blocks = ["\n".join([f"\nrank {n} {{", *(text.lines or ["l1: calc 0"]), "}"]) for n, text in enumerate(texts)]
+    return "\n".join([header + f"num_ranks {schedule.places}", *blocks]) + "\n"
 
 
 def _operations(schedule: Schedule, index: int, time: int, first_tag: int) -> dict[int, list[str]]:
-    """Return what each rank that has a part in a round does in it; messages are tagged from ``first_tag`` on."""
+    """Return the operations in a round by rank; messages are tagged from ``first_tag`` on."""
     pattern, pieces = schedule.steps[index].round.pattern, schedule.stage.pieces(index, time)
     elements = np.bincount(pieces.message, pieces.stop - pieces.start, pattern.messages).astype(np.int64)
     sizes = np.maximum(elements * schedule.demand.itemsize, 1).tolist()
-    found: dict[int, list[str]] = {}
-    for tag, (source, target, size) in enumerate(
-        zip(pattern.src.tolist(), pattern.dst.tolist(), sizes, strict=True), first_tag
-    ):
-        found.setdefault(source, []).append(f"send {size}b to {target} tag {tag}")
-        found.setdefault(target, []).append(f"recv {size}b from {source} tag {tag}")
-    return found
-
-
-def _join_rank_blocks(texts: Iterable[_Rank]) -> Iterable[str]:
-    for rank, text in enumerate(texts):
-        # A rank without any operation is not known to be read everywhere.
-        yield "\n".join([f"\nrank {rank} {{", *(text.lines or ["l1: calc 0"]), "}"])
+    messages = zip(pattern.src.tolist(), pattern.dst.tolist(), sizes, strict=True)
+    operations: dict[int, list[str]] = {}
+    for tag, (source, target, size) in enumerate(messages, first_tag):
+        operations.setdefault(source, []).append(f"send {size}b to {target} tag {tag}")
+        operations.setdefault(target, []).append(f"recv {size}b from {source} tag {tag}")
+    return operations

@@ -101,12 +101,6 @@ def group_of_all(demand: Demand) -> Groups:
     return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
 
 
-def group_from_root(demand: Demand) -> Groups:
-    """Return all ranks as one group, in cyclic rank order from the root on."""
-    groups = group_of_all(demand)
-    return replace(groups, ranks=np.roll(groups.ranks, -demand.root, axis=1))
-
-
 def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
     """Return the bounds of part number ``part`` of ranges of positions that are cut into even parts."""
     return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
@@ -187,8 +181,9 @@ class OverGroups(ABC):
         """Return the rounds in which each group runs ``kind`` on its part; its first member is the root."""
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule for this demand."""
-        groups = group_from_root(demand)
+        """Return the schedule for this demand; the group has cyclic rank order from the root on."""
+        groups = group_of_all(demand)
+        groups = replace(groups, ranks=np.roll(groups.ranks, -demand.root, axis=1))
         fitted = self.fitted(groups, cluster)
         return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
 
@@ -275,18 +270,21 @@ class _PatternMerger:
             self._known.clear()
 
     def messages(self, counts: Sequence[int]) -> list[Ints]:
-        """Return the number of each group's first message, for each kind, of which a group has so many."""
+        """Return the first message of each group, for each kind; a group of it has that count of messages."""
         groups = [len(starts) for starts in self._starts]
         before = accumulate((n * count for n, count in zip(groups, counts, strict=True)), initial=0)
         return [base + np.arange(n) * count for base, n, count in zip(before, groups, counts, strict=False)]
 
     def round(self, rounds: Sequence[Round]) -> Round:
-        """Return a round of every kind as one."""
+        """Return one round of a round of each kind."""
+        patterns = tuple(sent.pattern for sent in rounds)
+        if patterns not in self._known:
+            self._known[patterns] = self._merge(patterns)
         sizes = [np.tile(sent.bytes, len(starts)) for sent, starts in zip(rounds, self._starts, strict=True)]
-        return Round(self._pattern(tuple(sent.pattern for sent in rounds)), np.concatenate(sizes))
+        return Round(self._known[patterns], np.concatenate(sizes))
 
     def whole(self, wholes: Sequence[CombinedRound]) -> CombinedRound | None:
-        """Return all that a pipeline sends, of every kind as one; None where they are not sent as often."""
+        """Return one combined round of those of each kind; None if their repetitions differ."""
         if len({whole.times for whole in wholes}) > 1:
             return None
         first, line, lines = [], [], 0
@@ -298,12 +296,7 @@ class _PatternMerger:
         sent = self.round([whole.round for whole in wholes])
         return CombinedRound(sent, np.concatenate(first), wholes[0].times, np.concatenate(line))
 
-    def _pattern(self, patterns: tuple[Pattern, ...]) -> Pattern:
-        if patterns not in self._known:
-            self._known[patterns] = self._make(patterns)
-        return self._known[patterns]
-
-    def _make(self, patterns: tuple[Pattern, ...]) -> Pattern:
+    def _merge(self, patterns: tuple[Pattern, ...]) -> Pattern:
         added = [each.overheads for each in patterns if each.overheads is not None]
         overheads = _merge_overheads(added, self._starts) if len(added) == len(patterns) else None
         if patterns[0].through_switch:
@@ -317,19 +310,19 @@ class _PatternMerger:
             return Pattern(src, dst, overheads=overheads)
         wholes = tuple(whole for whole, _ in parts)
         if wholes not in self._wholes:
-            self._wholes[wholes] = self._make(wholes)
+            self._wholes[wholes] = self._merge(wholes)
         numbers = self.messages([whole.messages for whole in wholes])
         chosen = [_offset_members(taken, of) for (_, taken), of in zip(parts, numbers, strict=True)]
         return Pattern(src, dst, overheads=overheads, part_of=(self._wholes[wholes], np.concatenate(chosen)))
 
 
 def _offset_members(own: Ints, starts: Ints) -> Ints:
-    """Return numbers of one group as those of all, group by group."""
+    """Return indices of one group as indices of all groups, group by group."""
     return (starts[:, None] + own).reshape(-1)
 
 
 def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
-    """Return the pattern of groups of which each has a message through its switches."""
+    """Return the pattern of groups with a message through switches each."""
 
     def of_all(own: Ints) -> Ints:
         return _offset_members(own, starts).reshape(len(starts), -1).T.reshape(-1)
@@ -341,20 +334,15 @@ def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
 
 
 def _merge_overheads(added: Sequence[Overheads], starts: Sequence[Ints]) -> Overheads:
-    """Return what is added to the messages of all groups; groups of several kinds do not tell what it is made of."""
-    tiled = [
-        each.take(np.tile(np.arange(len(each.latency_ps)), len(of))) for each, of in zip(added, starts, strict=True)
-    ]
+    """Return the overheads of the messages of all groups, without their terms if there are several kinds."""
+    tiled, means = [], []
+    for kind, first in zip(added, starts, strict=True):
+        tiled.append(kind.take(np.tile(np.arange(len(kind.latency_ps)), len(first))))
+        if (mean := kind.round_latency) is not None:
+            means.append(replace(mean, src=mean.src + first[0], dst=mean.dst + first[0]))
     merged = tiled[0]
     if len(tiled) > 1:
-        merged = Overheads(
-            np.concatenate([each.latency_ps for each in tiled]),
-            np.concatenate([each.factor for each in tiled]),
-            np.concatenate([each.limit_Bps for each in tiled]),
-        )
-    clocks = [
-        replace(each.round_latency, src=each.round_latency.src + of[0], dst=each.round_latency.dst + of[0])
-        for each, of in zip(added, starts, strict=True)
-        if each.round_latency is not None
-    ]
-    return replace(merged, round_latency=max(clocks, key=lambda clock: clock.ps) if len(clocks) == len(added) else None)
+        sides = zip(*((kind.latency_ps, kind.factor, kind.limit_Bps) for kind in tiled), strict=True)
+        latency_ps, factor, limit_Bps = map(np.concatenate, sides)
+        merged = Overheads(latency_ps, factor, limit_Bps)
+    return replace(merged, round_latency=max(means, key=lambda mean: mean.ps) if len(means) == len(added) else None)

@@ -61,10 +61,8 @@ class Pipeline:
 
         whole = None
         if edges:
-            sent = Round(pattern, np.repeat(chunk_bytes, edges))
-            whole = CombinedRound(
-                sent, np.tile(self.delay, count), chunks, (self.trees * group + self.tree).reshape(-1)
-            )
+            sent, line = Round(pattern, np.repeat(chunk_bytes, edges)), self.trees * group + self.tree
+            whole = CombinedRound(sent, np.tile(self.delay, count), chunks, line.reshape(-1))
         return Stage(LazySteps(len(starts), make), pieces, volume, whole=whole)
 
     def loads(self, groups: Groups, cluster: Cluster) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Bandwidth lower bounds: what no algorithm can beat on a topology (DESIGN law 4)."""
+"""Lower bounds of collectives by the bandwidth of a topology, and durations of schedules."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from math import floor
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
+from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.routes import components
 from s2sim.network.fluid import OnLoads
 from s2sim.topology.cluster import Cluster, CutFamily, Cuts
 from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
@@ -23,45 +23,43 @@ from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """The time that bandwidth alone forces."""
+    """A lower bound of the duration of any schedule, by bandwidth."""
 
-    seconds: float  # No schedule is faster
-    derivation: str  # The cut or partition that forces it, with its bytes and its capacity
+    seconds: float
+    derivation: str  # The cut or partition, with its bytes and capacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BorderBytes:
-    """Bytes that have to cross the borders of groups of ranks."""
+    """Least bytes over the borders of groups of ranks."""
 
-    # Out of and into each group at least, however clever the network
+    # out, into: of each group, for any network
     out: Floats
     into: Floats
-    # together_out, together_in: out of and into all groups together, unless switches or helpers reduce and multicast
+    # together_out, together_in: of all groups together, unless switches or helpers reduce and multicast
     together_out: float
     together_in: float
 
 
 def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
-    """Return what a collective has to move over the borders of ``group[r]`` of each rank, int64 of shape (ranks,)."""
+    """Return the border bytes of a collective; ``group`` of each rank is int64 of shape (ranks,)."""
     size = float(demand.buffer_bytes)
     own = np.bincount(group, demand.sizes_bytes, groups).astype(np.float64)
     nothing = np.zeros(groups)
-    held = np.bincount(group, minlength=groups) > 0
-    others = np.flatnonzero(held).size - 1
-    every = np.where(held, size, 0.0) if others else nothing
-    at_root = np.arange(groups) == group[demand.root]
-    if demand.kind == "all_reduce":
-        return _BorderBytes(every, every, 2 * others * size, 2 * others * size)
-    if demand.kind == "broadcast":
-        return _BorderBytes(np.where(at_root, every, 0.0), np.where(at_root, 0.0, every), others * size, others * size)
-    if demand.kind == "reduce":
-        return _BorderBytes(np.where(at_root, 0.0, every), np.where(at_root, every, 0.0), others * size, others * size)
-    if demand.kind == "reduce_scatter":
-        out = np.where(held, size - own, 0.0)
-        return _BorderBytes(out, own if others else nothing, float(out.sum()), float(out.sum()))
-    if demand.kind in ("all_gather", "barrier"):
-        into = np.where(held, size - own, 0.0)
-        return _BorderBytes(own if others else nothing, into, float(into.sum()), float(into.sum()))
+    occupied = np.bincount(group, minlength=groups) > 0
+    others = np.flatnonzero(occupied).size - 1
+    if demand.shared:
+        every = np.where(occupied, size, 0.0) if others else nothing
+        if demand.kind == "all_reduce":
+            return _BorderBytes(every, every, 2 * others * size, 2 * others * size)
+        at_root = np.arange(groups) == group[demand.root]
+        root, rest = np.where(at_root, every, 0.0), np.where(at_root, 0.0, every)
+        out, into = (root, rest) if demand.kind == "broadcast" else (rest, root)
+        return _BorderBytes(out, into, others * size, others * size)
+    if demand.kind in ("reduce_scatter", "all_gather", "barrier"):
+        own, rest = own if others else nothing, np.where(occupied, size - own, 0.0)
+        out, into = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
+        return _BorderBytes(out, into, float(rest.sum()), float(rest.sum()))
     out, into = np.zeros((2, groups))
     for source, target, sizes in _required_messages(demand):
         leaves = np.where(group[source] != group[target], sizes, 0.0)
@@ -71,7 +69,7 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
 
 
 def _required_messages(demand: Demand) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yield (source, target, bytes) of what has to go from rank to rank, a shift of all ranks at a time."""
+    """Yield (source, target, bytes) of the messages that a kind requires, one shift of all ranks at a time."""
     source = np.arange(demand.ranks)
     if demand.kind == "send_recv":
         yield source, (source + 1) % demand.ranks, demand.sizes_bytes
@@ -86,22 +84,20 @@ def _required_messages(demand: Demand) -> Iterator[tuple[Ints, Ints, Floats]]:
 def lower_bound(
     demands: Sequence[Demand], cuts: Cuts, *, assisted: bool = False, members: Sequence[Sequence[int]] | None = None
 ) -> LowerBound:
-    """Return the bound for collectives that run one after another or at once, by the largest of all cuts.
+    """Return the bound for collectives that run sequentially or concurrently, the largest over all cuts.
 
-    Over every cut the bytes of all of them are added. An all-reduce of D bytes moves at least D out of and D into every
+    The bytes of all collectives over a cut add up. An all-reduce of D bytes moves at least D out of and D into every
     set of ranks, and 2(g-1)·D out of all groups of any partition into g together, unless a switch reduces. An
-    all-gather moves each set's own bytes out of it and all others into it; and so on for each kind.
+    all-gather moves the bytes of each set out of it and all others into it; and so on for each kind.
 
     Parameters
     ----------
     demands : sequence of Demand
-        Of the first ranks of the cluster, all of as many.
+        Of the first ranks of the cluster; of those of ``members``, in order, for each demand that has any there.
     cuts : Cuts
-        The cluster's; where several groups of ranks are beside each other, all of them do what is demanded.
+        Of the cluster; concurrent groups of ranks all have the demands.
     assisted : bool
-        Whether switches reduce and multicast, or servers do, so that only what crosses single groups counts.
-    members : sequence of sequence of int, optional
-        The ranks of each demand, in its order, where these are not the first ones; none for all.
+        Whether switches or servers reduce, so that only the bytes of single groups count.
     """
     places = [np.asarray(ranks, np.int64) for ranks in members] if members else []
     best = LowerBound(0.0, "nothing has to leave a rank")
@@ -122,12 +118,12 @@ def lower_bound(
 
 
 def _cut_times(family: CutFamily, crossings: Sequence[_BorderBytes], *, assisted: bool) -> Iterator[tuple[float, str]]:
-    """Yield the time that each cut of a family forces, and why."""
-    ways = (
+    """Yield the least seconds of each cut of a family, and the derivation."""
+    directions = (
         ("leave", [each.out for each in crossings], [each.together_out for each in crossings], family.egress_Bps),
         ("enter", [each.into for each in crossings], [each.together_in for each in crossings], family.ingress_Bps),
     )
-    for way, by_group, together, rate_Bps in ways:
+    for way, by_group, together, rate_Bps in directions:
         needed = np.sum(by_group, axis=0) if by_group else np.zeros(family.groups)
         busy_s = np.divide(needed, rate_Bps, out=np.zeros(family.groups), where=needed > 0)
         worst = int(np.argmax(busy_s))
@@ -144,10 +140,10 @@ def _reason(size_bytes: float, way: str, border: str, rate_Bps: float) -> str:
 
 
 def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints | None:
-    """Return when each step has been delivered, int64 picoseconds of shape (steps,), or None.
+    """Return when each step has been delivered, int64 picoseconds of shape (steps,); None if that needs a simulation.
 
-    A chain of steps adds up its rounds. Where steps may overlap, those that share links must follow each other for the
-    longest path to hold; else only a simulation of all of it tells, and the answer is None.
+    The end of a chain is the sum of its rounds. Steps that may overlap have the times of the longest path, as long as
+    those that share links follow each other.
     """
     if schedule.stage.chain or not len(schedule.steps):
         rounds_ps = [step.times * times.time_ps(step.round) for step in schedule.steps]
@@ -164,16 +160,16 @@ def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
 
 
 def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints:
-    """Return when each rank's last message has been delivered, from it or to it, int64 picoseconds.
+    """Return when the last message from or to each rank and helper has been delivered, int64 picoseconds.
 
-    It has the shape of ranks and helpers; of groups beside each other there are those of the first.
+    Of concurrent groups, only the ranks of the first are included.
     """
     own = schedule.places - schedule.concurrent
     ends = np.full(own, schedule.launch_ps)
 
     def note(sent: Round, delivered_ps: Ints) -> None:
         for side in (sent.pattern.src, sent.pattern.dst):
-            # What passes a switch is for all of its group.
+            # A message through a switch is for all of its group.
             counts = side < own
             np.maximum.at(ends, side[counts], np.resize(delivered_ps, len(side))[counts])
 
@@ -192,7 +188,7 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 
 def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
-    """Return a time that a schedule cannot beat, found without solving for rates."""
+    """Return a lower bound of the duration of a schedule, without solving for rates."""
     if schedule.stage.whole is not None:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     if schedule.stage.chain:
@@ -209,20 +205,10 @@ def simulate_ps(
     *,
     by_message: bool = False,
 ) -> int:
-    """Return the duration by the fluid network as it runs beside others: the plain path, no round reused.
+    """Return the duration in a simulation of all messages on the fluid network.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        What runs.
-    cluster : Cluster
-        Where.
-    on_round : callable, optional
-        Told of every round when all of it has been delivered.
-    on_loads : callable, optional
-        Told of the loads of all links whenever they change.
-    by_message : bool
-        Whether every rank waits for its own messages alone, instead of for rounds.
+    ``on_round`` is called after each round, ``on_loads`` with the loads of all links whenever they change. With
+    ``by_message`` every rank waits for its own messages only, instead of for rounds.
     """
     import simpy
 
@@ -237,11 +223,14 @@ def simulate_ps(
 
 
 def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> bool:
-    """Return whether steps that share links all follow each other, so that they are never in flight together."""
+    """Return whether steps that share links are never in flight together."""
     if all(index - 1 in (*step.waits(index), *step.after_sent) for index, step in enumerate(steps) if index):
         return True
     patterns = list(dict.fromkeys(step.round.pattern for step in steps))
-    class_of = dict(zip(patterns, _link_sharing_classes(patterns, times, links), strict=True))
+    used = [times.routes(pattern).links for pattern in patterns]
+    number = np.repeat(np.arange(len(patterns)), [len(crossed) for crossed in used])
+    classes = components(number, np.concatenate(used), len(patterns), links).tolist()
+    class_of = dict(zip(patterns, classes, strict=True))
     last: dict[int, int] = {}
     for index, step in enumerate(steps):
         which = class_of[step.round.pattern]
@@ -251,23 +240,10 @@ def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> boo
     return True
 
 
-def _link_sharing_classes(patterns: Sequence[Pattern], times: RoundTimes, links: int) -> list[int]:
-    """Return a number for each pattern, alike where patterns share links, also by way of others."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    used = [np.unique(times.routes(pattern).links) for pattern in patterns]
-    rows = np.repeat(np.arange(len(patterns)), [len(each) for each in used])
-    size = len(patterns) + links
-    graph = coo_matrix((np.ones(len(rows), np.int8), (rows, len(patterns) + np.concatenate(used))), (size, size))
-    labels: NDArray[np.int32] = connected_components(graph, directed=False)[1]
-    return [int(label) for label in labels[: len(patterns)]]
-
-
 def _longest_path_ps(
     steps: Sequence[Step], delivered_ps: Callable[[Round], int], left_ps: Callable[[Round], int]
 ) -> Ints:
-    """Return when each step is delivered, by how long rounds take until they are delivered and until they have left."""
+    """Return when each step is delivered, from the times until rounds are delivered and until they have been sent."""
     sent, delivered = np.zeros((2, len(steps)), np.int64)
     sends = any(step.after_sent for step in steps)
     for index, step in enumerate(steps):

@@ -102,14 +102,8 @@ class MessageLevelRun:
             if pattern.key not in self._parts:
                 self._parts[pattern.key] = messages_by_rank(pattern)
             numbers, after_ps = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
-            self._begun[index] = PartialStep(
-                step,
-                self._parts[pattern.key],
-                self._schedule.places,
-                numbers.tolist(),
-                after_ps,
-                step.round.bytes.tolist(),
-            )
+            parts, sizes = self._parts[pattern.key], step.round.bytes.tolist()
+            self._begun[index] = PartialStep(step, parts, self._schedule.places, numbers.tolist(), after_ps, sizes)
         return self._begun[index]
 
     def _begin(self, index: int, rank: int) -> None:

@@ -171,9 +171,8 @@ class CollectiveRun:
         flying = self._flying.pop(index)
         if self._on_round is not None:
             sent_ps = np.full_like(flying.end_ps, flying.start_ps)
-            self._on_round(
-                CompletedRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps, sent_ps)
-            )
+            ran = CompletedRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps, sent_ps)
+            self._on_round(ran)
         if flying.time + 1 < flying.step.times:
             if self._schedule.stage.chain:
                 self._go_on(index, flying.time + 1)

@@ -16,7 +16,7 @@ from s2sim.collectives.schedules.groups import merge_concurrent
 from s2sim.collectives.schedules.schedule import Pattern, Schedule
 from s2sim.collectives.timing.bounds import LowerBound, lower_bound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
-from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.routes import RouteTable, components
 from s2sim.collectives.timing.timer import AUTO, Timer, check_timing_cost
 from s2sim.errors import OptionError
 from s2sim.options import option_text
@@ -95,15 +95,8 @@ def _link_sharing_sets(ways: RouteTable, groups: int, ranks: int, links: int) ->
 
 def _join_sets(group: Ints, routes: Routes, sets: Ints, links: int) -> Ints:
     """Return the sets of groups, int64 of shape (groups,), joined where messages of these groups share links."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    groups = len(sets)
-    place, link = np.divmod(np.unique(np.repeat(sets[group], np.diff(routes.offsets)) * links + routes.links), links)
-    edges = (np.ones(len(place), np.int8), (place, groups + link))
-    size = groups + links
-    labels = connected_components(coo_array(edges, shape=(size, size)), directed=False)[1]
-    joined: Ints = np.unique(labels[sets], return_inverse=True)[1]
+    crossing_set = np.repeat(sets[group], np.diff(routes.offsets))
+    joined: Ints = np.unique(components(crossing_set, routes.links, len(sets), links)[sets], return_inverse=True)[1]
     return joined
 
 

@@ -1,4 +1,4 @@
-"""What a communication library adds to a schedule when it sends it, and which algorithm it takes."""
+"""The overheads that a communication library adds to a schedule, and its choice of algorithms."""
 
 from __future__ import annotations
 
@@ -18,21 +18,15 @@ _CACHED_MESSAGES = 1 << 18
 
 
 class PatternCache:
-    """Patterns as a library sends them on one cluster, and on others that differ from it in rates alone.
-
-    As many as memory holds are kept, those that were used last.
-    """
+    """A cache of patterns with overheads on one cluster, and on others that differ from it in rates only."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[bytes, Hashable], Pattern] = {}
         self._messages = 0
 
-    def of(self, pattern: Pattern, told: Hashable, overheads: Callable[[], Overheads | None]) -> Pattern:
-        """Return a pattern with its overheads, which are computed once; itself where there are none.
-
-        They depend on ``told``, the pattern and the cluster alone, see `Profile.told_by`.
-        """
-        key = (pattern.key, told)
+    def of(self, pattern: Pattern, cache_key: Hashable, overheads: Callable[[], Overheads | None]) -> Pattern:
+        """Return a pattern with its overheads, if any; ``cache_key`` is that of `LibraryProfile.cache_key`."""
+        key = (pattern.key, cache_key)
         sent = self._found.pop(key, None)
         if sent is None:
             found = overheads()
@@ -48,82 +42,78 @@ class PatternCache:
 
 @dataclass(frozen=True, slots=True)
 class LibraryProfile:
-    """How a library runs collectives, beside what it executes; this one adds nothing and leaves the choice open.
+    """How a library runs collectives; this one adds nothing and leaves the choice of algorithms open.
 
-    Others inherit from it, and are frozen dataclasses of their parameters too: equal profiles time alike.
+    Others inherit from it, and are frozen dataclasses of their parameters too: equal profiles have equal times.
     """
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
-        """Return what is added to each message of one round of a schedule on a cluster; None for nothing."""
+        """Return the overheads of each message of a round of a schedule on a cluster; None for none."""
 
     def cache_key(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
-        """Return on what overheads of a round depend beside its pattern; None where they may depend on anything.
+        """Return the inputs of the overheads of a round except its pattern; None if overheads cannot be cached.
 
-        Rounds of equal patterns of which it tells the same have the same overheads, also on clusters that differ in
-        rates alone.
+        Rounds with equal patterns and keys have the same overheads, also on clusters that differ in rates only.
         """
 
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int:
-        """Return what passes before the first byte of a launch, in picoseconds: the sum of `launch_terms`."""
+        """Return the time before the first byte of a launch, in picoseconds: the sum of `launch_terms`."""
         return sum(int(each.each[0]) for each in self.launch_terms(schedule, cluster))
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
-        """Return what a launch is the sum of, of one message each; empty for nothing, and where that is not told."""
+        """Return the terms of the time of a launch, of one message each; empty for none, or if not defined."""
         return ()
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
-        """Return what the host takes from one launch to the next is the sum of; empty for less than GPUs ever take."""
+        """Return the terms of the time of the host between launches; empty if GPUs always take longer."""
         return ()
 
     def choose(self, demand: Demand, cluster: Cluster) -> str | None:
-        """Return the option string of the algorithm that the library takes; None for the fastest."""
+        """Return the option string of the algorithm chosen by the library; None for the fastest."""
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
-        """Return option strings of the algorithms that the library has; none for those that libraries have."""
+        """Return option strings of the algorithms of the library; none for those that libraries have in general."""
         return ()
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
-        """Return one profile for each way in which the library can send this, of which the fastest counts: itself."""
+        """Return one profile per protocol of the library for this schedule, of which the fastest counts."""
         return (self,)
 
     @property
     def protocol(self) -> str:
-        """Name of the way in which it sends, empty where there is only one."""
+        """Name of the protocol, empty if the library has only one."""
         return ""
 
     def blocks(self, demand: Demand, cluster: Cluster) -> int:
-        """Return how many thread blocks a collective's kernel has on each GPU; 0 where that is not known."""
+        """Return the number of thread blocks of the kernel on each GPU; 0 if unknown."""
         return 0
 
     def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return why it is not known what the library adds on clusters of a shape; None where it is."""
+        """Return why overheads on clusters of a shape are unknown; None if they are known."""
         return None
 
     @property
     def used_quantities(self) -> tuple[Quantity, ...]:
-        """Numbers from which it works, with their origins."""
+        """Constants with their origins."""
         return ()
 
     def assumed(self, shape: ClusterShape) -> str:
-        """Return in a few words what it takes clusters of a shape to run."""
+        """Return a short description of the software that it assumes on clusters of a shape."""
         return "with a profile of its own"
 
 
 NO_OVERHEADS = LibraryProfile()
 
-# Of steps that are made when asked for, which may have a pattern each.
+# Of steps that are created on access and may all have different patterns.
 _PATTERN_CACHE = 64
 
 
 def apply_overheads(
-    schedule: Schedule, cluster: Cluster, profile: LibraryProfile, kept: PatternCache | None = None
+    schedule: Schedule, cluster: Cluster, profile: LibraryProfile, cache: PatternCache | None = None
 ) -> Schedule:
-    """Return a schedule as a library of this profile sends it on a cluster.
+    """Return a schedule with the overheads of a library on a cluster: bytes, latencies, limits and the launch.
 
-    Rounds take the bytes that the library makes of them, their patterns carry the latency and limits that `find_routes`
-    adds to the ways, and the launch comes before the first of them: whoever runs what comes out need know of no
-    profile. Patterns that are ``kept`` of other schedules on this cluster, or on one that differs from it in rates
-    alone, are taken from there.
+    ``cache`` may have patterns of other schedules on this cluster, or on one that differs from it in rates only.
     """
     if profile == NO_OVERHEADS:
         return schedule
@@ -133,16 +123,16 @@ def apply_overheads(
     patterns: dict[tuple[Pattern, bytes], Pattern] = {}
 
     def send(sent: Round) -> Round:
-        told = None if kept is None or not sent.pattern.messages else profile.cache_key(sent, schedule, cluster)
-        if kept is not None and told is not None:
-            pattern = kept.of(sent.pattern, told, lambda: profile.overheads(sent, schedule, cluster))
+        key = None if cache is None or not sent.pattern.messages else profile.cache_key(sent, schedule, cluster)
+        if cache is not None and key is not None:
+            pattern = cache.of(sent.pattern, key, lambda: profile.overheads(sent, schedule, cluster))
             return sent if pattern.overheads is None else Round(pattern, sent.bytes * pattern.overheads.factor)
         found = profile.overheads(sent, schedule, cluster) if sent.pattern.messages else None
         if found is None:
             return sent
         if lazy and len(patterns) >= _PATTERN_CACHE:
             patterns.clear()
-        # Rounds of one pattern go on sharing it: its routes are found once.
+        # Rounds of one pattern share the new pattern, so that its routes are computed once.
         pattern = patterns.setdefault((sent.pattern, found.key), replace(sent.pattern, overheads=found))
         return Round(pattern, sent.bytes * found.factor)
 

@@ -1,10 +1,9 @@
-"""How long one round takes with nothing else in flight.
+"""Durations of single rounds without other traffic.
 
-A round takes at least as long as its busiest link needs for its bytes, and at most as long as if every message kept the
-share that it has while all are in flight. Where both are the same picosecond, as where messages share no link or all of
-those on the busiest link are alike, that is its time; else those messages that may be the last, and what shares links
-with them, are solved as the fluid network would, which the tests check, but for completions so close that the network
-counts them as one. A round that was seen before is not solved again.
+A round takes at least the time of its busiest link for its bytes, and at most the time if every message kept its
+initial share of links. If these are equal, as without shared links or with equal messages on the busiest link, that is
+the duration; else the messages that may be the last, and those with which they share links, are solved as by the fluid
+network. Results are cached.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 from s2sim.units import PS_PER_S
 
-# Links in rounds, beyond which looking at each latency takes longer than a bound may.
+# Links times rounds, up to which a bound may consider each latency.
 _MAX_LATENCIES = 2**20
 
 
 @dataclass(slots=True)
 class _RoundBounds:
-    """What is known of a round: a bound in picoseconds, and where bounds tell or when asked for its last messages."""
+    """A lower bound of a round in picoseconds, and its last messages once they are known."""
 
     at_least: int
-    delivered: _LastMessage | None = None
-    left: _LastMessage | None = None
+    delivered: LastMessage | None = None
+    left: LastMessage | None = None
 
 
-class _LastMessage(NamedTuple):
-    """When the last message of a round is delivered, or has left, in picoseconds, and which that is."""
+class LastMessage(NamedTuple):
+    """The last message of a round to be delivered or sent, and its time in picoseconds."""
 
     ps: int
     message: int
@@ -47,21 +46,9 @@ class _LastMessage(NamedTuple):
 class RoundTimes:
     """Times rounds on a cluster, each distinct round once.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Where they run.
-    release : {"delivered", "sent"}
-        Whether latency passes before bytes share links, or after, because the next round follows the last byte.
-    route_table : Ways, optional
-        Routes already found on this cluster, or on one that differs from it in rates alone.
-
-    Attributes
-    ----------
-    links : int
-        Of the cluster.
-    solved : int
-        Rounds for which rates had to be solved.
+    With ``release`` of ``"sent"`` latency passes after bytes instead of before, because the next round follows the last
+    byte. ``ways`` are cached routes of the cluster, or of one that differs from it in rates only. ``solved`` counts the
+    rounds for which rates were solved.
     """
 
     def __init__(self, cluster: Cluster, release: Release = "delivered", ways: RouteTable | None = None) -> None:
@@ -77,19 +64,19 @@ class RoundTimes:
         return self._ways.routes(pattern)
 
     def alone(self, pattern: Pattern) -> Mask:
-        """Return which messages of a pattern share no link with another of them, bool of shape (m,)."""
+        """Return a mask of the messages of a pattern that share no link with another, bool of shape (m,)."""
         return self._ways.of(pattern).alone
 
     def _capacity_of(self, way: RouteSet) -> Floats:
-        """Return the bytes per picosecond of every link, and of those that stand for limits."""
+        """Return the bytes per picosecond of every link, and of those that represent limits."""
         if not len(way.limits_Bps):
             return self._capacity
         return np.concatenate([self._capacity, way.limits_Bps / PS_PER_S])
 
     def message_ps(self, sent: Round, wanted: Mask | None = None) -> tuple[Ints, Ints]:
-        """Return when each message has left and when it is delivered, int64 picoseconds from the round's start.
+        """Return when each message has been sent and delivered, int64 picoseconds from the start of the round.
 
-        With ``wanted``, bool of shape (m,), nobody asks for the others, of which no time may be right.
+        With ``wanted``, bool of shape (m,), only the times of these messages are valid.
         """
         way = self._ways.of(sent.pattern)
         leaving = round_up_ps(sent.bytes / way.routes.narrowest(self._capacity_of(way)))
@@ -101,7 +88,7 @@ class RoundTimes:
         return leaving, leaving + way.routes.latency_ps
 
     def _solve(self, way: RouteSet, sent: Round, messages: Ints) -> Ints:
-        """Return when some messages, which share no link with others, are delivered, or with ``sent`` have left."""
+        """Return when messages that share no link with the others are released, int64 picoseconds."""
         self.solved += 1
         capacity = self._capacity_of(way)
         routes = way.routes.crossing_only(way.binding(capacity)).take(messages)
@@ -112,24 +99,16 @@ class RoundTimes:
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""
-        return self._delivered(sent).ps if sent.pattern.messages else 0
+        return self.last_delivered(sent).ps if sent.pattern.messages else 0
 
     def left_ps(self, sent: Round) -> int:
-        """Return when the last byte of a round has left, in integer picoseconds, where ``release`` is ``sent``."""
-        return self._left(sent).ps if sent.pattern.messages else 0
-
-    def last_delivered(self, sent: Round) -> int:
-        """Return which message of a round is delivered last."""
-        return self._delivered(sent).message
-
-    def last_left(self, sent: Round) -> int:
-        """Return which message of a round has left last, where ``release`` is ``sent``."""
-        return self._left(sent).message
+        """Return when the last byte of a round has left, in integer picoseconds, if ``release`` is ``sent``."""
+        return self.last_left(sent).ps if sent.pattern.messages else 0
 
     def limiting_link(self, sent: Round, message: int) -> tuple[int, float]:
-        """Return the link on a message's way that takes longest for what it carries, and the bytes of that.
+        """Return the link on the route of a message that takes longest for its bytes, and these bytes.
 
-        Links that stand for limits are numbered after the cluster's.
+        Links that represent limits are numbered after those of the cluster.
         """
         way = self._ways.of(sent.pattern)
         crossings = slice(int(way.routes.offsets[message]), int(way.routes.offsets[message + 1]))
@@ -138,31 +117,33 @@ class RoundTimes:
         busiest = int(np.argmax(carried / self._capacity_of(way)[links]))
         return int(links[busiest]), float(carried[busiest])
 
-    def _delivered(self, sent: Round) -> _LastMessage:
+    def last_delivered(self, sent: Round) -> LastMessage:
+        """Return the message of a round that is delivered last."""
         known = self._times(sent)
         if known.delivered is None:
             known.delivered = self._latest(sent, known, delivered=True)
         return known.delivered
 
-    def _left(self, sent: Round) -> _LastMessage:
+    def last_left(self, sent: Round) -> LastMessage:
+        """Return the message of a round that is sent last, if ``release`` is ``sent``."""
         known = self._times(sent)
         if known.left is None:
             known.left = self._latest(sent, known, delivered=False)
         return known.left
 
     def at_least_ps(self, sent: Round) -> int:
-        """Return a time that a round cannot beat: the bytes of a link over its rate, after the least latency on it."""
+        """Return a lower bound of a round: the bytes of a link over its rate, after the least latency on it."""
         return self._times(sent).at_least if sent.pattern.messages else 0
 
     def left_at_least_ps(self, sent: Round) -> int:
-        """Return a time before which the last byte of a round cannot have left: that of the bytes of a link."""
+        """Return a lower bound of the time until the last byte of a round has left: that of the bytes of a link."""
         return self._bounds(self._ways.of(sent.pattern), sent, delivered=False)[1] if sent.pattern.messages else 0
 
     def all_at_least_ps(self, whole: CombinedRound) -> int:
-        """Return a time that a chain of rounds cannot beat: that of `at_least_ps` of each, or a little less.
+        """Return a lower bound of a chain of rounds: about the sum of `at_least_ps` of each.
 
-        It is that of the bytes that a link has in each round, after the least latency on it in any round up to there,
-        or from there on, whichever is longer; of very many links in any round at all.
+        Each round counts the bytes of a link after the least latency on it in rounds up to there, or from there on,
+        whichever is longer; with very many links the least latency in all rounds.
         """
         way, stages = self._ways.of(whole.round.pattern), int(whole.first.max()) + 1
         messages = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
@@ -177,7 +158,7 @@ class RoundTimes:
             so_far_ps = np.minimum.accumulate(soonest_ps)
             from_there_ps = np.minimum.accumulate(soonest_ps[::-1])[::-1]
         rate = self._capacity_of(way)[way.used]
-        # Rounds at whose end as many messages have begun and ended are alike.
+        # Rounds with the same first and last active stage have the same messages.
         rounds = np.arange(1, stages + whole.times)
         begun, ended = np.minimum(rounds, stages), np.maximum(rounds - whole.times, 0)
         at_least_ps = 0
@@ -189,7 +170,9 @@ class RoundTimes:
         return at_least_ps
 
     def _times(self, sent: Round) -> _RoundBounds:
-        key = _digest(sent)
+        digest = blake2b(sent.pattern.key, digest_size=16)
+        digest.update((sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes).tobytes())
+        key = digest.digest()
         known = self._known.get(key)
         if known is None:
             at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)
@@ -199,7 +182,7 @@ class RoundTimes:
         return known
 
     def _bounds(self, way: RouteSet, sent: Round, *, delivered: bool) -> tuple[Ints, int]:
-        """Return when each message is there (delivered, or gone) at the latest, and when the last is at the soonest."""
+        """Return an upper bound for each message, delivered or sent, and a lower bound for the last one."""
         latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
         share = self._capacity_of(way)[way.used] / way.load
         at_most_ps = latency_ps + round_up_ps(
@@ -208,8 +191,8 @@ class RoundTimes:
         mean_bytes = sent.bytes[0] if all_equal(sent.bytes) else way.bytes_on_links(sent.bytes) / way.load
         return at_most_ps, int((soonest_ps + round_up_ps(mean_bytes / share)).max())
 
-    def _latest(self, sent: Round, known: _RoundBounds, *, delivered: bool) -> _LastMessage:
-        """Return when the last message of a round is delivered, or has left; what else a solution tells is noted."""
+    def _latest(self, sent: Round, known: _RoundBounds, *, delivered: bool) -> LastMessage:
+        """Return the last message of a round to be delivered or sent; other results of a solution are cached."""
         way = self._ways.of(sent.pattern)
         at_most_ps, at_least_ps = self._bounds(way, sent, delivered=delivered)
         alone = way.alone
@@ -218,22 +201,14 @@ class RoundTimes:
         if self._release == "sent":
             known.left, known.delivered = (_last_message(each) for each in self.message_ps(sent))
             return known.delivered if delivered else known.left
-        # Whatever ends last ends no sooner than the busiest link.
+        # The last message ends no sooner than the busiest link.
         chosen = way.sharing_with(at_most_ps >= at_least_ps)
         shared, others = np.flatnonzero(chosen & ~alone), np.flatnonzero(chosen & alone)
         solved = self._solve(way, sent, shared) if len(shared) else np.zeros(0, np.int64)
         last = _last_message(np.concatenate([solved, at_most_ps[others]]))
-        return _LastMessage(last.ps, int(np.concatenate([shared, others])[last.message]))
+        return LastMessage(last.ps, int(np.concatenate([shared, others])[last.message]))
 
 
-def _last_message(ends_ps: Ints) -> _LastMessage:
-    """Return the last of some messages that end at these times, int64 of shape (m,)."""
+def _last_message(ends_ps: Ints) -> LastMessage:
     message = int(np.argmax(ends_ps))
-    return _LastMessage(int(ends_ps[message]), message)
-
-
-def _digest(sent: Round) -> bytes:
-    """Return what tells a round from others by its content."""
-    digest = blake2b(sent.pattern.key, digest_size=16)
-    digest.update((sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes).tobytes())
-    return digest.digest()
+    return LastMessage(int(ends_ps[message]), message)

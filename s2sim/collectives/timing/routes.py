@@ -17,15 +17,14 @@ from s2sim.topology.graph import Routes, concatenate_routes
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
-
 # Some 32 bytes each.
 _CACHED_CROSSINGS = 1 << 22
-# As long as messages are found to share links by looking at all, graphs need not be loaded.
+# Passes over all messages in search of shared links, before graphs are used.
 _PASSES = 8
 
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
-    """Return one route a message of the pattern, with what a library adds to it."""
+    """Return the routes of the messages of a pattern, with the overheads of a library."""
     if pattern.groups > 1:
         routes = concatenate_routes([_switch_group_route(cluster, pattern, group) for group in range(pattern.groups)])
     elif pattern.legs is not None:
@@ -37,7 +36,7 @@ def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
 
 
 def _switch_group_route(cluster: Cluster, pattern: Pattern, group: int) -> Routes:
-    """Return the route of one group's message through its switches; its ranks follow each other."""
+    """Return the route of the message of a group of consecutive ranks through its switches."""
     own, legs = pattern.src[group :: pattern.groups], pattern.legs
     if legs is not None:
         src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
@@ -51,28 +50,35 @@ def all_equal(sizes_bytes: Floats) -> bool:
     return bool((sizes_bytes == sizes_bytes[0]).all())
 
 
+def components(item: Ints, link: Ints, items: int, links: int) -> Ints:
+    """Return the connected component of each of some items by shared links, int64 of shape (items,).
+
+    ``item`` and ``link``, of one shape, are the crossings of items and links.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(item)), (item, items + link)), shape=(items + links, items + links))
+    return np.asarray(connected_components(graph, directed=False)[1][:items], np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class RouteSet:
-    """The routes of a pattern's messages, and who shares which link."""
+    """The routes of a pattern's messages, and the links that they share."""
 
-    original_routes: Routes  # One a message
-    routes: Routes  # The same with their limits as links, numbered after the cluster's
+    original_routes: Routes
+    routes: Routes  # With limits as links, numbered after those of the cluster
     limits_Bps: Floats  # Rates of these links
-    used: Ints  # Links that any of them crosses
-    place: Ints  # Which of these each crossing is
-    load: Floats  # Messages on each; of one that is split over several links, its share on this one
-    soonest_ps: Ints  # The least latency of the messages on each
+    used: Ints  # Links that are crossed
+    place: Ints  # Index in ``used`` of each crossing
+    load: Floats  # Messages on each used link; those split over several links count with their shares
+    soonest_ps: Ints  # Least latency of the messages on each used link
 
     @cached_property
     def inside(self) -> tuple[Ints, Ints, Mask]:
-        """Which used links lie inside which: all that crosses the one crosses the other too, in shares no smaller.
+        """Pairs of used links: all messages on the inner one are on the outer one too, with shares no smaller.
 
-        Returns
-        -------
-        inner, outer : int64 array, shape (p,)
-            Places in ``used``.
-        mutual : bool array, shape (p,)
-            Whether the outer one lies inside the inner one too.
+        Indices in ``used`` of the inner and of the outer links, and whether the outer is an inner one of the inner too.
         """
         lengths = np.diff(self.routes.offsets)
         flow = np.repeat(np.arange(len(lengths)), lengths)
@@ -80,13 +86,13 @@ class RouteSet:
         weight = np.zeros(row.shape)
         column = np.arange(len(flow)) - self.routes.offsets[flow]
         row[flow, column], weight[flow, column] = self.place, self.routes.weights
-        # What a message that crosses a link twice has on it is the sum, and counts where it crosses it first.
+        # Shares of a message that crosses a link twice add up, and count at its first crossing.
         own = row[flow] == self.place[:, None]
         first = own.argmax(axis=1) == column
         place, links, shares = self.place[first], row[flow[first]], weight[flow[first]]
         needed = (shares * own[first]).sum(axis=1)
         users = np.bincount(place)
-        # Whatever holds a link lies on the way of its first message.
+        # The outer link is on the route of the first message of the inner one.
         candidates = links[np.unique(place, return_index=True)[1]]
         inner, outer = [], []
         for candidate in candidates.T:
@@ -99,14 +105,10 @@ class RouteSet:
         return inside, around, users[inside] == users[around]
 
     def binding(self, capacity: Floats) -> Mask:
-        """Return which crossings can hold a message back, bool of the shape of ``place``.
+        """Return a mask of the crossings that can limit a message, bool of the shape of ``place``.
 
-        A link never does whose messages all cross another one that is no wider: what shares it out may leave it out.
-
-        Parameters
-        ----------
-        capacity : float64 array
-            Of every link, and of those that stand for limits.
+        A link cannot if all its messages cross another one of at most the same ``capacity``, which is float64 of every
+        link and limit.
         """
         inner, outer, mutual = self.inside
         narrow = capacity[self.used]
@@ -117,13 +119,13 @@ class RouteSet:
 
     @property
     def alone(self) -> Mask:
-        """Which messages share no link with another, bool of shape (m,)."""
+        """Mask of the messages that share no link with another, bool of shape (m,)."""
         users = np.bincount(self.place)[self.place]
         alone: Mask = np.maximum.reduceat(users, self.routes.offsets[:-1]) == 1
         return alone
 
     def bytes_on_links(self, sizes_bytes: Floats) -> Floats:
-        """Return the bytes on each used link, float64 of shape (k,), for messages of some sizes, shape (m,)."""
+        """Return the bytes on each used link, float64 of shape (k,), for messages of sizes of shape (m,)."""
         if all_equal(sizes_bytes):
             return self.load * float(sizes_bytes[0])
         crossing = np.repeat(sizes_bytes, np.diff(self.routes.offsets)) * self.routes.weights
@@ -131,52 +133,31 @@ class RouteSet:
 
     @cached_property
     def component(self) -> Ints:
-        """A number for each message, alike where messages share links, also by way of others; int64 of shape (m,)."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
-        messages = len(self.routes.latency_ps)
-        size = messages + len(self.used)
-        ends = np.concatenate([self.routes.offsets, np.full(len(self.used), self.routes.offsets[-1])])
-        crossed = np.ones(len(self.place), np.int8)
-        labels = connected_components(csr_array((crossed, messages + self.place, ends), (size, size)), directed=False)[
-            1
-        ]
-        return np.asarray(labels[:messages], np.int64)
+        """Connected component of each message by shared links, int64 of shape (m,)."""
+        message = np.repeat(np.arange(len(self.routes.latency_ps)), np.diff(self.routes.offsets))
+        return components(message, self.place, len(self.routes.latency_ps), len(self.used))
 
     def sharing_with(self, chosen: Mask) -> Mask:
-        """Return which messages share links with chosen ones, also by way of others, both bool of shape (m,)."""
+        """Return a mask of the messages connected with chosen ones by shared links, both bool of shape (m,)."""
         lengths, starts = np.diff(self.routes.offsets), self.routes.offsets[:-1]
-        found = int(np.count_nonzero(chosen))
         for _ in range(_PASSES):
-            if found == len(chosen):
+            if chosen.all():
                 return chosen
             marked = np.zeros(len(self.used), np.bool_)
             marked[self.place[np.repeat(chosen, lengths)]] = True
-            chosen = np.logical_or.reduceat(marked[self.place], starts)
-            before, found = found, int(np.count_nonzero(chosen))
-            if found == before:
+            before, chosen = chosen, np.logical_or.reduceat(marked[self.place], starts)
+            if np.array_equal(before, chosen):
                 return chosen
-        # Long chains, which a pass would follow by one link.
-        held = np.zeros(len(chosen), np.bool_)
-        held[self.component[chosen]] = True
-        return held[self.component]
+        # Long chains, of which a pass follows only one link.
+        connected = np.zeros(len(chosen), np.bool_)
+        connected[self.component[chosen]] = True
+        return connected[self.component]
 
 
 class RouteTable:
-    """The ways of a cluster's patterns, by content; as many as memory holds are kept.
+    """A cache of the routes of patterns on a cluster, and on others that differ from it in rates only.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Where; other clusters that differ from it in rates alone have the same.
-
-    Attributes
-    ----------
-    searches : int
-        How often routes were looked for.
-    sent : PatternCache
-        What libraries add to patterns.
+    ``searches`` counts routes that were not cached; ``sent`` caches patterns with the overheads of libraries.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -188,25 +169,25 @@ class RouteTable:
         self.sent = PatternCache()
 
     def within(self, ranks: tuple[int, ...]) -> RouteTable:
-        """Return the ways of a group of some ranks, numbered from 0."""
+        """Return the table of a group of some ranks, numbered from 0."""
         if ranks not in self._within:
             self._within[ranks] = RouteTable(self._cluster.within(ranks))
         return self._within[ranks]
 
     def of(self, pattern: Pattern) -> RouteSet:
-        """Return the way of a pattern's messages."""
+        """Return the routes of a pattern's messages with their links, and cache them."""
         way = self._found.pop(pattern.key, None)
         if way is None:
             way = self._search(pattern)
             self._crossings += len(way.place)
             while self._found and self._crossings > _CACHED_CROSSINGS:
                 self._crossings -= len(self._found.pop(next(iter(self._found))).place)
-        # The last in order is the last used.
+        # The most recently used is the last.
         self._found[pattern.key] = way
         return way
 
     def routes(self, pattern: Pattern) -> Routes:
-        """Return the routes of a pattern's messages, without keeping them."""
+        """Return the routes of a pattern's messages, without caching them."""
         way = self._found.get(pattern.key)
         if way is not None:
             return way.original_routes
@@ -233,19 +214,9 @@ class RouteTable:
 
 
 class RouteNumbers:
-    """Routes of patterns as a network knows them, each pattern's found once.
+    """Numbers of the routes of a schedule's patterns in a network, each added once.
 
-    Parameters
-    ----------
-    network : Network
-        Is told of them.
-    schedule : Schedule
-        Whose patterns they are. Where a step follows the last byte of another, latency passes after the bytes instead
-        of before.
-    cluster : Cluster
-        Gives the routes.
-    on_routes : callable, optional
-        Told of the network's numbers of routes, and of the ranks from which and to which they lead.
+    Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`.
     """
 
     def __init__(self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None) -> None:
@@ -256,7 +227,7 @@ class RouteNumbers:
         self._known: dict[bytes, tuple[Ints, Ints]] = {}
 
     def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
-        """Return the numbers of a pattern's routes, and the latency after their bytes, both int64 of shape (m,)."""
+        """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
         if pattern.key not in self._known:
             routes = find_routes(self._cluster, pattern)
             nothing = np.zeros_like(routes.latency_ps)

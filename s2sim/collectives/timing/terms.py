@@ -1,7 +1,7 @@
-"""The time of a schedule as terms whose sum is the simulated time to the picosecond.
+"""The duration of a schedule as terms whose sum is the simulated duration to the picosecond.
 
-A chain of rounds adds up the terms of its rounds. Where steps overlap, terms are those of the steps that the last one
-waited for, one after the other, back to the launch.
+A chain of rounds has the terms of its rounds. If steps overlap, terms are those of the steps on the critical path, from
+the launch to the last step.
 """
 
 from __future__ import annotations
@@ -25,30 +25,19 @@ from s2sim.topology.graph import Routes
 
 BYTES = "bytes"
 WIRE_LATENCY = "wire latency"
-# Parts of a constant's name that the kind of its term says already.
-_CONSTANT_DESCRIPTIONS = (
-    "generation",
-    "latency",
-    "share",
-    "share-over-nodes",
-    "stages",
-    "rendezvous",
-    "copy",
-    "stream",
-    "add",
-)
+# Parts of the name of a constant that the kind of its term has already.
+_IMPLIED = ("generation", "latency", "share", "share-over-nodes", "stages", "rendezvous", "copy", "stream", "add")
 _PROTOCOL_CONSTANTS = {"limit": "", "network": " between nodes", "network-limit": " between nodes"}
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of a schedule's time: picoseconds, which add up to its duration over all terms.
+    """A part of the duration of a schedule, which is the sum of the picoseconds of all terms.
 
     ``kind`` is ``"launch"``, ``"hop"``, ``"in-network"``, ``"fill"`` and other latencies of a library, ``"wire
-    latency"``, ``"bytes"`` of a link, or ``"limit"``: bytes that a protocol holds up; ``of`` names constants, or a
-    class of link. ``count`` is how often, or of bytes and limits how many; on a ring's clock the mean over it.
-    ``constants`` are what it is proportional to, by the names of a library's file: latencies to the power of 1, shares
-    of -1.
+    latency"``, ``"bytes"`` of a link, or ``"limit"``: bytes at the rate limit of a protocol; ``of`` names constants, or
+    a class of link. ``count`` is the number of occurrences, of bytes and limits the bytes; in rings their mean.
+    ``constants`` are those to which it is proportional, with powers: 1 for latencies, -1 for shares.
     """
 
     kind: str
@@ -58,9 +47,9 @@ class Term:
     constants: Powers
 
     def with_constants_ps(self, times: Mapping[str, float]) -> float:
-        """Return its picoseconds with some constants so many times as large.
+        """Return its picoseconds with some constants multiplied by factors.
 
-        That is exact as long as the same is sent, and the same is busiest.
+        That is exact as long as messages and the busiest link stay the same.
 
         >>> Term("hop", "LL over nvlink", 14, 700, (("protocol.LL.nvlink", 1),)).with_constants_ps(
         ...     {"protocol.LL.nvlink": 2}
@@ -71,20 +60,20 @@ class Term:
 
 
 class Terms:
-    """Terms as they add up, round after round."""
+    """Accumulates terms over rounds."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str, Powers], tuple[float, float]] = {}
 
     def add(self, kind: str, of: str, count: float, ps: float, constants: Powers = ()) -> None:
-        """Add a count and its picoseconds, which need not be whole."""
+        """Add a count and its picoseconds, which may be fractions."""
         before = self._found.get((kind, of, constants), (0.0, 0.0))
         self._found[kind, of, constants] = before[0] + count, before[1] + ps
 
     def whole(self, duration_ps: int) -> tuple[Term, ...]:
         """Return the terms in whole picoseconds that add up to a duration.
 
-        What rounding leaves goes to the bytes that take most time, or else to the longest term.
+        The rounding difference is added to the bytes that take most time, or else to the longest term.
         """
         terms = {key: [count, round(ps)] for key, (count, ps) in self._found.items()}
         left_ps = duration_ps - sum(int(ps) for _, ps in terms.values())
@@ -95,7 +84,7 @@ class Terms:
 
 
 def describe_constant(constant: str) -> str:
-    """Return what a latency or limit of a library is of, from its name in the library's file.
+    """Return the description of a constant, a latency or limit, from its name in the file of a library.
 
     >>> [describe_constant(name) for name in ("protocol.LL.nvlink", "protocol.LL.network", "network.roce.latency")]
     ['LL over nvlink', 'LL between nodes', 'network roce']
@@ -106,7 +95,7 @@ def describe_constant(constant: str) -> str:
         return protocol + _PROTOCOL_CONSTANTS.get(of, f" over {of}")
     if table == "launch":
         return " ".join(names)
-    return " ".join(name for name in (table, *names) if name not in _CONSTANT_DESCRIPTIONS)
+    return " ".join(name for name in (table, *names) if name not in _IMPLIED)
 
 
 class RoundTerms:
@@ -116,18 +105,19 @@ class RoundTerms:
         self._terms, self._cluster, self._times = terms, cluster, times
 
     def delivered(self, sent: Round, repeated: int) -> None:
-        """Add the time until the last message of a round is delivered, so many times."""
+        """Add the time until the last message of a round is delivered, with repetitions."""
         if sent.pattern.messages and repeated:
             last = self._times.last_delivered(sent)
-            self.message(sent, last, self._times.time_ps(sent), repeated, with_latency=True)
+            self.message(sent, last.message, last.ps, repeated, with_latency=True)
 
     def left(self, sent: Round) -> None:
         """Add the time until the last byte of a round has left."""
         if sent.pattern.messages:
-            self.message(sent, self._times.last_left(sent), self._times.left_ps(sent), 1, with_latency=False)
+            last = self._times.last_left(sent)
+            self.message(sent, last.message, last.ps, 1, with_latency=False)
 
     def message(self, sent: Round, message: int, lasts_ps: int, repeated: int, *, with_latency: bool) -> None:
-        """Add the picoseconds from the start of a round to the end of a message for which it waits, so many times."""
+        """Add the picoseconds from the start of a round to the end of its last message, with repetitions."""
         latency_ps = int(self._times.routes(sent.pattern).latency_ps[message]) if with_latency else 0
         if latency_ps:
             self._latency(sent, message, latency_ps, repeated)
@@ -136,26 +126,21 @@ class RoundTerms:
     def _latency(self, sent: Round, message: int, latency_ps: int, repeated: int) -> None:
         added = sent.pattern.overheads
         if added is not None and added.round_latency is not None:
-            clock = added.round_latency
-            told_ps = sum(self._made_of(each, clock.rounds, repeated) for each in clock.latencies)
-            routes, over = self._cluster.routes(clock.src, clock.dst), clock.rounds
+            mean = added.round_latency
+            library_ps = sum(self._constants(each, mean.rounds, repeated) for each in mean.latencies)
+            routes, over = self._cluster.routes(mean.src, mean.dst), mean.rounds
         else:
-            clocks = np.array([message])
-            routes, over = self._times.routes(sent.pattern).take(clocks), 1
-            told_ps = 0.0 if added is None else self._library(added, clocks, repeated)
-        self._wire(routes, over, latency_ps - told_ps, repeated)
+            chosen = np.array([message])
+            routes, over = self._times.routes(sent.pattern).take(chosen), 1
+            library_ps = 0.0 if added is None else float(added.latency_ps[message])
+            if added is not None and added.latencies:
+                library_ps = sum(self._constants(each.take(chosen), 1, repeated) for each in added.latencies)
+            elif library_ps:
+                self._terms.add("library", "each message", repeated, repeated * library_ps)
+        self._wire(routes, over, latency_ps - library_ps, repeated)
 
-    def _library(self, added: Overheads, clocks: Ints, repeated: int) -> float:
-        """Add what a library adds to the latency of a message, and return it in picoseconds."""
-        if added.latencies:
-            return sum(self._made_of(each.take(clocks), 1, repeated) for each in added.latencies)
-        library_ps = float(added.latency_ps[clocks[0]])
-        if library_ps:
-            self._terms.add("library", "each message", repeated, repeated * library_ps)
-        return library_ps
-
-    def _made_of(self, made: MessageConstants, over: int, repeated: int) -> float:
-        """Add what messages have of one kind of latency over so many rounds, and return it in picoseconds a round."""
+    def _constants(self, made: MessageConstants, over: int, repeated: int) -> float:
+        """Add one kind of latency of some messages over some rounds, and return it in picoseconds per round."""
         share = np.bincount(made.row, minlength=len(made.values)) / over * made.times
         for row in np.flatnonzero(share):
             if made.powers[row]:
@@ -165,7 +150,7 @@ class RoundTerms:
         return float(share @ made.values)
 
     def _wire(self, routes: Routes, over: int, wire_ps: float, repeated: int) -> None:
-        """Add the latency of links, by class, of the ways of some messages over so many rounds."""
+        """Add the latency of the links of some messages, by class, over some rounds."""
         fabric = self._cluster.fabric
         passed_ps = routes.weights * fabric.latency_ps[routes.links]
         by_class = np.bincount(fabric.link_class[routes.links], passed_ps, len(fabric.class_names))
@@ -185,13 +170,13 @@ class RoundTerms:
         if not limited:
             kind, of = BYTES, fabric.class_names[fabric.link_class[link]]
         else:
-            known = [name for name, power in constants if power < 0]
-            kind, of = "limit", describe_constant(known[-1]) if known else "library"
+            names = [name for name, power in constants if power < 0]
+            kind, of = "limit", describe_constant(names[-1]) if names else "library"
         self._terms.add(kind, of, repeated * carried, float(repeated * lasts_ps), constants)
 
 
 def _bandwidth_powers(added: Overheads, message: int, *, limited: bool) -> Powers:
-    """Return what the time of a message's bytes is proportional to."""
+    """Return the constants to which the time of a message's bytes is proportional."""
     powers: dict[str, int] = {}
     for made in (*added.shares, *(added.limits if limited else ())):
         for name, power in made.powers[made.row[message]]:
@@ -200,11 +185,10 @@ def _bandwidth_powers(added: Overheads, message: int, *, limited: bool) -> Power
 
 
 def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:
-    """Return the terms of a schedule's time on a cluster with nothing else in flight; they add up to its duration.
+    """Return the terms of a schedule on a cluster without other traffic; they add up to its duration.
 
-    A round belongs to its last message: the latency of that, on a ring's clock the mean around it, and then the bytes
-    of the link on its way that has most to carry, or the limit of its protocol. Where GPUs wait for their host, all is
-    the host's time.
+    A round has the terms of its last message: its latency, in rings their mean, and then the bytes of the busiest link
+    on its route, or the limit of its protocol. If GPUs wait for their host, all terms are of the host.
     """
     schedule, times = timed.schedule, timed.times
     terms = Terms()
@@ -232,7 +216,7 @@ def _add_launch(terms: Terms, made_of: Iterable[MessageConstants]) -> None:
 
 
 def _count_rounds(schedule: Schedule) -> Iterable[tuple[Round, int]]:
-    """Return the rounds of a chain and how often each comes; those that are made when asked for one after the other."""
+    """Return the rounds of a chain and their repetitions; lazily for steps that are created on access."""
     if isinstance(schedule.steps, LazySteps):
         return ((step.round, step.times) for step in schedule.steps)
     counts: Counter[Round] = Counter()
@@ -242,7 +226,7 @@ def _count_rounds(schedule: Schedule) -> Iterable[tuple[Round, int]]:
 
 
 def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes, ends_ps: Ints) -> None:
-    """Add the terms of the longest path through steps that end at known times, int64 of shape (steps,)."""
+    """Add the terms of the longest path through steps with these end times, int64 of shape (steps,)."""
     index: int | None = int(np.argmax(ends_ps)) if len(ends_ps) else None
     by_sending = False
     while index is not None:
@@ -256,25 +240,15 @@ def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes,
         by_sending = before is None
         index = before
         if by_sending:
-            index = next(
-                (each for each in step.after_sent if _sent_ps(schedule, times, ends_ps, each) == start_ps), None
-            )
-
-
-def _sent_ps(schedule: Schedule, times: RoundTimes, ends_ps: Ints, index: int) -> int:
-    """Return when the last byte of a step has left."""
-    sent = schedule.steps[index].round
-    return int(ends_ps[index]) - times.time_ps(sent) + times.left_ps(sent)
+            senders = {other: schedule.steps[other].round for other in step.after_sent}
+            sent_ps = {n: int(ends_ps[n]) - times.time_ps(sent) + times.left_ps(sent) for n, sent in senders.items()}
+            index = next((other for other, left_ps in sent_ps.items() if left_ps == start_ps), None)
 
 
 def _add_simulated_path(rounds: RoundTerms, schedule: Schedule, cluster: Cluster, times: RoundTimes) -> None:
-    """Add the terms of the rounds that followed each other to the end, as they ran beside the others."""
+    """Add the terms of the rounds on the critical path of a simulation."""
     ran: dict[tuple[int, int], CompletedRound] = {}
-
-    def note(each: CompletedRound) -> None:
-        ran[each.step, each.time] = each
-
-    simulate_ps(schedule, cluster, on_round=note)
+    simulate_ps(schedule, cluster, on_round=lambda done: ran.update({(done.step, done.time): done}))
     at: CompletedRound | None = max(ran.values(), key=lambda each: int(each.end_ps.max(initial=each.start_ps)))
     by_sending = False
     while at is not None:
@@ -289,7 +263,7 @@ def _add_simulated_path(rounds: RoundTerms, schedule: Schedule, cluster: Cluster
 def _predecessor_round(
     at: CompletedRound, schedule: Schedule, times: RoundTimes, ran: dict[tuple[int, int], CompletedRound]
 ) -> tuple[CompletedRound | None, bool]:
-    """Return the round at whose end another one began, and whether that was the end of its sending."""
+    """Return the round at the end of which another began, and whether that was the end of its sending."""
     if at.time:
         return ran[at.step, at.time - 1], False
     step = schedule.steps[at.step]

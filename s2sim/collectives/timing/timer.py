@@ -25,8 +25,6 @@ from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S, format_seconds
 
 Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
-
-
 _RouteKeys: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency in picoseconds, bytes per second
 
 # Relative error of a multiplication and division by a factor.
@@ -135,6 +133,11 @@ def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterat
     """
     parts: list[tuple[Ints, Ints, Floats]] = []
     messages = 0
+
+    def concatenated() -> tuple[Pattern, Floats]:
+        src, dst, parts_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
+        return Pattern(src, dst), parts_bytes
+
     for pattern, sizes_bytes in _batch_patterns(schedule):
         if wanted is None or pattern.through_switch:
             yield pattern, sizes_bytes
@@ -143,15 +146,10 @@ def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterat
         parts.append((pattern.src[chosen], pattern.dst[chosen], sizes_bytes[chosen]))
         messages += len(chosen)
         if messages > _MESSAGES_PER_BATCH:
-            yield _concatenate(parts)
+            yield concatenated()
             parts, messages = [], 0
     if messages:
-        yield _concatenate(parts)
-
-
-def _concatenate(parts: Sequence[tuple[Ints, Ints, Floats]]) -> tuple[Pattern, Floats]:
-    src, dst, sizes_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
-    return Pattern(src, dst), sizes_bytes
+        yield concatenated()
 
 
 def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, Floats]]:
