@@ -6,7 +6,7 @@ import json
 
 import pytest
 import typer
-from s2sim.cli.codec import regimes_command
+from s2sim.cli.regimes import regimes_command
 
 TINY = (
     *("--workers", "8", "--density", "0.01,0.2", "--overlap", "1", "--rate", "1Gbps,100Gbps", "--latency", "1us,50us"),
