@@ -6,6 +6,7 @@ import json
 
 import pytest
 import typer
+
 from s2sim.cli.regimes import regimes_command
 
 TINY = (

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.report.grid import Column, Grid, split_grid, width_of
+from s2sim.report.grid import Column, Grid, fold_grid, minimum_width, split_grid, width_of
 
 texts = st.text("abcdefghij ", min_size=1, max_size=12)
 
@@ -41,3 +41,14 @@ def test_split_opens_a_part_only_where_the_next_column_does_not_fit(grid, width)
         rows = tuple((*left, right[1]) for left, right in zip(part.rows, following.rows, strict=True))
         wider = Grid("", (*part.columns, following.columns[1]), rows)
         assert width_of(wider, 2) > width
+
+
+def test_a_table_too_wide_for_its_terminal_goes_on_in_further_rows():
+    columns = (Column("reducer", numeric=False), Column("time"), Column("why", numeric=False))
+    rows = (("s2:rows=3,cells=2,layers=all,bitmap=byte", "1.5 ms", "as fast " * 12), ("dense", "2 ms", "alone"))
+    folded = fold_grid(Grid("reducers", columns, rows, strong=frozenset({0})), 60)
+    assert minimum_width(folded) <= 60
+    assert folded.rows[0][1] == "1.5 ms"
+    assert len(folded.strong) == len(folded.rows) - 1 > 1
+    assert " ".join(row[2] for row in folded.rows[:-1]).split() == ["as", "fast"] * 12
+    assert fold_grid(folded, 60) is folded
