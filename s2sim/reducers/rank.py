@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
 from s2sim.options import non_default
-from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.script import Work
 
 T = TypeVar("T")
@@ -37,10 +36,7 @@ class Pending(Protocol):
 
     @property
     def value(self) -> Any:
-        """The result, read-only, and one object for all ranks that end with the same.
-
-        An error before the program has waited for it.
-        """
+        """The result, read-only, one object for all ranks with the same result; an error before the wait for it."""
 
 
 class Rank(Protocol):
@@ -127,7 +123,7 @@ class Rank(Protocol):
     def subgroup(self, ranks: Iterable[int]) -> Rank:
         """Return this rank's handle on the group of some members, by their places in this one; it is one of them.
 
-        The same members are the same group however often it is asked for, and their places are in rank order.
+        The same members always give the same group, with places in rank order.
         """
 
     def await_gradient(self) -> None:
@@ -165,6 +161,20 @@ class Reduced:
 
 
 Program: TypeAlias = "Generator[Pending, None, Reduced]"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """A bound on how far an element of the aggregate is from the exact mean."""
+
+    # The bound on the elements of each compressed layer that has any, float32's rounding of the largest aside
+    element: tuple[float, ...]
+    # Whether ``element`` is a share of the L2 norm of that layer's exact mean, or has the gradients' own unit
+    relative: bool
+    share: float  # Share of the elements, in expectation, that the bound holds for at least; 1 if it is certain
+    # Relative L2 error that a law predicts of each layer, as RMS over hash seeds, where one is known
+    relative_l2: tuple[float, ...] | None
+    source: str  # Whose theorem it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +251,8 @@ class Reducer(ABC):
     about: ClassVar[Traits]
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
+    compresses_all: ClassVar[bool] = False
+    """Whether no layer travels as plain float32, see `compresses`."""
     # No option, and unset until `held_in`.
     _held: Any = field(init=False, repr=False, compare=False)
 
@@ -267,26 +279,20 @@ class Reducer(ABC):
         yield from self.reduce(rank, gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
-        return ()
+        """Return the indices of the layers that do not travel as plain float32: none, or all by `compresses_all`."""
+        return tuple(range(len(gradient.layers))) if self.compresses_all else ()
 
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return a number for each layer by its name; it treats those of one alike. One for all unless names matter."""
+        """Return a class number for each layer by its name; layers of a class are treated equally."""
         return (0,) * len(names)
 
     @property
     def least_side(self) -> int:
-        """Shortest side of a matrix from which on its sizes follow from its sides, where it takes layers as matrices.
-
-        0 where the shapes of dense layers do not matter, but how many elements they have.
-        """
+        """Shortest side of a matrix from which on sizes follow from its sides; 0 if only the element count matters."""
         return 0
 
     def unit(self, ranks: int) -> int:
-        """Return of how many elements of a dense layer there have to be multiples for it to keep whole numbers of them.
-
-        Those of which a density keeps one; 1 where it has none.
-        """
+        """Return the number of elements of a dense layer of which a density keeps one; 1 without a density."""
         density = self.options().get("density")
         return 1 if density is None else ceil(1 / density)
 
@@ -299,9 +305,19 @@ class Reducer(ABC):
         return None
 
     def fresh(self) -> Self:
-        """Return an instance with the same options and without state."""
-        again = replace(self)
-        again.held = self.held
+        """Return an instance with the same options and fitted fields, and without state."""
+        return self.variant()
+
+    def variant(self, **changes: Any) -> Self:
+        """Return an instance without state that differs in some options or fitted fields.
+
+        Fitted fields are no options and have ``fitted`` in their metadata.
+        """
+        kept = {item.name: getattr(self, item.name) for item in fields(self) if "fitted" in item.metadata}
+        kept["held"] = self.held
+        again = replace(self, **{name: value for name, value in changes.items() if name not in kept})
+        for name, value in kept.items():
+            setattr(again, name, changes.get(name, value))
         return again
 
     def held_in(self, dtype: GradientDtype) -> Self:
@@ -319,18 +335,14 @@ class Reducer(ABC):
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return what this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
+        """Return the state that this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
 
-        These are its fields that are no options and have a default, but for what `fitted` found, whose metadata say
-        ``fitted``.
+        It consists of the fields that are no options, have a default and are not ``fitted`` in their metadata.
         """
         return {name: to_plain(getattr(self, name)) for name in self._carried()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the `state` of an instance with the same options: the next step gives the same bits.
-
-        `S2SimError` if it is the state of something else.
-        """
+        """Continue from the `state` of an instance with the same options, bit for bit; `S2SimError` for any other."""
         if set(state) != set(names := self._carried()):
             raise S2SimError(
                 f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
@@ -341,8 +353,11 @@ class Reducer(ABC):
             setattr(self, name, from_plain(state[name], hints[name]))
 
     def _carried(self) -> list[str]:
-        own = [item for item in fields(self) if not item.init and "fitted" not in item.metadata]
-        return [item.name for item in own if item.default is not MISSING or item.default_factory is not MISSING]
+        return [
+            item.name
+            for item in fields(self)
+            if not (item.init or "fitted" in item.metadata or item.default is item.default_factory is MISSING)
+        ]
 
     def held_back(self) -> Gradient | None:
         """Return what was not sent and will be in later steps; None where nothing is kept."""
@@ -373,9 +388,9 @@ class Reducer(ABC):
         return ()
 
     def contraction(self, gradient: Gradient) -> float | None:
-        """Return the largest delta with which, over seeds, E ||x - sent||² <= (1 - delta) ||x||² is promised.
+        """Return the largest delta with E ||x - sent||² <= (1 - delta) ||x||² over seeds, for any x of these shapes.
 
-        x is ``gradient``, or any of its shapes; None where nothing is.
+        None without such a bound.
         """
         return None
 

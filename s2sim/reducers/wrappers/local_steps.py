@@ -9,8 +9,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Traits
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
