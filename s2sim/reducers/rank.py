@@ -24,8 +24,7 @@ Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recal
 """How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
 
 Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
-"""What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
-packed into one buffer."""
+"""The payload of a collective: an array, a row-sparse array (sent in its dense form), or several in one buffer."""
 
 
 class Pending(Protocol):
@@ -101,8 +100,7 @@ class Rank(Protocol):
     ) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order.
 
-        Their shapes are alike unless only data tells sizes, or ``unequal`` says that they differ in a way that all
-        ranks know.
+        Shapes are equal unless sizes depend on data, or differ as all ranks know (``unequal``).
         """
 
     def all_to_all(
@@ -114,23 +112,21 @@ class Rank(Protocol):
         """
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:
-        """Post sends to some members and receives from those that send to this one, all at once.
+        """Post sends to some members and receives from all that send to this one; the value is by sender in rank order.
 
-        Its value is what came, by sender, in rank order. Every member of the group posts, be it without a payload.
-        Types and structure may not differ.
+        Every member of the group posts, if only an empty mapping. Types and structure may not differ.
         """
 
     def subgroup(self, ranks: Iterable[int]) -> Rank:
-        """Return this rank's handle on the group of some members, by their places in this one; it is one of them.
+        """Return this rank's handle on the group of some members, itself included, by their places in this group.
 
         The same members always give the same group, with places in rank order.
         """
 
     def await_gradient(self) -> None:
-        """Say that what comes next needs the gradient's values; what came before needs the batch alone.
+        """Mark, once and before any value is used, that all that follows needs the gradient's values.
 
-        It then runs beside forward and backward, and takes time from the communication phase only as far as it is
-        longer. A program says so once, before it has used a value.
+        Anything before needs the batch alone and runs concurrently with forward and backward.
         """
 
     def work(self, work: Work) -> None:
@@ -167,10 +163,8 @@ Program: TypeAlias = "Generator[Pending, None, Reduced]"
 class ErrorBound:
     """A bound on how far an element of the aggregate is from the exact mean."""
 
-    # The bound on the elements of each compressed layer that has any, float32's rounding of the largest aside
-    element: tuple[float, ...]
-    # Whether ``element`` is a share of the L2 norm of that layer's exact mean, or has the gradients' own unit
-    relative: bool
+    element: tuple[float, ...]  # Of each compressed layer that has elements, float32's rounding of the largest aside
+    relative: bool  # Whether ``element`` is a share of the L2 norm of the layer's exact mean, or in the gradients' unit
     share: float  # Share of the elements, in expectation, that the bound holds for at least; 1 if it is certain
     # Relative L2 error that a law predicts of each layer, as RMS over hash seeds, where one is known
     relative_l2: tuple[float, ...] | None
@@ -245,16 +239,14 @@ class Traits:
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
-    Every rank has its own instance, which may keep state between steps. ``about`` holds whatever the options.
+    Every rank has its own instance, which may keep state between steps. ``about`` is the same for all options.
     """
 
     about: ClassVar[Traits]
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
-    compresses_all: ClassVar[bool] = False
-    """Whether no layer travels as plain float32, see `compresses`."""
-    # No option, and unset until `held_in`.
-    _held: Any = field(init=False, repr=False, compare=False)
+    compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
+    _held: Any = field(init=False, repr=False, compare=False)  # No option, and unset until `held_in`
 
     @property
     def held(self) -> GradientDtype:
@@ -327,7 +319,7 @@ class Reducer(ABC):
         return again
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
-        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
+        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank."""
         return self
 
     def placed(self, nodes: Sequence[int]) -> Self:
@@ -335,9 +327,9 @@ class Reducer(ABC):
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return the state that this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
+        """Return the state carried to the next step, by field: arrays and numbers, in dicts and lists.
 
-        It consists of the fields that are no options, have a default and are not ``fitted`` in their metadata.
+        Its fields are no options, have a default and are not ``fitted`` in their metadata.
         """
         return {name: to_plain(getattr(self, name)) for name in self._carried()}
 
@@ -365,7 +357,7 @@ class Reducer(ABC):
 
     @property
     def runs_by(self) -> str | None:
-        """By which algorithm its collectives run, by its name, where that makes it what it is; None for any."""
+        """Name of the algorithm by which its collectives have to run; None for any."""
         return None
 
     @property
@@ -388,10 +380,7 @@ class Reducer(ABC):
         return ()
 
     def contraction(self, gradient: Gradient) -> float | None:
-        """Return the largest delta with E ||x - sent||² <= (1 - delta) ||x||² over seeds, for any x of these shapes.
-
-        None without such a bound.
-        """
+        """Return the largest delta with E ||x - sent||² <= (1 - delta) ||x||² for any x of these shapes, or None."""
         return None
 
     def error_bound(self) -> ErrorBound | None:
@@ -399,7 +388,7 @@ class Reducer(ABC):
         return None
 
     def later_options(self) -> tuple[str, ...]:
-        """Return the options that were given and act only from the second step on."""
+        """Return the given options that act only from the second step on."""
         return ()
 
     def written(self) -> dict[str, str]:
