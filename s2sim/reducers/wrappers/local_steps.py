@@ -112,11 +112,10 @@ class LocalSteps(Wrapper):
 
 
 def _zeros_like(like: Gradient) -> Gradient:
-    """Return zeros."""
-    layers: list[Layer] = []
-    for layer in like.layers:
-        if isinstance(layer, RowSparse):
-            layers.append(RowSparse(layer.rows[:0], layer.values[:0], layer.shape))
-        else:
-            layers.append(np.zeros(layer.shape, np.float32))
+    layers: list[Layer] = [
+        RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
+        if isinstance(layer, RowSparse)
+        else np.zeros(layer.shape, np.float32)
+        for layer in like.layers
+    ]
     return Gradient(like.names, tuple(layers))
