@@ -21,7 +21,6 @@ from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
 from s2sim.gradients.statistics import Statistics, trace_statistics
 from s2sim.gradients.synthetic import AnyTrace
-from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.measure import (
     Errors,
     consensus_distance,
@@ -31,7 +30,7 @@ from s2sim.reducers.measure import (
     share_within,
     worst_error,
 )
-from s2sim.reducers.rank import Reducer
+from s2sim.reducers.rank import ErrorBound, Reducer
 from s2sim.reducers.run import OtherSteps, run_reducer
 from s2sim.reducers.script import AwaitGradient, Recording
 from s2sim.simulation.bucketing.policy import BucketExchange

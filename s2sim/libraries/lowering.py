@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library, LoweringRule
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32
-from s2sim.collectives.schedules.demand import Kind
+from s2sim.collectives.kinds import Kind
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.gradients.synthetic import load_trace

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Ints
 from s2sim.codecs.floats import BFLOAT16, NARROW, narrow, widen
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.libraries.lowering import CollectiveRequest, find_rule

@@ -1,7 +1,6 @@
-"""Costs of GPU work, in bytes of memory traffic and kernels: the sizes that all is counted with, and whole arrays.
+"""Costs of GPU work in bytes of memory traffic and kernels, of selections and codes: ``rank.work(cost.select(...))``.
 
-A program says ``rank.work(cost.select(...))``; such functions stand here and in the ``cost`` modules of `row_sparse`
-and `sketching`, each with the source of what it counts.
+Costs of tables and sketches are in `s2sim.reducers.shared`.
 """
 
 from __future__ import annotations
@@ -10,17 +9,11 @@ from dataclasses import replace
 
 from s2sim.reducers.script import Phase, Work
 
-VALUE_BYTES = 4
-"""A float32 value."""
-
-HALF_BYTES = 2
-"""A float16 value."""
-
-INDEX_BYTES = 4
-"""A uint32 element index."""
-
-ROW_ID_BYTES = 8
-"""An int64 row number, as frameworks keep the coordinates of sparse tensors."""
+VALUE_BYTES = 4  # A float32 value
+HALF_BYTES = 2  # A float16 value
+INDEX_BYTES = 4  # A uint32 element index
+ROW_ID_BYTES = 8  # An int64 row number, as frameworks keep the coordinates of sparse tensors
+_PAIR_BYTES = INDEX_BYTES + VALUE_BYTES
 
 GATHER_BYTES = 32
 """What reading one value at a random address moves: memory is read in sectors of 32 bytes (NVIDIA CUDA C++ Best
@@ -36,6 +29,8 @@ SELECT_LAUNCHES = 2
 # A radix select reads the 32-bit magnitudes once for each of its four 8-bit digits, building a histogram
 # (T. Alabi et al., "Fast k-selection algorithms for graphics processing units", ACM JEA 2012).
 _HISTOGRAM_PASSES = 4
+# Steps of a Golomb code: its run of zeros, which one instruction counts, and its low bits.
+_GOLOMB_STEPS = 2
 
 
 def cast(values: int, phase: Phase) -> Work:
@@ -55,13 +50,13 @@ def compact(size_bytes: int, found: int) -> Work:
 
 def select(values: int, k: int) -> Work:
     """Return the cost of the k largest magnitudes: the histograms, then one more pass that writes out the pairs."""
-    moved = (_HISTOGRAM_PASSES + 1) * values * VALUE_BYTES + k * (INDEX_BYTES + VALUE_BYTES)
+    moved = (_HISTOGRAM_PASSES + 1) * values * VALUE_BYTES + k * _PAIR_BYTES
     return Work("encode", moved, launches=_HISTOGRAM_PASSES + SELECT_LAUNCHES)
 
 
 def add_pairs(result_bytes: int, pairs: int) -> Work:
     """Return the cost of clearing a result, reading pairs of index and value, and adding each where it belongs."""
-    return Work("decode", result_bytes + pairs * (INDEX_BYTES + VALUE_BYTES + SCATTER_BYTES), launches=2)
+    return Work("decode", result_bytes + pairs * (_PAIR_BYTES + SCATTER_BYTES), launches=2)
 
 
 def keep_pairs(result_bytes: int, pairs: int) -> Work:
@@ -92,12 +87,6 @@ def add_codes(values: int, messages: int, code_bytes: int) -> Work:
 def permute(size_bytes: int, arrays: int) -> Work:
     """Return the cost of writing the rows of some arrays in another order: each is read and written."""
     return Work("decode", 2 * size_bytes, launches=arrays)
-
-
-_PAIR_BYTES = INDEX_BYTES + VALUE_BYTES
-
-_GOLOMB_STEPS = 2
-"""Steps of a Golomb code: its run of zeros, which one instruction counts, and its low bits."""
 
 
 def encode_positions_cost(values: int, kept: int, *, selections: int = 1) -> Work:
@@ -155,7 +144,7 @@ def merge_pairs_cost(pairs: int, merged: int, lists: int) -> Work:
     A pass reads and writes all pairs, the sum reads them once more (CUB ``DeviceMerge``, ``DeviceReduce``).
     """
     passes = max(lists - 1, 0).bit_length()
-    moved = ((2 * passes + 1) * pairs + merged) * (INDEX_BYTES + VALUE_BYTES)
+    moved = ((2 * passes + 1) * pairs + merged) * _PAIR_BYTES
     return Work("encode", moved, launches=(passes + 1) * SELECT_LAUNCHES)
 
 

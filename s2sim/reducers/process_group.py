@@ -37,12 +37,11 @@ def check_operation(op: str, label: str) -> None:
 
 # ruff: noqa: D102  (Member implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
 
-
 T = TypeVar("T")
 
 
 class PostOptions(TypedDict):
-    """What `Rank` lets a program say of what it posts."""
+    """Options of the methods of `Rank` that post a collective."""
 
     label: str
     size_from_data: NotRequired[bool]

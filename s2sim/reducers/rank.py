@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
 from s2sim.options import non_default
-from s2sim.reducers.error_bound import ErrorBound
 from s2sim.reducers.script import Work
 
 T = TypeVar("T")
@@ -25,8 +24,7 @@ Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recal
 """How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
 
 Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
-"""What a collective carries: an array, a row-sparse array (which travels as its dense form), or several of them
-packed into one buffer."""
+"""The payload of a collective: an array, a row-sparse array (sent in its dense form), or several in one buffer."""
 
 
 class Pending(Protocol):
@@ -37,10 +35,7 @@ class Pending(Protocol):
 
     @property
     def value(self) -> Any:
-        """The result, read-only, and one object for all ranks that end with the same.
-
-        An error before the program has waited for it.
-        """
+        """The result, read-only, one object for all ranks with the same result; an error before the wait for it."""
 
 
 class Rank(Protocol):
@@ -105,8 +100,7 @@ class Rank(Protocol):
     ) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order.
 
-        Their shapes are alike unless only data tells sizes, or ``unequal`` says that they differ in a way that all
-        ranks know.
+        Shapes are equal unless sizes depend on data, or differ as all ranks know (``unequal``).
         """
 
     def all_to_all(
@@ -118,23 +112,21 @@ class Rank(Protocol):
         """
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:
-        """Post sends to some members and receives from those that send to this one, all at once.
+        """Post sends to some members and receives from all that send to this one; the value is by sender in rank order.
 
-        Its value is what came, by sender, in rank order. Every member of the group posts, be it without a payload.
-        Types and structure may not differ.
+        Every member of the group posts, if only an empty mapping. Types and structure may not differ.
         """
 
     def subgroup(self, ranks: Iterable[int]) -> Rank:
-        """Return this rank's handle on the group of some members, by their places in this one; it is one of them.
+        """Return this rank's handle on the group of some members, itself included, by their places in this group.
 
-        The same members are the same group however often it is asked for, and their places are in rank order.
+        The same members always give the same group, with places in rank order.
         """
 
     def await_gradient(self) -> None:
-        """Say that what comes next needs the gradient's values; what came before needs the batch alone.
+        """Mark, once and before any value is used, that all that follows needs the gradient's values.
 
-        It then runs beside forward and backward, and takes time from the communication phase only as far as it is
-        longer. A program says so once, before it has used a value.
+        Anything before needs the batch alone and runs concurrently with forward and backward.
         """
 
     def work(self, work: Work) -> None:
@@ -156,8 +148,7 @@ class Reduced:
     mean : Gradient
         The average over ranks as this rank ends with it.
     sent : callable
-        Returns this rank's own decoded contribution; error feedback keeps ``input - sent()``. A function, because
-        decoding it costs as much as the reduction and only error feedback wants it.
+        Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``.
     """
 
     mean: Gradient
@@ -165,6 +156,17 @@ class Reduced:
 
 
 Program: TypeAlias = "Generator[Pending, None, Reduced]"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """A bound on how far an element of the aggregate is from the exact mean."""
+
+    element: tuple[float, ...]  # Of each compressed layer that has elements, float32's rounding of the largest aside
+    relative: bool  # Whether ``element`` is a share of the L2 norm of the layer's exact mean, or in the gradients' unit
+    share: float  # Share of the elements, in expectation, that the bound holds for at least; 1 if it is certain
+    relative_l2: tuple[float, ...] | None  # Of each layer by a law, as RMS over hash seeds, where one is known
+    source: str  # Whose theorem it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,7 @@ class Traits:
     granularity : str
         By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
     carries, warm : bool
-        Whether a later step goes otherwise than the first, because sizes or matrices are known from the step before,
-        and whether this is one.
+        Whether a later step differs as sizes or matrices are carried over from the first, and whether this is one.
     before_gradient : bool
         Whether it begins with what the batch alone tells, before there is a gradient.
     estimates : {"mean", "sign", "weights", "shards"}
@@ -205,11 +206,10 @@ class Traits:
     assumes : str
         What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
     conserves : {"sum", "gradient", "nothing"}
-        What is sent and what is held back are together: the gradient and what was held back before; the gradient alone,
-        where all that has ever been sent counts; or neither, where some is forgotten or gathers momentum.
+        What sent and held back add up to: the gradient and what was held back before; the gradient alone, if all that
+        was ever sent counts; or neither, if some is forgotten or gathers momentum.
     scope : {"bucket", "gradient"}
-        What it is defined over. Where training exchanges gradients in buckets, one of a bucket runs on the layers of
-        each by themselves, with a state for each; one of the gradient waits for all of it.
+        What it is defined over: the layers of each bucket, with a state for each, or the whole gradient.
     """
 
     name: str
@@ -238,14 +238,14 @@ class Traits:
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
-    Every rank has its own instance, which may keep state between steps. ``about`` holds whatever the options.
+    Every rank has its own instance, which may keep state between steps. ``about`` is the same for all options.
     """
 
     about: ClassVar[Traits]
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
-    # No option, and unset until `held_in`.
-    _held: Any = field(init=False, repr=False, compare=False)
+    compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
+    _held: Any = field(init=False, repr=False, compare=False)  # No option, and unset until `held_in`
 
     @property
     def held(self) -> GradientDtype:
@@ -270,26 +270,20 @@ class Reducer(ABC):
         yield from self.reduce(rank, gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the indices of the layers that do not travel as plain float32; none unless a reducer says so."""
-        return ()
+        """Return the indices of the layers that do not travel as plain float32: none, or all by `compresses_all`."""
+        return tuple(range(len(gradient.layers))) if self.compresses_all else ()
 
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return a number for each layer by its name; it treats those of one alike. One for all unless names matter."""
+        """Return a class number for each layer by its name; layers of a class are treated equally."""
         return (0,) * len(names)
 
     @property
     def least_side(self) -> int:
-        """Shortest side of a matrix from which on its sizes follow from its sides, where it takes layers as matrices.
-
-        0 where the shapes of dense layers do not matter, but how many elements they have.
-        """
+        """Shortest side of a matrix from which on sizes follow from its sides; 0 if only the element count matters."""
         return 0
 
     def unit(self, ranks: int) -> int:
-        """Return of how many elements of a dense layer there have to be multiples for it to keep whole numbers of them.
-
-        Those of which a density keeps one; 1 where it has none.
-        """
+        """Return the number of elements of a dense layer of which a density keeps one; 1 without a density."""
         density = self.options().get("density")
         return 1 if density is None else ceil(1 / density)
 
@@ -302,9 +296,19 @@ class Reducer(ABC):
         return None
 
     def fresh(self) -> Self:
-        """Return an instance with the same options and without state."""
-        again = replace(self)
-        again.held = self.held
+        """Return an instance with the same options and fitted fields, and without state."""
+        return self.variant()
+
+    def variant(self, **changes: Any) -> Self:
+        """Return an instance without state that differs in some options or fitted fields.
+
+        Fitted fields are no options and have ``fitted`` in their metadata.
+        """
+        kept = {item.name: getattr(self, item.name) for item in fields(self) if "fitted" in item.metadata}
+        kept["held"] = self.held
+        again = replace(self, **{name: value for name, value in changes.items() if name not in kept})
+        for name, value in kept.items():
+            setattr(again, name, changes.get(name, value))
         return again
 
     def held_in(self, dtype: GradientDtype) -> Self:
@@ -314,7 +318,7 @@ class Reducer(ABC):
         return again
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
-        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank; most need none."""
+        """Return a reducer whose sizes follow from the statistics of these gradients, one a rank."""
         return self
 
     def placed(self, nodes: Sequence[int]) -> Self:
@@ -322,14 +326,11 @@ class Reducer(ABC):
         return self
 
     def state(self) -> dict[str, Any]:
-        """Return what this instance carries to its next step, by name: arrays and numbers, in dicts and lists.
-
-        These are its fields that are no options and have a default, without ``fitted`` in their metadata.
-        """
+        """Return by field what the next step starts from, options and ``fitted`` ones aside, in dicts and lists."""
         return {name: to_plain(getattr(self, name)) for name in self._carried()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue, bit for bit, from the `state` of an instance with the same options; `S2SimError` for another."""
+        """Continue from the `state` of an instance with the same options, bit for bit; `S2SimError` for any other."""
         if set(state) != set(names := self._carried()):
             raise S2SimError(
                 f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
@@ -340,8 +341,11 @@ class Reducer(ABC):
             setattr(self, name, from_plain(state[name], hints[name]))
 
     def _carried(self) -> list[str]:
-        own = [item for item in fields(self) if not item.init and "fitted" not in item.metadata]
-        return [item.name for item in own if item.default is not MISSING or item.default_factory is not MISSING]
+        return [
+            item.name
+            for item in fields(self)
+            if not (item.init or "fitted" in item.metadata or item.default is item.default_factory is MISSING)
+        ]
 
     def held_back(self) -> Gradient | None:
         """Return what was not sent and will be in later steps; None where nothing is kept."""
@@ -349,7 +353,7 @@ class Reducer(ABC):
 
     @property
     def runs_by(self) -> str | None:
-        """By which algorithm its collectives run, by its name, where that makes it what it is; None for any."""
+        """Name of the algorithm by which its collectives have to run; None for any."""
         return None
 
     @property
@@ -377,10 +381,7 @@ class Reducer(ABC):
         return ()
 
     def contraction(self, gradient: Gradient) -> float | None:
-        """Return the largest delta with which, over seeds, E ||x - sent||² <= (1 - delta) ||x||² is promised.
-
-        x is ``gradient``, or any of its shapes; None where nothing is.
-        """
+        """Return the largest delta with E ||x - sent||² <= (1 - delta) ||x||² for any x of these shapes, or None."""
         return None
 
     def error_bound(self) -> ErrorBound | None:
@@ -388,7 +389,7 @@ class Reducer(ABC):
         return None
 
     def later_options(self) -> tuple[str, ...]:
-        """Return the options that were given and act only from the second step on."""
+        """Return the given options that act only from the second step on."""
         return ()
 
     def written(self) -> dict[str, str]:

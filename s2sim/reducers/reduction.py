@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,23 +19,17 @@ from s2sim.reducers.script import Call, Kind
 
 Leaves = list[NDArray[Any] | RowSparse]
 
-
 OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
+OVERFLOW = "a sum overflows float32: scale the gradients down"
 
 
-def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
+def leaves_of(payload: Contribution) -> Leaves:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
     if not isinstance(payload, tuple):
         return [payload]
-    leaves: list[NDArray[Any] | RowSparse] = []
-    for part in payload:
-        if isinstance(part, np.ndarray):
-            leaves.append(part)
-        else:
-            leaves += leaves_of(part)
-    return leaves
+    return [leaf for part in payload for leaf in leaves_of(part)]
 
 
 def read_only(leaf: NDArray[Any] | RowSparse) -> NDArray[Any] | RowSparse:
@@ -51,20 +45,14 @@ def _read_only_view(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def rebuild(payload: Contribution, leaves: list[Any]) -> Any:
-    """Return ``payload``'s structure around other arrays, as many as it has."""
-    return _rebuild_from(payload, iter(leaves))
-
-
-def _rebuild_from(payload: Contribution, leaves: Iterator[Any]) -> Any:
+def rebuild(payload: Contribution, leaves: Iterable[Any]) -> Any:
+    """Return ``payload``'s structure around other arrays, equally many."""
+    following = iter(leaves)
     if isinstance(payload, tuple):
-        return tuple([_rebuild_from(part, leaves) for part in payload])
+        return tuple([rebuild(part, following) for part in payload])
     if isinstance(payload, Gradient):
-        return Gradient(payload.names, tuple([next(leaves) for _ in payload.layers]))
-    return next(leaves)
-
-
-OVERFLOW = "a sum overflows float32: scale the gradients down"
+        return Gradient(payload.names, tuple([next(following) for _ in payload.layers]))
+    return next(following)
 
 
 def _refuse_wrapped(total: NDArray[Any], before: NDArray[Any], added: NDArray[Any]) -> None:
@@ -103,15 +91,13 @@ class Accumulator:
         self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
         self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
 
+    @refuse_overflow()
     def add(self, payload: Contribution) -> None:
         """Combine with one more rank's payload; `S2SimError` if a sum overflows."""
-        with refuse_overflow():
-            self._add(payload)
-
-    def _add(self, payload: Contribution) -> None:
         combine = OPERATIONS[self._op]
+        checked_sum = self._op == "sum" and not self._wraps
         for total, leaf in zip(self._totals, leaves_of(payload), strict=True):
-            checked = self._op == "sum" and not self._wraps and total.dtype.kind in "iu"
+            checked = checked_sum and total.dtype.kind in "iu"
             if isinstance(leaf, RowSparse) and self._op != "max":
                 before = total[leaf.rows]
                 total[leaf.rows] = combine(before, widen(leaf.values))
@@ -225,7 +211,6 @@ class Collective(ABC):
         )
 
     def _hint(self, dtypes: list[np.dtype[Any]]) -> str:
-        """Return what to do where it is the shapes that differ."""
         passes = self.heading.op in ("gather", "exchange") and dtypes == self._dtypes
         return ": give unequal=True where all know the sizes, size_from_data=True where they do not" if passes else ""
 
@@ -317,7 +302,7 @@ class DataMovement(Collective):
         return len(self._shapes) < 2
 
     def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
-        self._held[target][member] = rebuild(payload, list(map(read_only, leaves)))
+        self._held[target][member] = rebuild(payload, map(read_only, leaves))
 
     def _finish(self) -> None:
         if self.heading.kind == "all_gather":

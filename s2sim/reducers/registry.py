@@ -47,7 +47,7 @@ REDUCERS = Registry(
     "s2sim.reducers",
     {
         "dense": "s2sim.reducers.systems.dense:Dense",
-        "fp16": "s2sim.reducers.systems.fp16:Fp16",
+        "fp16": "s2sim.reducers.systems.dense:Fp16",
         "fp8": "s2sim.reducers.systems.fp8:Fp8",
         "topk": "s2sim.reducers.systems.topk:TopK",
         "dgc-select": "s2sim.reducers.systems.dgc_select:DgcSelect",

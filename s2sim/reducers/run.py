@@ -23,19 +23,16 @@ OtherSteps: TypeAlias = "Callable[[int], Sequence[Gradient]]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducerRun:
-    """One reducer's work on one step's gradients, or those of its period.
+    """One reducer's work on one step's gradients, or those of its period."""
 
-    These are the instances with what they carry on, the results of the last step, and the scripts.
-    """
-
-    instances: list[Reducer]
-    results: list[Reduced]
+    instances: list[Reducer]  # With the state that they carry to the next step
+    results: list[Reduced]  # Of the last step
     recording: Recording
 
 
 @dataclass(slots=True)
 class _Learning(Reducer):
-    """A reducer in a step of which nothing but what it carries over is wanted."""
+    """A reducer in a step of which only the carried state is used."""
 
     inner: Reducer
 
@@ -189,11 +186,6 @@ def _prepare_reducer(reducer: Any, seed: Any) -> Reducer:
     return made
 
 
-def _layers(gradients: Sequence[Floats32]) -> list[Gradient]:
-    _check(gradients)
-    return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
-
-
 def _as_arrays(results: Sequence[Reduced], recording: Recording, notes: tuple[str, ...]) -> ReductionResult:
     means = {id(result.mean): result.mean for result in results}
     dense = {key: to_dense(*mean.layers) for key, mean in means.items()}
@@ -204,7 +196,8 @@ def _as_arrays(results: Sequence[Reduced], recording: Recording, notes: tuple[st
     return ReductionResult(values, sent.tolist(), received.tolist(), recording, notes)
 
 
-def _check(gradients: Any) -> None:
+def _layers(gradients: Any) -> list[Gradient]:
+    """Check one array a rank and return them as gradients of one layer."""
     if not isinstance(gradients, list | tuple):
         raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one array a rank")
     if len(gradients) == 0:
@@ -230,3 +223,4 @@ def _check(gradients: Any) -> None:
             )
         if not np.isfinite(array).all():
             raise S2SimError(f"the gradient of rank {rank} holds NaN or infinity: check the training step it is from")
+    return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]

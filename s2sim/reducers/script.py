@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,15 +35,8 @@ class Work:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What grows with a gradient, by field: all but the number of kernels."""
-        return {
-            "bytes_moved": self.bytes_moved,
-            "dense_encode_bytes": self.dense_encode_bytes,
-            "dense_decode_bytes": self.dense_decode_bytes,
-            "flops": self.flops,
-            "host_steps": self.host_steps,
-            "copied_bytes": self.copied_bytes,
-        }
+        """Fields that grow with a gradient: all except the phase and the number of kernels."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("phase", "launches")}
 
 
 @dataclass(frozen=True, slots=True)

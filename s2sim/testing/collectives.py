@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import Algorithm, make_algorithm
+from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.collectives.schedules.check import check_schedule
-from s2sim.collectives.schedules.demand import KINDS, Demand, Kind, barrier
+from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.bounds import duration_ps, lower_bound, simulate_ps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from s2sim.collectives.schedules.demand import KINDS, Kind
+from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, unknown_name
 from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, described, document_options, option, parse_workers
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim import __version__
 from s2sim.arrays import Floats, Mask
-from s2sim.collectives.schedules.demand import Kind
+from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.libraries.calibration import FittedRange, machine_text

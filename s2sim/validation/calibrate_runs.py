@@ -16,7 +16,8 @@ from typing import TypeAlias
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.demand import Kind, make_demand
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.scenario.cluster import Scenario, resolve_cluster

@@ -17,7 +17,8 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from s2sim.arrays import Floats
-from s2sim.collectives.schedules.demand import Kind, make_demand
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher

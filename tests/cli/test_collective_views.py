@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from s2sim.collectives.schedules.demand import KINDS
+from s2sim.collectives.kinds import KINDS
 
 RING = ("collective", "all_reduce", "--topology", "ring", "--workers", "4", "--size", "4KiB", "--algorithm", "ring")
 

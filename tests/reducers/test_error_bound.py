@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.error_bound import count_sketch_bound
 from s2sim.reducers.measure import error_of, mean_float64, norm, share_within
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
+from s2sim.reducers.systems.s2 import count_sketch_bound
 from s2sim.testing.reducer_properties import example_gradients
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, as_row_sparse
-from s2sim.reducers.error_bound import count_sketch_bound
 from s2sim.reducers.measure import mean_float64
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.reducers.shared.sketch_settings import measured_errors, size_for_error
+from s2sim.reducers.systems.s2 import count_sketch_bound
 from s2sim.testing.reducer_properties import example_gradients
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Reduced
+from s2sim.reducers.rank import ErrorBound, Reduced
 from s2sim.reducers.systems.dense import Dense
 from s2sim.testing import reducers as lengths
 from s2sim.testing.reducers import check_reducer

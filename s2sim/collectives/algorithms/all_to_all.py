@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
+from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.blocks import Blocks, blocks_of
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
 from s2sim.collectives.schedules.groups import (
     Groups,

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
     Cube,

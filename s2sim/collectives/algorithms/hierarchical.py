@@ -15,7 +15,8 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import Groups, OverGroups, arranged, even_groups, joined, schedule_of
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step

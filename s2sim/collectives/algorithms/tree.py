@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from s2sim.arrays import Ints
+from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.channels import channel_count, channel_groups
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
     Hops,

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
+from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.files import read_text
 from s2sim.units import parse_size_bytes
 
-Kind: TypeAlias = Literal[
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 # Kinds in which the buffers of all ranks are the same positions; in the others each rank has its own range.
 _SHARED = ("all_reduce", "broadcast", "reduce")
 ROOTED = ("broadcast", "reduce")

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import Groups, equal_rows, joined, pattern_of_members
 from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.errors import ContendedError

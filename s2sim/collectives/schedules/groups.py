@@ -12,7 +12,8 @@ from typing import ClassVar, Self
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.demand import Demand, Kind
+from s2sim.collectives.kinds import Kind
+from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import (
     CombinedRound,

@@ -15,8 +15,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Reducer
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work, chunk_bounds
 from s2sim.seeds import named_generator
@@ -69,6 +68,7 @@ class Gathered(Reducer):
     """
 
     __slots__ = ("_off",)
+    compresses_all = True
     aggregate: Aggregate
     # Bounds on the error of the last step's elements, by layer; unset until they are known.
     _off: tuple[float, ...]
@@ -150,10 +150,6 @@ class Gathered(Reducer):
         if not hasattr(self, "_off"):
             return None
         return ErrorBound(self._off, relative=False, share=1.0, relative_l2=None, source=self.about.source)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))
 
     def _two_phase(self, rank: Rank, gradient: Gradient, vectors: Sequence[Floats32]) -> Program:
         # Chunks by owner, one of each vector, and their sizes and messages.

@@ -69,15 +69,12 @@ class Selecting(Reducer):
     """
 
     __slots__ = ()
+    compresses_all = True
     density: float
 
     def __post_init__(self) -> None:
         check_options(self, self.about.name)
         check_shares(self, self.about.name, "density")
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))
 
     def sent_alone(self, rank: Rank, gradient: Gradient, pairs: Pairs) -> Gradient:
         """Return ``gradient`` with ``pairs`` alone, as sent, and charge the GPU for it."""

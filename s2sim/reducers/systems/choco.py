@@ -12,7 +12,7 @@ from s2sim.arrays import Floats32
 from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.script import Work
@@ -49,6 +49,7 @@ class Choco(Reducer):
         Fraction of the elements that ``topk`` keeps, in (0, 1].
     """
 
+    compresses_all = True
     graph: Graph = "ring"
     weights: str | None = None
     gamma: float = 0.1
@@ -75,9 +76,7 @@ class Choco(Reducer):
 
     def __post_init__(self) -> None:
         check_options(self, "choco")
-        for key in ("gamma", "density"):
-            if not 0 < getattr(self, key) <= 1:
-                raise OptionError(f"choco: {key}={getattr(self, key)} is not above 0 and at most 1")
+        check_shares(self, "choco", "gamma", "density")
         if self.compressor != "topk" and self.density != _DENSITY:
             raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
         if self.weights is not None and self.graph != "ring":
@@ -109,10 +108,6 @@ class Choco(Reducer):
         rank.work(cost.add(len(step)))
         self.model = model + (update - step)
         return Reduced(from_flat_vector(update, gradient), sent=lambda: gradient)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))
 
     def _encoding(self, elements: int) -> Work:
         if self.compressor == "topk":

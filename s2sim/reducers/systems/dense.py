@@ -1,4 +1,4 @@
-"""Dense all-reduce: what every other reducer is compared with."""
+"""Dense all-reduces of the whole gradient, with which all other reducers are compared, and one in half precision."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from s2sim.arrays import Floats32
 from s2sim.codecs.floats import NARROW, narrow, widen
 from s2sim.gradients.gradient import Gradient, average
 from s2sim.options import check_options
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 
 
@@ -85,6 +86,35 @@ class Dense(Reducer):
     def options(self) -> dict[str, Any]:
         """Return the type in effect, and the algorithm."""
         return {"dtype": self._sent, "collective": self.collective}
+
+
+@dataclass(slots=True)
+class Fp16(Reducer):
+    """One all-reduce of the whole gradient in float16.
+
+    Every rank divides by the number of ranks before it rounds, so that the sum stays in range; the sum itself is
+    taken in float32 and rounded once (the pinned meaning). A value or sum too large for float16 is an error.
+    """
+
+    compresses_all = True
+
+    about = Traits(
+        name="fp16",
+        summary="one all-reduce of the whole gradient in float16, divided before it is summed",
+        source="PyTorch torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook",
+        rounds_only=True,
+        formula="4n(P-1)/P",
+        certainty="code read",
+        size_only=True,
+    )
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Divide, round, sum, widen."""
+        # The whole buffer that backward fills, zeros included.
+        rank.work(cost.cast(gradient.size, "encode"))
+        reduced = yield from reduce_narrow(rank, gradient, NARROW["fp16"])
+        rank.work(cost.cast(gradient.size, "decode"))
+        return reduced
 
 
 def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:

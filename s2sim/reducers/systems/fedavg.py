@@ -12,7 +12,7 @@ from s2sim.arrays import Floats, Floats32
 from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, check_shares
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
@@ -60,8 +60,7 @@ class FedAvg(Reducer):
 
     def __post_init__(self) -> None:
         check_options(self, "fedavg")
-        if not 0 < self.fraction <= 1:
-            raise OptionError(f"fedavg: fraction={self.fraction} is not above 0 and at most 1")
+        check_shares(self, "fedavg", "fraction")
 
     @property
     def traits(self) -> Traits:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from s2sim.codecs.top_k import elements_kept
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.gpu_cost import merge_pairs_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.pairs import intersect_pairs, merge_pairs, pairs_to_mean, read_padded_pairs
 from s2sim.reducers.shared.selection import Selecting, select_largest
@@ -61,7 +60,7 @@ class GTopK(Selecting):
             yield arrived
             for message in arrived.value.values():
                 merged = merge_pairs([left, read_padded_pairs(message)])
-                rank.work(merge_pairs_cost(2 * k, len(merged), 2))
+                rank.work(cost.merge_pairs_cost(2 * k, len(merged), 2))
                 rank.work(cost.select(len(merged), k))
                 left = merged.largest(k)
             gap *= 2

@@ -28,6 +28,7 @@ class Int8(Reducer):
         Type of an element on the wire.
     """
 
+    compresses_all = True
     rounding: Rounding = "stochastic"
     dtype: Signed = "int8"
 
@@ -57,7 +58,3 @@ class Int8(Reducer):
                 rank, gradient, vectors, levels=levels, dtype=self.dtype, rounding=self.rounding
             )
         )
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))

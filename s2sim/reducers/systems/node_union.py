@@ -14,10 +14,9 @@ compute, and only values remain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
-from s2sim.errors import OptionError
 from s2sim.options import check_options
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient
@@ -61,28 +60,11 @@ class NodeUnion(Sparse):
 
     def __post_init__(self) -> None:
         check_options(self, "node-union", node=1)
-        if self.prefetch and self.layers == "all":
-            raise OptionError(
-                "node-union: prefetch=true needs layers=sparse: which elements of dense layers are not zero is known "
-                "only after backward"
-            )
-
-    @property
-    def traits(self) -> Traits:
-        """Bitmaps go before there is a gradient, or not."""
-        return replace(self.about, before_gradient=self.prefetch)
+        Sparse.__post_init__(self)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same for ranks that share nodes."""
-        again = self.fresh()
-        again.numbers = tuple(nodes)
-        return again
-
-    def fresh(self) -> Self:
-        """Return an instance with the same options, placed alike."""
-        again = replace(self)
-        again.held, again.numbers = self.held, self.numbers
-        return again
+        return self.variant(numbers=tuple(nodes))
 
     def notes(self) -> tuple[str, ...]:
         """Return whether there are nodes of several ranks."""

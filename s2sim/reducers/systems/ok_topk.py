@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,6 @@ from s2sim.codecs.top_k import elements_kept
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.gpu_cost import merge_pairs_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.owners import LEAST, agree_on_regions, balance_pairs, send_to_owners, threshold_of_sums
 from s2sim.reducers.shared.pairs import (
@@ -105,7 +104,7 @@ class OkTopK(Selecting):
         # Split and reduce: every pair to the owner of its region, who adds them up.
         came = yield from send_to_owners(rank, own.split(self.cuts), self.held, size_from_data=True)
         sums = merge_pairs([read_pairs(message) for message in came]).shifted(self.cuts[rank.index])
-        rank.work(merge_pairs_cost(sum(len(indices) for indices, _ in came), len(sums), rank.size))
+        rank.work(cost.merge_pairs_cost(sum(len(indices) for indices, _ in came), len(sums), rank.size))
 
         # Balance and gather: those of the sums that are large enough.
         if exact:
@@ -131,15 +130,7 @@ class OkTopK(Selecting):
 
     def sized(self, elements: Mapping[str, int]) -> OkTopK:
         """Return one that looks for its threshold as closely as in layers of this size."""
-        again = self.fresh()
-        again.whole = sum(elements.values())
-        return again
-
-    def fresh(self) -> OkTopK:
-        """Return an instance with the same options, for layers of the same size."""
-        again = replace(self)
-        again.held, again.whole = self.held, self.whole
-        return again
+        return self.variant(whole=sum(elements.values()))
 
     def later_options(self) -> tuple[str, ...]:
         """Return ``recompute`` if it was given: the first step is exact."""

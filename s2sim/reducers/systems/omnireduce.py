@@ -42,6 +42,7 @@ class OmniReduce(Reducer):
         Elements of a block.
     """
 
+    compresses_all = True
     block: int = 256
 
     about = Traits(
@@ -55,10 +56,6 @@ class OmniReduce(Reducer):
 
     def __post_init__(self) -> None:
         check_options(self, "omnireduce", block=1)
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send the non-zero blocks to their aggregators, sum, gather the sums."""

@@ -45,6 +45,7 @@ class PacTrain(Reducer):
         The mask of largest magnitude, once it is fitted.
     """
 
+    compresses_all = True
     pruned: float = 0.8
     mask: Literal["random", "magnitude"] = "random"
     ternary: bool = False
@@ -98,19 +99,7 @@ class PacTrain(Reducer):
             return self
         with refuse_overflow():
             total = sum((flat_vector(gradient) for gradient in gradients), np.zeros(gradients[0].size, np.float32))
-        again = self.fresh()
-        again.kept = select_top_k(total, elements_kept(len(total), 1 - self.pruned))
-        return again
-
-    def fresh(self) -> PacTrain:
-        """Return an instance with the same options and mask."""
-        again = replace(self)
-        again.held, again.kept = self.held, self.kept
-        return again
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers."""
-        return tuple(range(len(gradient.layers)))
+        return self.variant(kept=select_top_k(total, elements_kept(len(total), 1 - self.pruned)))
 
     def notes(self) -> tuple[str, ...]:
         """Return what is assumed."""

@@ -159,10 +159,6 @@ class PerLayer(Reducer):
         found = {index: place for place, own in enumerate([*layers, rest]) for index in own}
         return tuple(found[index] for index in range(len(names)))
 
-    def fresh(self) -> Self:
-        """Return an instance with the same parts, without their states."""
-        return self._map(lambda _, reducer: reducer)
-
     def held_in(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance whose parts are for gradients of this type."""
         again = self._map(lambda _, reducer: reducer.held_in(dtype))
@@ -221,9 +217,7 @@ class PerLayer(Reducer):
 
     def _map(self, change: Callable[[int, Reducer], Reducer]) -> Self:
         parts = [replace(part, reducer=change(place, part.reducer)) for place, part in enumerate(self.parts)]
-        again = replace(self, parts=tuple(parts))
-        again.held = self.held
-        return again
+        return self.variant(parts=tuple(parts))
 
     def _assigned(self, rank: Rank, gradient: Gradient) -> tuple[list[list[int]], list[int]]:
         """Return the layers of each part and those of none; warn of these, and of parts that have none."""

@@ -13,7 +13,6 @@ from s2sim.codecs.integer_codes import decode_signed, encode_signed
 from s2sim.codecs.quantize import bucket_norms, from_levels, to_levels
 from s2sim.errors import OptionError
 from s2sim.options import check_options
-from s2sim.reducers import gpu_cost as coded_cost
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
@@ -94,10 +93,10 @@ class Qsgd(Gathered):
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of rounding, and of coding on the host if codes differ in length."""
-        work = cost.encode_values if self.coding == "fixed" else coded_cost.encode_levels_cost
+        work = cost.encode_values if self.coding == "fixed" else cost.encode_levels_cost
         return work(elements, code_bytes)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of adding levels up, and of reading them on the host if codes differ in length."""
-        work = cost.add_codes if self.coding == "fixed" else coded_cost.decode_levels_cost
+        work = cost.add_codes if self.coding == "fixed" else cost.decode_levels_cost
         return work(elements, messages, code_bytes)

@@ -9,15 +9,16 @@ relative L2, whatever the values.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import sqrt
 from typing import Any
 
+from s2sim.codecs.count_sketch import rms_relative_error, tail_probability
 from s2sim.codecs.hashing import HashKind
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
-from s2sim.reducers.error_bound import ErrorBound, count_sketch_bound
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared import sketch_tables as sketched
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
@@ -83,7 +84,7 @@ class S2(Sparse):
     preset: Preset | None = None
     error: float | None = None
 
-    settings: SketchSettings = field(init=False, repr=False)
+    settings: SketchSettings = field(init=False, repr=False, metadata={"fitted": True})
     known: UnionStatistics | None = field(init=False, repr=False, default=None)
     """What all ranks know from the last step, of each table."""
     last_columns: list[int] | None = field(init=False, repr=False, default=None)
@@ -181,13 +182,6 @@ class S2(Sparse):
             sized.settings = replace(settings, rows=sized.sizing.rows, cells=sized.sizing.cells)
         return sized
 
-    def fresh(self) -> S2:
-        """Return an instance with the same options, sized alike and without state."""
-        again = replace(self)
-        again.held = self.held
-        again.settings, again.sizing = self.settings, self.sizing
-        return again
-
     def notes(self) -> tuple[str, ...]:
         """Return what a size was chosen for."""
         return () if self.sizing is None or not self.sizing.seeds else (self.sizing.note(),)
@@ -209,3 +203,25 @@ class S2(Sparse):
         }
         chosen = {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset, "error": self.error}
         return effective | chosen
+
+
+def count_sketch_bound(rows: int, columns: Sequence[int], keys: Iterable[float]) -> ErrorBound:
+    """Return what is known of the count sketches of several layers, from which so many ``keys`` of each are read.
+
+    With c = 3/e² columns, an estimate of one row is off by more than e times the L2 norm with probability at most 1/3
+    (Charikar, Chen and Farach-Colton, ICALP 2002, lemma 4 in the form that codes use). The median of several rows is
+    off by more only if half of them are; rows are taken to be independent, as those of ideal hash functions.
+
+    >>> bound = count_sketch_bound(3, columns=[1200, 300], keys=[2400, 90])
+    >>> bound.element, round(bound.share, 3), bound.relative_l2
+    ((0.05, 0.1), 0.741, None)
+    """
+    element = tuple(sqrt(3 / count) for count in columns)
+    laws = tuple(rms_relative_error(*pair) for pair in zip(keys, columns, strict=True))
+    return ErrorBound(
+        element=element,
+        relative=True,
+        share=1 - tail_probability(rows, columns[0], element[0]),
+        relative_l2=laws if rows == 1 else None,
+        source="Charikar, Chen and Farach-Colton, ICALP 2002; for one row the variance of its estimates",
+    )

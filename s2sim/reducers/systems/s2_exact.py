@@ -23,8 +23,7 @@ from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import exact_sketch as cost
 from s2sim.reducers.shared import exact_sketch as exact
 from s2sim.reducers.shared import exact_sketch as units

@@ -9,7 +9,6 @@ from s2sim.codecs.top_k import elements_kept
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost
-from s2sim.reducers.gpu_cost import copy_out_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.reducers.shared.pairs import Pairs, intersect_pairs, pairs_to_mean
@@ -73,7 +72,7 @@ class SketchedSGD(HeavyHitters):
             rank.work(work)
         candidates = rank.replicated(lambda: largest_estimates(sketch, cells.value, gradient.size, wanted))
 
-        rank.work(copy_out_cost(len(candidates), scattered=True))
+        rank.work(gpu_cost.copy_out_cost(len(candidates), scattered=True))
         values = round_to_dtype(flat_vector(gradient)[candidates.indices], self.held)
         sums = rank.all_reduce(values, label="values of candidates")
         yield sums

@@ -138,25 +138,15 @@ class SparCML(Selecting):
 
     def sized(self, elements: Mapping[str, int]) -> SparCML:
         """Return one that has chosen its algorithm for layers of this size, and the ranks at hand."""
-        again = self.fresh()
-        again.whole = sum(elements.values())
-        return again
+        return self.variant(whole=sum(elements.values()))
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:
         """Return one that has chosen its algorithm for gradients of this size on so many ranks."""
-        again = self.fresh()
         held = max(sum(stored(layer).size for layer in gradient.layers) for gradient in gradients)
         n = gradients[0].size
         k = min(held, count_kept(gradients[0], self.density, "global"))
         times = (self.whole or n) / n if n else 1
-        again.chosen = self._choose(round(n * times), round(k * times), len(gradients))
-        return again
-
-    def fresh(self) -> SparCML:
-        """Return an instance with the same options and the same choice."""
-        again = replace(self)
-        again.held, again.chosen, again.whole = self.held, self.chosen, self.whole
-        return again
+        return self.variant(chosen=self._choose(round(n * times), round(k * times), len(gradients)))
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n, as of top-k."""

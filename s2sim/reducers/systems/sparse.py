@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 
+from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import check_options
-from s2sim.reducers.rank import Program, Rank, Reduced, Reducer
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, compressed_layers, split_layers
 from s2sim.reducers.shared.two_level_sum import select_layers
 from s2sim.reducers.systems.dense import Dense
@@ -23,9 +25,21 @@ class Sparse(Reducer):
 
     __slots__ = ()
     layers: Layers
+    prefetch: bool = False
+    """Whether supports are exchanged before there is a gradient; an option of some."""
 
     def __post_init__(self) -> None:
         check_options(self, self.about.name)
+        if self.prefetch and self.layers == "all":
+            raise OptionError(
+                f"{self.about.name}: prefetch=true needs layers=sparse: which elements of dense layers are not zero is "
+                "known only after backward"
+            )
+
+    @property
+    def traits(self) -> Traits:
+        """``about``, and whether it begins before the gradient."""
+        return replace(self.about, before_gradient=True) if self.prefetch else self.about
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Split the gradient, and reduce its tables and other layers."""

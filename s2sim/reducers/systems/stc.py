@@ -11,7 +11,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.integer_codes import decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.options import check_options, check_shares
-from s2sim.reducers import gpu_cost as coded_cost
+from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import Aggregate, Message, Scattered
@@ -68,8 +68,8 @@ class Stc(Scattered):
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of selecting, and of coding positions."""
-        return coded_cost.encode_positions_cost(elements, elements_kept(elements, self.density))
+        return cost.encode_positions_cost(elements, elements_kept(elements, self.density))
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of reading all positions."""
-        return coded_cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
+        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))

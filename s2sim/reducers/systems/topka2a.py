@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 from typing import Literal
@@ -95,15 +95,7 @@ class TopKA2A(Selecting):
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:
         """Return one that knows how many ranks its notes are about."""
-        again = self.fresh()
-        again.ranks = len(gradients)
-        return again
-
-    def fresh(self) -> TopKA2A:
-        """Return an instance with the same options, and notes about as many ranks."""
-        again = replace(self)
-        again.held, again.ranks = self.held, self.ranks
-        return again
+        return self.variant(ranks=len(gradients))
 
     def notes(self) -> tuple[str, ...]:
         """Return whether this density is one at which it sends the least."""

@@ -10,10 +10,9 @@ compute, and the size of the second is known in time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import sketch_cost as cost
@@ -47,19 +46,6 @@ class Union(Sparse):
         formula="2(P-1)/P (rows/8 + 4 values of the union)",
         certainty="code read",
     )
-
-    def __post_init__(self) -> None:
-        Sparse.__post_init__(self)
-        if self.prefetch and self.layers == "all":
-            raise OptionError(
-                "union: prefetch=true needs layers=sparse: which elements of dense layers are not zero is known only "
-                "after backward"
-            )
-
-    @property
-    def traits(self) -> Traits:
-        """Supports are merged before there is a gradient, or not."""
-        return replace(self.about, before_gradient=self.prefetch)
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Merge the supports, then sum the values of the union."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -63,16 +63,9 @@ class Wangni(Scattered):
 
     def sized(self, elements: Mapping[str, int]) -> Wangni:
         """Return one whose indices are as long as those of layers of this size."""
-        again = self.fresh()
         whole = sum(elements.values())
-        again.bits = round(sum(count * _index_bits(count) for count in elements.values()) / whole) if whole else None
-        return again
-
-    def fresh(self) -> Wangni:
-        """Return an instance with the same options, for layers of the same size."""
-        again = replace(self)
-        again.held, again.bits = self.held, self.bits
-        return again
+        bits = sum(count * _index_bits(count) for count in elements.values())
+        return self.variant(bits=round(bits / whole) if whole else None)
 
     def inverse_lambda(self, vector: Floats32) -> np.float32:
         """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""

@@ -57,6 +57,14 @@ class Feedback(Wrapper):
                 "momentum to the optimizer"
             )
 
+    def corrected(self, rank: Rank, gradient: Gradient) -> Gradient:
+        """Return the gradient with the residual added, and charge for it."""
+        if self.residual is None:
+            return gradient
+        corrected = add(gradient, self.residual)
+        charge_passes(rank, corrected)
+        return corrected
+
     def held_back(self) -> Gradient | None:
         """Return the residual."""
         return self.residual
@@ -138,9 +146,7 @@ class ErrorFeedback(Feedback):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, keep what was not sent."""
-        corrected = gradient if self.residual is None else add(gradient, self.residual)
-        if self.residual is not None:
-            charge_passes(rank, corrected)
+        corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, reduced.sent())
         charge_passes(rank, corrected)
@@ -176,9 +182,7 @@ class FilteredFeedback(Feedback):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, move the residual towards what was not sent."""
-        corrected = gradient if self.residual is None else add(gradient, self.residual)
-        if self.residual is not None:
-            charge_passes(rank, corrected)
+        corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
         change = subtract(gradient, reduced.sent()).map(lambda values: values * values.dtype.type(self.beta))
         self.residual = change if self.residual is None else add(self.residual, change)

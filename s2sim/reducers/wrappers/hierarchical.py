@@ -14,8 +14,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, average, stored, subtract
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.layers import IntraNodeExchange, run_interleaved
 from s2sim.reducers.shared.two_level_sum import (
     NodeMembership,
@@ -58,9 +57,7 @@ class HierarchicalReduction(Wrapper):
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""
-    on_shards: dict[int, Reducer] = field(
-        init=False, repr=False, compare=False, default_factory=dict, metadata={"fitted": True}
-    )
+    on_shards: dict[int, Reducer] = field(init=False, repr=False, compare=False, default_factory=dict)
     """The inner reducer of each shard that this rank holds, with its state."""
 
     @property
@@ -87,24 +84,12 @@ class HierarchicalReduction(Wrapper):
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same for ranks that share nodes."""
-        again = self.around(self.inner)
-        again.numbers = tuple(nodes)
-        return again
+        return self.variant(numbers=tuple(nodes))
 
     def unit(self, ranks: int) -> int:
         """Return what the inner reducer's is of each shard."""
         nodes = node_membership(ranks, self.node, self.numbers)
         return self.inner.unit(len(nodes.members)) * nodes.shards
-
-    def fresh(self) -> Self:
-        """Return an instance without state."""
-        return self.around(self.inner)
-
-    def around(self, inner: Reducer) -> Self:
-        """Return the same around another reducer, for the same nodes."""
-        again = replace(self, inner=inner)
-        again.held, again.numbers = self.held, self.numbers
-        return again
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum inside the node, reduce every shard between nodes, gather inside the node."""

@@ -9,8 +9,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Traits
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
@@ -113,11 +112,10 @@ class LocalSteps(Wrapper):
 
 
 def _zeros_like(like: Gradient) -> Gradient:
-    """Return zeros."""
-    layers: list[Layer] = []
-    for layer in like.layers:
-        if isinstance(layer, RowSparse):
-            layers.append(RowSparse(layer.rows[:0], layer.values[:0], layer.shape))
-        else:
-            layers.append(np.zeros(layer.shape, np.float32))
+    layers: list[Layer] = [
+        RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
+        if isinstance(layer, RowSparse)
+        else np.zeros(layer.shape, np.float32)
+        for layer in like.layers
+    ]
     return Gradient(like.names, tuple(layers))

@@ -132,7 +132,9 @@ class MomentumCorrection(Feedback):
         reduced = yield from self.inner.reduce(rank, waiting)
         sent = reduced.sent()
         self.residual = subtract(waiting, sent)
-        self.velocity = _mask_sent(velocity, sent) if self.masking else velocity
+        self.velocity = velocity
+        if self.masking:
+            self.velocity = Gradient(velocity.names, tuple(map(_mask_sent, velocity.layers, sent.layers)))
         charge_passes(rank, waiting, 1 + self.masking)
         return reduced
 
@@ -147,12 +149,8 @@ class MomentumCorrection(Feedback):
         return gradient.map(lambda values: values * np.float32(limit / length)) if length > limit else gradient
 
 
-def _mask_sent(velocity: Gradient, sent: Gradient) -> Gradient:
-    """Return ``velocity`` with zeros where ``sent`` has other values than zero."""
-    return Gradient(velocity.names, tuple(map(_mask_sent_layer, velocity.layers, sent.layers)))
-
-
-def _mask_sent_layer(layer: Layer, sent: Layer) -> Layer:
+def _mask_sent(layer: Layer, sent: Layer) -> Layer:
+    """Return a layer with zeros where ``sent`` is not zero."""
     if not isinstance(layer, RowSparse):
         return np.where(to_dense(sent) == 0, layer, np.float32(0))
     if not isinstance(sent, RowSparse):

@@ -1,15 +1,16 @@
 """A reducer around another one: it is described by what it wraps."""
 
+# ruff: noqa: D102  (methods without a docstring pass on to the inner reducer what `Reducer` documents)
+
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import value_text
-from s2sim.reducers.error_bound import ErrorBound
-from s2sim.reducers.rank import GradientDtype, Pending, Rank, Reducer, Traits
+from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Rank, Reducer, Traits
 
 
 @dataclass(slots=True)
@@ -61,32 +62,22 @@ class Wrapper(Reducer):
         """How people ask for it, without what goes with it: ``key=value``."""
         return f"{self.key}={value_text(getattr(self, self.key))}"
 
-    def own_options(self) -> dict[str, Any]:
-        """Return its own options, those of the inner reducer left out."""
-        return {name: getattr(self, name) for name in self.option_names()}
-
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
-        """Return the same around what the inner reducer becomes."""
         return self.around(self.inner.fitted(gradients, seed))
 
     def held_in(self, dtype: GradientDtype) -> Self:
-        """Return a fresh instance whose inner reducer is for gradients of this type."""
         again = self.around(self.inner.held_in(dtype))
         again.held = dtype
         return again
 
     def placed(self, nodes: Sequence[int]) -> Self:
-        """Return the same around an inner reducer that knows which ranks share a node."""
         return self.around(self.inner.placed(nodes))
 
     def around(self, inner: Reducer) -> Self:
         """Return the same around another reducer, without state."""
-        again = replace(self, inner=inner)
-        again.held = self.held
-        return again
+        return self.variant(inner=inner)
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
-        """Learn what the inner reducer does."""
         yield from self.inner.learn(rank, gradient)
 
     def state(self) -> dict[str, Any]:
@@ -105,68 +96,53 @@ class Wrapper(Reducer):
 
     @property
     def runs_by(self) -> str | None:
-        """The inner reducer's."""
         return self.inner.runs_by
 
     @property
     def momentum_within(self) -> float:
-        """The inner reducer's."""
         return self.inner.momentum_within
 
     @property
     def period(self) -> int:
-        """The inner reducer's."""
         return self.inner.period
 
     @property
     def settles_after(self) -> int:
-        """The inner reducer's."""
         return self.inner.settles_after
 
     def held_back(self) -> Gradient | None:
-        """Return what the inner reducer does."""
         return self.inner.held_back()
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return what the inner reducer compresses."""
         return self.inner.compresses(gradient)
 
     @property
     def least_side(self) -> int:
-        """The inner reducer's."""
         return self.inner.least_side
 
     def unit(self, ranks: int) -> int:
-        """Return the inner reducer's."""
         return self.inner.unit(ranks)
 
     def sized(self, elements: Mapping[str, int]) -> Self:
-        """Return the same around what the inner reducer becomes."""
         return self.around(self.inner.sized(elements))
 
     def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return what the inner reducer does."""
         return self.inner.sorts(names)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the inner reducer's."""
         return self.inner.notes()
 
     def later_options(self) -> tuple[str, ...]:
-        """Return the inner reducer's."""
         return self.inner.later_options()
 
     def error_bound(self) -> ErrorBound | None:
-        """Return the inner reducer's."""
         return self.inner.error_bound()
 
     def options(self) -> dict[str, Any]:
-        """Return the inner reducer's, and its own."""
-        return self.inner.options() | self.own_options()
+        return self.inner.options() | {name: getattr(self, name) for name in self.option_names()}
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's."""
         return self.inner.traits
 
 

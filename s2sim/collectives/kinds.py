@@ -1,0 +1,10 @@
+"""What collectives do, by name."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+Kind: TypeAlias = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv", "barrier"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
