@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning, unknown_name
@@ -23,6 +22,9 @@ class Registry:
     @cached_property
     def _targets(self) -> dict[str, str]:
         targets = dict(self.builtin)
+        # Twelve milliseconds of every command, which only lookups need.
+        from importlib.metadata import entry_points
+
         for point in entry_points(group=self.group):
             if targets.get(point.name, point.value) != point.value:
                 warnings.warn(

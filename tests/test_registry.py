@@ -23,7 +23,7 @@ def installed(monkeypatch):
         def select(*, group):
             return [point for point in points if point.group == group]
 
-        monkeypatch.setattr("s2sim.registry.entry_points", select)
+        monkeypatch.setattr("importlib.metadata.entry_points", select)
         return Registry("thing", "s2sim.things", BUILTIN)
 
     return install
@@ -51,7 +51,7 @@ def test_a_name_that_is_taken_warns_and_the_first_stays(installed):
 
 def test_two_packages_with_one_name_warn_and_the_first_stays(monkeypatch):
     points = [EntryPoint("new", target, "s2sim.things") for target in ("json:dumps", "json:loads", "json:dumps")]
-    monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: points if group == "s2sim.things" else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: points if group == "s2sim.things" else [])
     with pytest.warns(S2SimWarning, match="'new' of json:loads is ignored: the name is taken by json:dumps") as caught:
         assert Registry("thing", "s2sim.things", {}).get("new")([1]) == "[1]"
     # The same target twice, as an installation of two versions gives, is no contradiction.

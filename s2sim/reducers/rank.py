@@ -199,8 +199,7 @@ class Traits:
     certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
         How the published system is known.
     adds_up : bool
-        Whether what all ranks have sent is together as many times the mean as there are ranks; where it is not, as with
-        medians of sums, feedback keeps what each rank alone has lost.
+        Whether ranks' contributions add up to P means; if not (medians), feedback keeps what a rank alone has lost.
     size_only : bool
         Whether all ranks do the same, and what they send of dense layers follows from shapes, whatever the values.
     assumes : str
@@ -358,7 +357,7 @@ class Reducer(ABC):
 
     @property
     def size_only(self) -> bool:
-        """Whether scripts on dense layers follow from shapes, see `Traits`."""
+        """See `Traits`."""
         return self.traits.size_only
 
     @property
@@ -377,7 +376,7 @@ class Reducer(ABC):
         return 0
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader should know of the choices that were made for these options."""
+        """Return what a reader should know of choices that were made for these options."""
         return ()
 
     def contraction(self, gradient: Gradient) -> float | None:

@@ -228,7 +228,7 @@ def test_installed_topologies_are_listed_and_found(tmp_path, monkeypatch):
     (tmp_path / "plugin_with_a_rack.py").write_text(f"RACK = {str(tmp_path / 'rack.toml')!r}\n")
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("rack", "plugin_with_a_rack:RACK", "s2sim.topologies")
-    monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: [point] if group == point.group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: [point] if group == point.group else [])
     monkeypatch.setattr("s2sim.topology.read_file._PLUGINS", Registry("topology", "s2sim.topologies", {}))
     assert list_topologies()[-1] == ("rack", "our rack", "our cable list")
     assert load_shape("rack").nic.rate_Bps == 5e9

@@ -67,7 +67,7 @@ def made_up_papers(monkeypatch):
     module.WHOLE, module.CUT = made_up("made-up", first, second), made_up("cut", first, stopped, second)
     monkeypatch.setitem(sys.modules, "papers_of_others", module)
     points = [EntryPoint(name, f"papers_of_others:{name.upper()}", "s2sim.papers") for name in ("whole", "cut")]
-    monkeypatch.setattr("s2sim.registry.entry_points", lambda *, group: points if group == "s2sim.papers" else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: points if group == "s2sim.papers" else [])
     PAPERS.__dict__.pop("_targets", None)
     yield
     PAPERS.__dict__.pop("_targets", None)
