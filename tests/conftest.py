@@ -37,6 +37,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker("extra")
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch):
+    """Leave what commands print as it is in a pipe, whatever a library has told the environment of a terminal."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def cluster_file(tmp_path):
     """Write a topology file from its fabric table; hosts have one GPU and one port of 50 GiB/s."""

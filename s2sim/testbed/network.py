@@ -115,7 +115,8 @@ def build_testbed(layout: NetworkLayout) -> None:
     check_privileges()
     if layout.name in list_testbed_names():
         raise OptionError(
-            f"there is a testbed {layout.name}: take another --name, or s2sim dev testbed down {layout.name}"
+            f"there is a testbed {layout.name}: take another --name, or remove it with s2sim dev testbed down "
+            f"{layout.name}"
         )
     # Of two that make the same testbed at once, one alone gets this namespace, and the other leaves it be.
     run_tool("ip", "netns", "add", layout.switch)

@@ -29,9 +29,8 @@ def tiny():
 
 
 @pytest.fixture
-def s2sim(capsys, monkeypatch):
+def s2sim(capsys):
     """Run the command line in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments):
         code = main([str(argument) for argument in arguments])

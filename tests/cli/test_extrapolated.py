@@ -26,7 +26,7 @@ def test_a_row_beyond_the_recorded_ranks_has_a_visible_mark(s2sim):
 def test_quiet_output_has_the_mark_too(s2sim):
     code, out, _ = s2sim(*RUN, "--workers", "4", "--trace", TRACE, "--scale-to", "5M", "--quiet")
     assert code == 0
-    assert "4 workers, nccl, extrapolated.\n" in out
+    assert "4 workers, nccl on a100, extrapolated.\n" in out
 
 
 @pytest.mark.slow

@@ -244,7 +244,7 @@ def test_with_steps_the_median_one_with_feedback_decides():
         steps=5,
         break_even=False,
     )
-    assert slower.rows[1].judgement.speedup == pytest.approx(1, abs=2e-3)
+    assert slower.rows[1].judgement.speedup == pytest.approx(WORTHWHILE, abs=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import s2sim
 from s2sim.errors import OptionError, S2SimWarning
 
 SMALL = {"reducers": ("dense", "fp16"), "trace": "synthetic:density=0.05,rows=300,width=8,dense=2000"}
-ITERATIONS = {**SMALL, "profile": "gpt2", "break_even": False, "thorough": False}
+ITERATIONS = {**SMALL, "profile": "gpt2", "batch": 4, "break_even": False, "thorough": False}
 
 
 def row(result, name="dense", workers=None):
