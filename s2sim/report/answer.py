@@ -284,7 +284,8 @@ _KNOWN = frozenset(("dense", "fp16"))
 def _best_lines(result: Result) -> list[str]:
     """Return what the first choice does, where its name alone does not say that."""
     best = next(row for row in result.results if row.reducer == result.verdict.best)
-    summary = result.verdict.best_summary
+    # What follows a colon says how exact it is and in how many rounds, as other columns do.
+    summary = result.verdict.best_summary.partition(":")[0]
     return [] if best.name in _KNOWN or not summary else [f"{best.name}: {summary}."]
 
 
