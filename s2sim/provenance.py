@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 import s2sim
@@ -42,6 +42,6 @@ def run_record(*, spec: Any, inputs: dict[str, Any], measured: list[str], assume
             "python": platform.python_version(),
             "platform": platform.platform(),
             **{package: _version(package) for package in _PACKAGES},
-            "kernels": f"numba {_version('numba')}" if "numba" in sys.modules else "numpy",
+            "kernels": f"numba {_version('numba')}" if find_spec("numba") else "numpy",
         },
     }

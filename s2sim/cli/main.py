@@ -16,6 +16,7 @@ from s2sim import __version__
 from s2sim.cli import (
     INTERRUPTED,
     bridge,
+    cache,
     calibrate,
     collective,
     flows,
@@ -63,8 +64,10 @@ dev = group(
 )
 
 
-def _add(place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str) -> None:
-    place.command(name, epilog=epilog, short_help=short_help)(command)
+def _add(
+    place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str, *, hidden: bool = False
+) -> None:
+    place.command(name, epilog=epilog, short_help=short_help, hidden=hidden)(command)
 
 
 _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
@@ -84,7 +87,9 @@ _add(dev, "calibrate", calibrate.calibrate_command, calibrate.EXAMPLES, "Fit a l
 _add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the JSON schema of what --json writes.")
 dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
-# For those who extend s2sim, once in a while; CONTRIBUTING has it.
+# What is used once in a while; the last line of the help names these.
+_add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
+# For those who extend s2sim; CONTRIBUTING has it.
 app.add_typer(new.app, name="new", hidden=True)
 
 

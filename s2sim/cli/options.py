@@ -13,9 +13,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 import typer
 
-from s2sim.cli.output import STDOUT, partial_of
+from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import Option, options_of
+from s2sim.files import partial_of
 
 S = TypeVar("S")
 Command = Callable[..., None]

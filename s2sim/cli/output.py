@@ -19,6 +19,7 @@ import typer
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher, SilentProgress
+from s2sim.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -217,20 +218,9 @@ def write_bytes(data: bytes, target: str) -> None:
             if not stat.S_ISREG(path.stat().st_mode):
                 path.write_bytes(data)
                 return
-        partial = partial_of(path)
-        try:
-            partial.write_bytes(data)
-            partial.replace(path.resolve())
-        finally:
-            partial.unlink(missing_ok=True)
+        replace_file(path, data)
     except OSError as error:
         raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def partial_of(path: Path) -> Path:
-    """Return the temporary file that replaces ``path``, or the target of its link, once it is complete."""
-    target = path.resolve()
-    return target.with_name(f".{target.name}.partial-{os.getpid()}")
 
 
 @contextmanager

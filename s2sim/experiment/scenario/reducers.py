@@ -175,20 +175,19 @@ class ReducerScenario(Scenario):
         """Return the reducers with the nodes of ``workers`` ranks known to them."""
         return place_reducers(self.healthy(workers), self.reducers)
 
-    def recorded_ranks(self, ranks: int) -> int:
-        """Return how many of so many ranks have to run.
+    def by_recorded_ranks(self, ranks: int) -> dict[int, tuple[ReducerSpec, ...]]:
+        """Return the reducers, placed on nodes, by how many of so many ranks have to run for them.
 
-        A few, if sizes are scaled to layers without tables and all that reducers send follows from shapes: scripts
+        A few, if sizes are scaled to layers without tables and all that a reducer sends follows from shapes: scripts
         are then those of one rank, and only errors are recorded.
         """
         layers = self.trace.manifest.layers if not isinstance(self.target, Model) else self.target.layers
-        if self.target is None or any(layer.sparse for layer in layers):
-            return ranks
-        alike = all(
-            item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
-            for item in self.reducers
-        )
-        return min(ranks, FEW_RANKS) if alike else ranks
+        recorded = self.target is None or any(layer.sparse for layer in layers)
+        found: dict[int, list[ReducerSpec]] = {}
+        for item in self.reducers_on(ranks):
+            shapes = item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
+            found.setdefault(min(ranks, FEW_RANKS) if shapes and not recorded else ranks, []).append(item)
+        return {few: tuple(items) for few, items in found.items()}
 
     @property
     def library(self) -> Library:
