@@ -78,7 +78,10 @@ def record(
     for few, reducers in scenario.by_recorded_ranks(ranks).items():
 
         def run(missing: Sequence[ReducerSpec], few: int = few) -> dict[str, RecordedReducer]:
-            gradients = [scenario.trace.gradient(0, rank) for rank in range(few)]
+            gradients = []
+            for rank in range(few):
+                gradients.append(scenario.trace.gradient(0, rank))
+                progress.advance()
             others = step_reader(scenario.trace, ranks)
             if training is None:
                 records, left_out = record_at_size(
