@@ -26,7 +26,9 @@ from s2sim.cli import (
     paper,
     profile,
     regimes,
+    results,
     run,
+    sweep,
     testbed,
     topology,
     trace,
@@ -71,6 +73,8 @@ def _add(
 
 
 _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
+_add(app, "sweep", sweep.sweep_command, sweep.EXAMPLES, "Compute thousands of cells of a study.")
+_add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and write what a sweep has found.")
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")

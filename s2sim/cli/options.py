@@ -62,6 +62,13 @@ JsonOption = Annotated[
         flag="--json",
     ),
 ]
+CsvOption = Annotated[
+    str | None, option("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV", flag="--csv")
+]
+ParquetOption = Annotated[
+    str | None, option("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file")
+]
+LatexOption = Annotated[str | None, option("FILE|-", "Write the rows as a LaTeX tabular.", "no file", flag="--latex")]
 PngOption = Annotated[
     str | None,
     option(
@@ -273,7 +280,7 @@ def given_options(context: typer.Context) -> tuple[str, ...]:
 
 
 # Targets that may be standard output.
-_OF_STDOUT = ("json", "goal")
+_OF_STDOUT = ("json", "goal", "csv", "latex")
 
 
 def check_targets(**targets: str | None) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from s2sim.report.grid import Grid
     from s2sim.report.screens import Screen
+    from s2sim.tables import Table
 
 
 STDOUT = "-"
@@ -201,6 +202,16 @@ def write_text(text: str, target: str) -> None:
         sys.stdout.write(text)
     else:
         write_bytes(text.encode(), target)
+
+
+def write_table(table: Table, *, csv: str | None, parquet: str | None, latex: str | None) -> None:
+    """Write a table to the files that are named, CSV and LaTeX also to standard output (``-``)."""
+    if csv is not None:
+        write_text(table.to_csv(), csv)
+    if latex is not None:
+        write_text(table.shown().to_latex(), latex)
+    if parquet is not None:
+        write_bytes(table.to_parquet(), parquet)
 
 
 def write_figure(figure: Figure, target: str) -> None:

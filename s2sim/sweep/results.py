@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from s2sim.experiment.json_form import SCHEMA_VERSION
 from s2sim.sweep.store import COLUMNS, FILE, SweepStore
 from s2sim.sweep.study import axis_text
+from s2sim.tables import Table
 
 _FIRST = ("cell", "state", "reason")
 _OF_LINES = tuple(name for name in COLUMNS if name not in _FIRST)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SweepResult:
     """The finished cells of the study that a folder was last used for."""
 
@@ -25,7 +24,7 @@ class SweepResult:
     what: str
     axes: tuple[str, ...]
     counts: dict[str, int]  # Cells by state, ``missing`` those that were not computed
-    rows: tuple[dict[str, Any], ...]  # One a cell and reducer, with a key for each of ``columns``
+    table: Table  # A row a cell and reducer; units stand in names
 
     @classmethod
     def load(cls, path: Path | str) -> SweepResult:
@@ -40,26 +39,33 @@ class SweepResult:
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}
                 first = {"cell": cell, "state": own["state"], "reason": own["reason"]}
                 rows.append({**first, **named, **{name: own[name] for name in _OF_LINES}})
-            return cls(file, what, tuple(axes), store.counts(study), tuple(rows))
+            columns = (*_FIRST, *axes, *_OF_LINES)
+            return cls(file, what, tuple(axes), store.counts(study), Table(columns, tuple(rows)))
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns: those of the axes between those of all sweeps; units stand in names."""
-        return (*_FIRST, *self.axes, *_OF_LINES)
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """The rows of the table."""
+        return self.table.rows
 
     def details(self, cell: int) -> dict[str, Any]:
         """Return the result of a cell as JSON, with its inputs, CPU seconds and the memory of its process."""
         with closing(SweepStore(self.path, create=False)) as store:
             return store.details(store.latest()[0], cell)
 
-    def to_csv(self) -> str:
-        """Return the rows as CSV with a line of names; what does not apply is empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return text.getvalue()
+    def to_json(self) -> dict[str, Any]:
+        """Return the rows with the axes, and the number of cells by state."""
+        named = {"what": self.what, "axes": list(self.axes), "cells": self.counts}
+        return {"schema_version": SCHEMA_VERSION, **named, "rows": list(self.rows)}
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the rows."""
-        return iter(self.rows)
+    def to_frame(self) -> Any:
+        """Return the rows as a ``polars.DataFrame``."""
+        return self.table.to_frame()
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV."""
+        return self.table.to_csv()
+
+    def __repr__(self) -> str:
+        """Return one line: where, and how many cells are in each state."""
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(self.counts.items()))
+        return f"<s2sim sweep in {self.path.parent}: {counts}>"

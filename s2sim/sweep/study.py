@@ -11,11 +11,11 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
+from s2sim.conditions import holds
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_toml
-from s2sim.sweep.constraint import holds
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
 

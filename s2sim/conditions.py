@@ -1,4 +1,4 @@
-"""Conditions on the cells of a study: comparisons, arithmetic and logic on the values of fields, and nothing else."""
+"""Conditions on cells of a study and rows of a table: comparisons, arithmetic and logic, and nothing else."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def _compiled(condition: str) -> tuple[CodeType, tuple[str, ...]]:
     try:
         tree = ast.parse(condition.strip(), mode="eval")
     except SyntaxError as error:
-        raise OptionError(f"study: [where] {condition!r} is no condition: {error.msg}") from None
+        raise OptionError(f"condition {condition!r} is no condition: {error.msg}") from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             kind = type(node).__name__
             raise OptionError(
-                f"study: [where] {condition!r}: {kind} is not allowed; there are comparisons, arithmetic, in, and, or, "
+                f"condition {condition!r}: {kind} is not allowed; there are comparisons, arithmetic, in, and, or, "
                 "not, on names of fields"
             )
     joined = ast.fix_missing_locations(_Joined().visit(tree))
@@ -109,10 +109,10 @@ def holds(condition: str, values: Mapping[str, Any]) -> bool:
     for name in names:
         if name not in known:
             raise OptionError(
-                f"study: [where] {condition!r}: {name.replace('__', '.')} is no field of [base], [axes] or [zip]"
+                f"condition {condition!r}: {name.replace('__', '.')} is no name here"
                 f"{suggest_nearest(name.replace('__', '.'), values)}"
             )
     try:
         return bool(eval(code, {"__builtins__": {}}, known))  # noqa: S307 # of nodes that are allowed alone
     except (TypeError, ZeroDivisionError) as error:
-        raise OptionError(f"study: [where] {condition!r}: {error}") from None
+        raise OptionError(f"condition {condition!r}: {error}") from None
