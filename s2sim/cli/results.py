@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from s2sim.cli.options import (
     CsvOption,
@@ -16,6 +16,10 @@ from s2sim.cli.options import (
     option,
 )
 from s2sim.cli.output import STDOUT, show_grids, show_line, write_json, write_table
+from s2sim.tables import Table
+
+if TYPE_CHECKING:
+    from s2sim.sweep.results import SweepResult
 
 EXAMPLES = examples(
     "s2sim results rates",
@@ -24,6 +28,8 @@ EXAMPLES = examples(
     "s2sim results rates --rows workers --columns reducer --value speedup_vs_dense",
     "s2sim results rates --cell 3 --json -",
 )
+# Lines of a table on a terminal.
+_MOST_SHOWN = 60
 
 
 def results_command(
@@ -45,7 +51,6 @@ def results_command(
 
     Units stand in the names of columns; speedup_vs_dense and relative_l2 are ratios.
     """
-    from s2sim.report.sweep_tables import table_grid
     from s2sim.sweep.results import SweepResult
 
     check_targets(csv=csv, json=json, parquet=parquet, latex=latex)
@@ -60,8 +65,25 @@ def results_command(
     write_table(table, csv=csv, parquet=parquet, latex=latex)
     if json is not None:
         write_json(replace(result, table=table).to_json(), json)
-    if STDOUT not in (csv, json, latex):
-        title = f"{value} by {rows}" if rows is not None else f"{len(table.rows)} rows of {result.path.parent}"
-        show_grids([table_grid(table, title, None if rows is None else value)])
-        if missing := result.counts.get("missing", 0):
-            show_line(f"{missing} cells are not computed yet: run the sweep again.")
+    if not any((csv, parquet, latex, json)):
+        _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
+
+
+def _show(result: SweepResult, table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
+    """Print a pivot, rows, or by default only those that each cell's verdict takes."""
+    from s2sim.report.sweep_tables import table_grid
+
+    title = f"{value} by {rows}"
+    if rows is None:
+        chosen = Table(table.columns, tuple(row for row in table.rows if row["chosen"] is not False))
+        title = f"{len(table.rows)} rows of {result.path.parent}"
+        if not every:
+            table, title = chosen, f"{len(chosen.rows)} of {title}: what each cell's verdict takes"
+    # Wide tables are in CSV: here is what an answer needs.
+    left_out = {"chosen", "lower_bound_s", *(["state"] if {row.get("state") for row in table.rows} == {"done"} else [])}
+    shown = Table(tuple(name for name in table.columns if name not in left_out), table.rows[:_MOST_SHOWN])
+    show_grids([table_grid(shown, title, value)])
+    if len(table.rows) > _MOST_SHOWN:
+        show_line(f"{len(table.rows) - _MOST_SHOWN} more rows: --csv - has all, --where selects, --rows pivots.")
+    if missing := result.counts.get("missing", 0):
+        show_line(f"{missing} cells are not computed yet: run the sweep again.")

@@ -29,6 +29,15 @@ class Job:
 
     cells: tuple[tuple[str, ClusterSpec], ...]
 
+    @property
+    def recordings(self) -> str:
+        """The fields of the spec on which recordings depend, as text; empty if there are none."""
+        spec = self.cells[0][1]
+        if not isinstance(spec, RunSpec):
+            return ""
+        of_gradients = (spec.trace, spec.workers, spec.seed, spec.dtype, spec.scale_to, spec.model, spec.steps)
+        return repr((*of_gradients, spec.profile, spec.discipline, spec.batch, spec.groups, spec.reducers))
+
 
 def cell_key(cell: Cell) -> str:
     """Return the hash of all that the answer of a cell follows from: its spec, files that this names, and the code."""
@@ -61,7 +70,10 @@ def _file_hash(path: str) -> str:
 
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
-    """Return the jobs of cells that have specs, those with the same recordings next to each other."""
+    """Return the jobs of cells that have specs, those with the same recordings next to each other.
+
+    First comes one of each recording, few ranks first, which those that follow take from the store.
+    """
     groups: dict[Any, list[tuple[str, ClusterSpec]]] = {}
     seen = set()
     for cell, key in cells:
@@ -73,15 +85,16 @@ def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
             network = replace(cell.spec, reducers=())
         groups.setdefault(network, []).append((key, cell.spec))
     jobs = [Job(tuple(cells)) for cells in groups.values()]
-    return sorted(jobs, key=lambda job: recording_fields(job.cells[0][1]))
+    jobs.sort(key=lambda job: (_ranks(job), job.recordings))
+    firsts = {job.recordings: job for job in reversed(jobs)}
+    return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
 
 
-def recording_fields(spec: ClusterSpec) -> str:
-    """Return the fields of a spec on which its recordings depend, as text; empty if it has none."""
-    if not isinstance(spec, RunSpec):
-        return ""
-    kept = (spec.trace, spec.workers, spec.seed, spec.dtype, spec.scale_to, spec.model, spec.profile, spec.discipline)
-    return repr((*kept, spec.batch, spec.groups, spec.steps, spec.reducers))
+def _ranks(job: Job) -> int:
+    spec = job.cells[0][1]
+    if isinstance(spec, RunSpec):
+        return max(spec.workers)
+    return spec.workers if isinstance(spec, CollectiveSpec) else 0
 
 
 def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:

@@ -150,15 +150,16 @@ class Dask:
 
     def __init__(self, address: str, jobs: int | None) -> None:
         try:
-            from distributed import Client, LocalCluster
+            import distributed
         except ImportError:
             raise S2SimError("--dask needs dask.distributed: pip install 's2sim[cluster]'") from None
         try:
-            cluster: Any = LocalCluster(n_workers=jobs, threads_per_worker=1) if address == "local" else address
-            self._client = Client(cluster, timeout="20s")
+            library: Any = distributed
+            cluster: Any = library.LocalCluster(n_workers=jobs, threads_per_worker=1) if address == "local" else address
+            self._client = library.Client(cluster, timeout="20s")
         except (OSError, TimeoutError, ValueError) as error:
             raise S2SimError(f"--dask {address}: there is no scheduler: {error}") from None
-        self._cluster = cluster if address == "local" else None
+        self._cluster: Any = cluster if address == "local" else None
         self.workers = max(1, len(self._client.scheduler_info()["workers"]))
         self._running: dict[Any, Chunk] = {}
 
@@ -168,11 +169,11 @@ class Dask:
 
     def finished(self, timeout_s: float) -> list[list[Outcome]]:
         """Return the answers of the chunks that finish first."""
-        from distributed import KilledWorker
-        from distributed import wait as wait_for
+        import distributed
 
+        library: Any = distributed
         try:
-            done = wait_for(list(self._running), timeout=timeout_s, return_when="FIRST_COMPLETED").done
+            done = library.wait(list(self._running), timeout=timeout_s, return_when="FIRST_COMPLETED").done
         except TimeoutError:
             return []
         found = []
@@ -180,7 +181,7 @@ class Dask:
             chunk = self._running.pop(future)
             try:
                 found.append(future.result())
-            except KilledWorker:
+            except distributed.KilledWorker:
                 found.append([killed(key) for job in chunk for key, _ in job.cells])
         return found
 

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.recording_store import cache_folder
 from s2sim.provenance import content_hash
-from s2sim.sweep.compute import Job, cell_key, make_jobs, recording_fields
+from s2sim.sweep.compute import Job, cell_key, make_jobs
 from s2sim.sweep.engine import Dask, Engine, InProcess, Processes
 from s2sim.sweep.results import SweepResult
 from s2sim.sweep.store import FILE, Line, Outcome, SweepStore
 from s2sim.sweep.study import Cell, Study
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.
-_LARGEST_CHUNK = {"run": 4, "collective": 64}
+_LARGEST_CHUNK = {"run": 1, "collective": 64}
 _WAIT_S = 1.0
 
 
@@ -38,7 +38,7 @@ class SweepPlan:
     @property
     def recordings(self) -> int:
         """How often reducers have to run on other gradients."""
-        return len({recording_fields(job.cells[0][1]) for job in self.jobs} - {""})
+        return len({job.recordings for job in self.jobs} - {""})
 
 
 @dataclass(frozen=True, slots=True)
