@@ -19,7 +19,7 @@ from s2sim.cli.output import STDOUT, show_grids, show_line, write_json, write_ta
 from s2sim.tables import Table
 
 if TYPE_CHECKING:
-    from s2sim.sweep.results import SweepResult
+    from s2sim.sweeps.results import SweepResult
 
 EXAMPLES = examples(
     "s2sim results rates",
@@ -51,7 +51,7 @@ def results_command(
 
     Units stand in the names of columns; speedup_vs_dense and relative_l2 are ratios.
     """
-    from s2sim.sweep.results import SweepResult
+    from s2sim.sweeps.results import SweepResult
 
     check_targets(csv=csv, json=json, parquet=parquet, latex=latex)
     result = SweepResult.load(folder)

@@ -16,8 +16,8 @@ from s2sim.cli.output import show_line, show_lines
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
-    from s2sim.sweep.results import SweepResult
-    from s2sim.sweep.sweep import SweepPlan, SweepProgress
+    from s2sim.sweeps.results import SweepResult
+    from s2sim.sweeps.sweep import SweepPlan, SweepProgress
 
 EXAMPLES = examples(
     "s2sim sweep study.toml --out rates",
@@ -59,7 +59,7 @@ def sweep_command(
     Run it again to go on where it was interrupted: what is finished stays, what has changed is computed anew. The
     study's format is in docs/sweeps.md.
     """
-    from s2sim.sweep.sweep import merge_shards, sweep
+    from s2sim.sweeps.sweep import merge_shards, sweep
 
     if study == _MERGE:
         if folder is None or out is not None:
@@ -95,9 +95,9 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from s2sim.sweep.store import SweepStore
-    from s2sim.sweep.study import Study
-    from s2sim.sweep.sweep import plan_sweep, store_name
+    from s2sim.sweeps.store import SweepStore
+    from s2sim.sweeps.study import Study
+    from s2sim.sweeps.sweep import plan_sweep, store_name
     from s2sim.units import format_number_of
 
     path = Path(out) / store_name(part)

@@ -86,10 +86,8 @@ def run(
     S2SimError
         If the experiment cannot be run as given.
     """
-    spec = _spec_of(topology, workers, reducers, spec, options)
+    scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
     progress = progress or SILENT
-    scenario = resolve_checked(spec)
-    spec = spec if spec.reducers else replace(spec, reducers=tuple(item.option_string for item in scenario.reducers))
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     extrapolation = extrapolate(scenario, max(ranks.values()), progress)
@@ -124,7 +122,7 @@ def run(
     return compare(spec, scenario, state, interrupted=interrupted)
 
 
-def _spec_of(
+def spec_of(
     topology: str | None,
     workers: int | Sequence[int] | None,
     reducers: Sequence[str] | None,
@@ -193,6 +191,13 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
     )
+
+
+def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
+    """Return the scenario of a spec, and the spec with the reducers that were chosen where it names none."""
+    scenario = resolve_checked(spec)
+    names = tuple(item.option_string for item in scenario.reducers)
+    return scenario, spec if spec.reducers else replace(spec, reducers=names)
 
 
 def resolve_checked(spec: RunSpec) -> ReducerScenario:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from s2sim.experiment.hold_out import HoldOut, check_extrapolation, measure_transfers
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, is_small_model, record
 from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer
 from s2sim.experiment.rows import Row
@@ -159,7 +159,7 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
     return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'{size} ({reducer})'}"
 
 
-def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher) -> RunExtrapolation | None:
+def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT) -> RunExtrapolation | None:
     """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size

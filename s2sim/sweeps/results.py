@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from s2sim.experiment.json_form import SCHEMA_VERSION
-from s2sim.sweep.store import COLUMNS, FILE, SweepStore
-from s2sim.sweep.study import axis_text
+from s2sim.sweeps.store import COLUMNS, FILE, SweepStore
+from s2sim.sweeps.study import axis_text
 from s2sim.tables import Table
 
 _FIRST = ("cell", "state", "reason")

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.recording_store import VARIABLE
-from s2sim.sweep.compute import Job, compute_jobs
-from s2sim.sweep.store import Line, Outcome
+from s2sim.sweeps.compute import Job, compute_jobs
+from s2sim.sweeps.store import Line, Outcome
 
 Chunk = tuple[Job, ...]
 

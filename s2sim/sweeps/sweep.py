@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.recording_store import cache_folder
 from s2sim.provenance import content_hash
-from s2sim.sweep.compute import Job, cell_key, make_jobs
-from s2sim.sweep.engine import Dask, Engine, InProcess, Processes
-from s2sim.sweep.results import SweepResult
-from s2sim.sweep.store import FILE, Line, Outcome, SweepStore
-from s2sim.sweep.study import Cell, Study
+from s2sim.sweeps.compute import Job, cell_key, make_jobs
+from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
+from s2sim.sweeps.results import SweepResult
+from s2sim.sweeps.store import FILE, Line, Outcome, SweepStore
+from s2sim.sweeps.study import Cell, Study
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.
 _LARGEST_CHUNK = {"run": 1, "collective": 64}

@@ -16,8 +16,8 @@ from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import content_hash, package_version
-from s2sim.sweep.store import Line, Outcome, State
-from s2sim.sweep.study import Cell
+from s2sim.sweeps.store import Line, Outcome, State
+from s2sim.sweeps.study import Cell
 from s2sim.traffic.spec import CollectiveSpec
 
 _PARTS = re.compile(r"[=:,]")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from s2sim.errors import S2SimError
-from s2sim.sweep.study import Cell
+from s2sim.sweeps.study import Cell
 
 State: TypeAlias = Literal["done", "refused", "failed", "too large"]
 
