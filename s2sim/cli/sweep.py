@@ -41,8 +41,8 @@ def sweep_command(
         str | None,
         option(
             "ADDRESS",
-            "Run on the workers of this dask.distributed scheduler, or of a local one: tcp://HOST:8786 or local. "
-            "Needs the extra cluster.",
+            "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
+            "local one: local. Needs the extra cluster.",
             "this machine's processes",
         ),
     ] = None,

@@ -156,7 +156,10 @@ class Dask:
         try:
             library: Any = distributed
             cluster: Any = library.LocalCluster(n_workers=jobs, threads_per_worker=1) if address == "local" else address
-            self._client = library.Client(cluster, timeout="20s")
+            file = address.endswith(".json")
+            self._client = library.Client(
+                **({"scheduler_file": address} if file else {"address": cluster}), timeout="20s"
+            )
         except (OSError, TimeoutError, ValueError) as error:
             raise S2SimError(f"--dask {address}: there is no scheduler: {error}") from None
         self._cluster: Any = cluster if address == "local" else None
