@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from s2sim.conditions import holds
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 
 _LATEX = str.maketrans(
@@ -29,6 +28,8 @@ class Table:
 
         What does not apply meets no comparison, and comes last.
         """
+        from s2sim.conditions import holds  # Tables stand behind the JSON of specs, of which help texts are made
+
         rows = list(self.rows)
         if condition is not None:
             rows = [row for row in rows if holds(condition, {k: nan if v is None else v for k, v in row.items()})]
@@ -110,6 +111,22 @@ def _latex_cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return str(value).translate(_LATEX)
+
+
+def flat_scalars(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers and texts of a JSON object, those of inner objects with joined names; lists are left out.
+
+    >>> flat_scalars({"time_s": {"total": 1.5}, "error": {"l2": 0.1}, "links": [1]})
+    {'total_s': 1.5, 'error_l2': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            before, after = ("", name.removeprefix("time")) if name.startswith("time_") else (f"{name}_", "")
+            found |= {f"{before}{inner}{after}": each for inner, each in flat_scalars(item).items()}
+        elif not isinstance(item, list):
+            found[name] = item
+    return found
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> Table:

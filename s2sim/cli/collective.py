@@ -16,6 +16,7 @@ from s2sim.cli.options import (
     examples,
     option,
     options_from,
+    takes_tables,
 )
 from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError
@@ -42,6 +43,7 @@ EXAMPLES = examples(
 )
 
 
+@takes_tables(hidden=("parquet", "latex"))
 @options_from(CollectiveSpec, needed=("kind", "topology", "workers"))
 def collective_command(
     experiment: Experiment[CollectiveSpec],

@@ -53,6 +53,8 @@ app = typer.Typer(
         "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto",
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
         "s2sim list reducers",
+        "",
+        "More commands: s2sim flows, notebook, cache; docs/usage.md has them.",
     ),
 )
 dev = group(
@@ -78,9 +80,7 @@ _add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
-_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.")
 _add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
-_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser, with fields to change.")
 _add(app, "list", listing.list_command, listing.LIST_EXAMPLES, "List what there is to choose from.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
@@ -92,6 +92,8 @@ _add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the 
 dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 # What is used once in a while; the last line of the help names these.
+_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
+_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
 _add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
 # For those who extend s2sim; CONTRIBUTING has it.
 app.add_typer(new.app, name="new", hidden=True)

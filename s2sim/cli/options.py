@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 import typer
 
-from s2sim.cli.output import STDOUT
+from s2sim.cli.output import STDOUT, TABLES
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import Option, options_of
 from s2sim.files import partial_of
@@ -62,13 +62,6 @@ JsonOption = Annotated[
         flag="--json",
     ),
 ]
-CsvOption = Annotated[
-    str | None, option("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV", flag="--csv")
-]
-ParquetOption = Annotated[
-    str | None, option("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file")
-]
-LatexOption = Annotated[str | None, option("FILE|-", "Write the rows as a LaTeX tabular.", "no file", flag="--latex")]
 PngOption = Annotated[
     str | None,
     option(
@@ -224,6 +217,47 @@ def options_from(
             before.append(Parameter("spec", Parameter.KEYWORD_ONLY, default=_SPEC, annotation=str | None))
         own = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
         run.__dict__["__signature__"] = Signature([*before, *own])
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return decorate
+
+
+_TABLE_OPTIONS = {
+    "csv": ("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV"),
+    "parquet": ("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file"),
+    "latex": ("FILE|-", "Write the rows as a LaTeX tabular.", "no file"),
+}
+
+
+def _table_option(name: str, *, hide: bool) -> Any:
+    metavar, text, default = _TABLE_OPTIONS[name]
+    return Annotated[str | None, option(metavar, text, default, flag=f"--{name}", hidden=hide)]
+
+
+def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Return a decorator for commands whose result has a table: options for CSV, Parquet and LaTeX are added.
+
+    ``hidden`` are those that the help leaves out.
+    """
+
+    def decorate(command: Command) -> Command:
+        def run(**values: Any) -> None:
+            targets = {name: values.pop(name) for name in _TABLE_OPTIONS}
+            check_targets(json=values.get("json"), **targets)
+            token = TABLES.set(targets)
+            try:
+                command(**values)
+            finally:
+                TABLES.reset(token)
+
+        own = signature(command, eval_str=True).parameters.values()
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_table_option(name, hide=name in hidden))
+            for name in _TABLE_OPTIONS
+        ]
+        kept = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        run.__dict__["__signature__"] = Signature([*kept, *added])
         run.__doc__, run.__name__ = command.__doc__, command.__name__
         return run
 

@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
@@ -151,7 +152,7 @@ def _finite(value: Any) -> Any:
 
 
 class HasJson(Protocol):
-    """A result with a JSON form."""
+    """A result with a JSON form; those of commands with --csv have a method ``table`` too."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the stable JSON form."""
@@ -161,7 +162,19 @@ def write_result(result: HasJson, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
-    return target != STDOUT
+    return write_tables(getattr(result, "table", None)) and target != STDOUT
+
+
+# The tables that a command is asked for, by --csv, --parquet and --latex.
+TABLES: ContextVar[dict[str, str | None]] = ContextVar("TABLES")
+
+
+def write_tables(make: Callable[[], Table] | None) -> bool:
+    """Write the tables that the command is asked for; return whether standard output is free for text."""
+    targets = TABLES.get({})
+    if make is not None and any(targets.values()):
+        write_table(make(), **targets)
+    return STDOUT not in targets.values()
 
 
 def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
@@ -204,7 +217,7 @@ def write_text(text: str, target: str) -> None:
         write_bytes(text.encode(), target)
 
 
-def write_table(table: Table, *, csv: str | None, parquet: str | None, latex: str | None) -> None:
+def write_table(table: Table, *, csv: str | None = None, parquet: str | None = None, latex: str | None = None) -> None:
     """Write a table to the files that are named, CSV and LaTeX also to standard output (``-``)."""
     if csv is not None:
         write_text(table.to_csv(), csv)

@@ -5,17 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from s2sim.cli.options import (
-    CsvOption,
-    JsonOption,
-    LatexOption,
-    ParquetOption,
-    argument,
-    check_targets,
-    examples,
-    option,
-)
-from s2sim.cli.output import STDOUT, show_grids, show_line, write_json, write_table
+from s2sim.cli.options import JsonOption, argument, examples, option, takes_tables
+from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_json, write_tables
 from s2sim.tables import Table
 
 if TYPE_CHECKING:
@@ -32,6 +23,7 @@ EXAMPLES = examples(
 _MOST_SHOWN = 60
 
 
+@takes_tables()
 def results_command(
     folder: Annotated[str, argument("FOLDER", "Folder of a sweep.")],
     where: Annotated[
@@ -42,9 +34,6 @@ def results_command(
     columns: Annotated[str | None, option("COLUMN", "Pivot: a column for each value of this one.", "reducer")] = None,
     value: Annotated[str | None, option("COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense")] = None,
     cell: Annotated[int | None, option("N", "The whole stored result of one cell, as JSON.", "all cells")] = None,
-    csv: CsvOption = None,
-    parquet: ParquetOption = None,
-    latex: LatexOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show the finished cells of a sweep: a row a cell and reducer, with a column for each axis.
@@ -53,7 +42,6 @@ def results_command(
     """
     from s2sim.sweeps.results import SweepResult
 
-    check_targets(csv=csv, json=json, parquet=parquet, latex=latex)
     result = SweepResult.load(folder)
     if cell is not None:
         write_json(result.details(cell), json or STDOUT)
@@ -62,10 +50,11 @@ def results_command(
     value = value or "speedup_vs_dense"
     if rows is not None:
         table = table.pivot(rows, columns or "reducer", value)
-    write_table(table, csv=csv, parquet=parquet, latex=latex)
+    written = TABLES.get({})
+    write_tables(lambda: table)
     if json is not None:
         write_json(replace(result, table=table).to_json(), json)
-    if not any((csv, parquet, latex, json)):
+    if json is None and not any(written.values()):
         _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
 
 

@@ -16,7 +16,7 @@ from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import content_hash, package_version
-from s2sim.sweeps.store import Line, Outcome, State
+from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
 from s2sim.traffic.spec import CollectiveSpec
 
@@ -156,6 +156,7 @@ def _answers(job: Job) -> list[_Answer]:
             total_s=result.time_s,
             bytes_sent_per_rank=result.bytes_per_rank,
             algorithm=result.algorithm,
+            protocol=result.protocol,
             busbw_Bps=result.busbw_Bps,
             lower_bound_s=result.lower_bound_s,
         )
@@ -178,20 +179,12 @@ def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
         rows = judge(own, spec.max_error)
         refused = [each for each in result.refused if not names or each.reducer in names]
         pays = any(row.judgement is not None and row.judgement.rule == "chosen" for row in rows)
-        lines = [
-            Line(
-                row.reducer,
-                "done",
-                total_s=row.time_s.total,
-                iteration_s=row.time_s.iteration,
-                speedup_vs_dense=row.speedup_vs_dense,
-                relative_l2=row.error.relative_l2,
-                bytes_sent_per_rank=row.bytes_sent_per_rank,
-                chosen=row.judgement is not None and (row.judgement.rule == "chosen" or (row.baseline and not pays)),
-                lower_bound_s=row.lower_bound_s,
-            )
-            for row in rows
-        ]
+        lines = []
+        for row in rows:
+            figures = row.columns()
+            chosen = figures["rule"] == "chosen" or (row.baseline and not pays)
+            kept = {name: figures[name] for name in COLUMNS if name in figures}
+            lines.append(Line(state="done", chosen=chosen, **kept))
         lines += [Line(each.reducer, "refused", each.why) for each in refused]
         details = {
             "spec": replace(spec, reducers=names).to_json(),

@@ -41,7 +41,8 @@ class Line:
     relative_l2: float | None = None
     bytes_sent_per_rank: int | None = None
     chosen: bool | None = None  # Whether the cell's verdict takes it
-    algorithm: str | None = None  # With the library's protocol
+    algorithm: str | None = None
+    protocol: str | None = None  # Of the library
     busbw_Bps: float | None = None
     lower_bound_s: float | None = None
 
