@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from s2sim.cli.options import JsonOption, argument, examples, option, takes_tables
 from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_json, write_tables
 from s2sim.tables import Table
+from s2sim.units import format_number_of
 
 if TYPE_CHECKING:
     from s2sim.sweeps.results import SweepResult
@@ -54,7 +55,11 @@ def results_command(
     write_tables(lambda: table)
     if json is not None:
         write_json(replace(result, table=table).to_json(), json)
-    if json is None and not any(written.values()):
+    if STDOUT in (json, *written.values()):
+        return
+    if json is not None or any(written.values()):
+        show_line(f"{format_number_of(len(table.rows), 'row')} written.")
+    else:
         _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
 
 
@@ -68,6 +73,9 @@ def _show(result: SweepResult, table: Table, rows: str | None, value: str | None
         title = f"{len(table.rows)} rows of {result.path.parent}"
         if not every:
             table, title = chosen, f"{len(chosen.rows)} of {title}: what each cell's verdict takes"
+    if not table.rows:
+        show_line("No row meets the condition.")
+        return
     # Wide tables are in CSV: here is what an answer needs.
     left_out = {"chosen", "lower_bound_s", *(["state"] if {row.get("state") for row in table.rows} == {"done"} else [])}
     shown = Table(tuple(name for name in table.columns if name not in left_out), table.rows[:_MOST_SHOWN])

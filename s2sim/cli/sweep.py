@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "s2sim sweep study.toml --out rates",
     "s2sim sweep study.toml --out rates --dry-run",
-    "s2sim sweep study.toml --out rates --jobs 8",
-    "s2sim sweep study.toml --out rates --dask tcp://10.0.0.1:8786",
+    "s2sim sweep study.toml --out rates --jobs 1",
     "s2sim sweep study.toml --out rates --shard 1/4",
     "s2sim sweep merge rates",
     "s2sim results rates --csv rates.csv",

@@ -61,7 +61,10 @@ def test_tables_are_written(folder, s2sim, tmp_path):
     code, text, _ = s2sim("results", folder, "--csv", "-")
     assert code == 0
     assert len(text.splitlines()) == 9
-    assert s2sim("results", folder, "--latex", tmp_path / "t.tex", "--csv", tmp_path / "t.csv")[:2] == (0, "")
+    assert s2sim("results", folder, "--latex", tmp_path / "t.tex", "--csv", tmp_path / "t.csv")[:2] == (
+        0,
+        "8 rows written.\n",
+    )
     assert (tmp_path / "t.csv").read_text() == text
     assert (tmp_path / "t.tex").read_text().startswith("\\begin{tabular}")
     rows = json.loads(s2sim("results", folder, "--json", "-")[1])["rows"]
