@@ -45,7 +45,7 @@ def describe_class(cls: type) -> tuple[str, ...]:
 def describe_options(cls: type) -> tuple[OptionDoc, ...]:
     """Return the options of a dataclass, in the order of its fields.
 
-    >>> from s2sim.reducers.systems.topka2a import TopKA2A
+    >>> from s2sim.reducers.systems.global_topk import TopKA2A
     >>> [(option.name, option.default) for option in describe_options(TopKA2A)]
     [('density', '0.01'), ('calls', 'separate')]
     """

@@ -19,7 +19,7 @@ from s2sim.reducers.shared import row_sparse as known
 from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.row_sparse import Message, pack_tables, unpack_tables
 from s2sim.reducers.shared.sparse_split import RowOwners, SplitGradient
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 
 @dataclass(slots=True)

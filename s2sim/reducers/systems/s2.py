@@ -38,7 +38,7 @@ from s2sim.reducers.shared.sketch_tables import (
     next_statistics,
 )
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, compressed_layers, split_layers
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ numbers, whose sums are the same bits in any order.
 Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
 that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
 of the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
-known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.union` sends all of them.
+known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.exact_rows` sends all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from s2sim.reducers.shared import sketch_cost as row_cost
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
 from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the

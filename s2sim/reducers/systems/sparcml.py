@@ -19,7 +19,7 @@ from s2sim.reducers.shared.gossip import sum_by_doubling
 from s2sim.reducers.shared.owners import gather_coded_sums, gather_dense_sums, gather_sparse_sums, send_to_owners
 from s2sim.reducers.shared.pairs import Pairs, add_pairs
 from s2sim.reducers.shared.selection import Selecting, count_kept, select_largest, smallest_kept_share
-from s2sim.reducers.systems.qsgd import Qsgd
+from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
 Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
 
@@ -66,7 +66,7 @@ class SparCML(Selecting):
         Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).
     bits : int
         Of an element in dense-split's all-gather: 32, or 2, 4 or 8, rounded at random in buckets of 1024 as
-        `s2sim.reducers.systems.qsgd` does. What that loses counts to the range's owner.
+        `s2sim.reducers.systems.stochastic_rounding` does. What that loses counts to the range's owner.
     """
 
     density: float = 0.01
