@@ -13,7 +13,7 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
@@ -53,25 +53,24 @@ class OkTopK(Selecting):
     (neither is done here).
 
     A rank counts as sent what it selected and the result keeps.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1].
-    recompute : int
-        Steps for which thresholds hold, tau' in the paper; 32 for VGG and LSTM, 128 for BERT.
-    sums : {"large", "all"}
-        What owners gather when they look for the exact threshold: all sums, as the code does, or little more than the k
-        largest, after they have told each other the magnitudes at some places of their order.
-    balance : {"skewed", "always", "never"}
-        When sums are moved before they are gathered, so that ranks gather as many each: where one has four times its
-        share, as in the paper (recalled); as the code does for BERT; or as it does for VGG.
     """
 
-    density: float = 0.01
-    recompute: int = _RECOMPUTE_EVERY
-    sums: Literal["large", "all"] = "large"
-    balance: Literal["skewed", "always", "never"] = "skewed"
+    density: float = option(
+        0.01, "Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1]."
+    )
+    recompute: int = option(
+        _RECOMPUTE_EVERY, "Steps for which thresholds hold, tau' in the paper; 32 for VGG and LSTM, 128 for BERT."
+    )
+    sums: Literal["large", "all"] = option(
+        "large",
+        "What owners gather when they look for the exact threshold: all sums, as the code does, or little more than "
+        "the k largest, after they have told each other the magnitudes at some places of their order.",
+    )
+    balance: Literal["skewed", "always", "never"] = option(
+        "skewed",
+        "When sums are moved before they are gathered, so that ranks gather as many each: where one has four times "
+        "its share, as in the paper (recalled); as the code does for BERT; or as it does for VGG.",
+    )
 
     steps: int = field(init=False, repr=False, default=0)
     cuts: list[int] | None = field(init=False, repr=False, default=None)
@@ -181,20 +180,14 @@ class SparDL(Selecting):
 
     What a rank cuts off stays with it, of what all teams cut an equal part. It counts as sent what it has put into the
     elements that the result keeps, so that all ranks' add up to P times the mean (global residual collection).
-
-    Attributes
-    ----------
-    density : float
-        Fraction of each block's elements, zeros included, that is kept, in (0, 1].
-    teams : int
-        How many teams there are; they divide the ranks.
-    local : {"all", "selected"}
-        What a rank adds to what comes: all of its own block, as the code does, or that block's k largest alone.
     """
 
-    density: float = 0.01
-    teams: int = 1
-    local: Literal["all", "selected"] = "all"
+    density: float = option(0.01, "Fraction of each block's elements, zeros included, that is kept, in (0, 1].")
+    teams: int = option(1, "How many teams there are; they divide the ranks.")
+    local: Literal["all", "selected"] = option(
+        "all",
+        "What a rank adds to what comes: all of its own block, as the code does, or that block's k largest alone.",
+    )
 
     gathered: float = field(init=False, repr=False, default=0.0)
     """Pairs that each team contributes to the sum of a block; 0 before the first step."""

@@ -9,7 +9,7 @@ import numpy as np
 from s2sim.arrays import Floats32
 from s2sim.codecs.floats import Float8, encode_scaled, from_float8, full_range_scale
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reducer, Traits
 from s2sim.reducers.shared.gathered import Aggregate, Gathered, Message, layer_vectors
 from s2sim.reducers.shared.quantized_values import Rounding, Signed, all_reduce_scaled, signed_levels
@@ -24,14 +24,9 @@ class Fp8(Gathered):
     comes to it, adds up in float32 in rank order, and rounds once more. A ring that adds in eight bits would round at
     every hop, and needs one scale for all ranks (H. Peng et al., FP8-LM, 2023, section 2.1, recalled). All that is lost
     is rounding, a sixteenth of a value with e4m3.
-
-    Attributes
-    ----------
-    form : {"e4m3", "e5m2"}
-        Three bits of mantissa over 2^-9 to 448, or two over 2^-16 to 57344.
     """
 
-    form: Float8 = "e4m3"
+    form: Float8 = option("e4m3", "Three bits of mantissa over 2^-9 to 448, or two over 2^-16 to 57344.")
     aggregate: Aggregate = "two-phase"
 
     about = Traits(
@@ -63,18 +58,13 @@ class Int8(Reducer):
     for more than 127, which are refused. That the range is divided, instead of sending sums in wider types, follows the
     integer all-reduces of in-network aggregation (A. Sapio et al., SwitchML, NSDI 2021, recalled), where all is divided
     among ranks likewise.
-
-    Attributes
-    ----------
-    rounding : {"stochastic", "nearest"}
-        At random, so that it is unbiased, or to the nearest level, which wants feedback (``ef=true``).
-    dtype : {"int8", "int16"}
-        Type of an element on the wire.
     """
 
     compresses_all = True
-    rounding: Rounding = "stochastic"
-    dtype: Signed = "int8"
+    rounding: Rounding = option(
+        "stochastic", "At random, so that it is unbiased, or to the nearest level, which wants feedback (``ef=true``)."
+    )
+    dtype: Signed = option("int8", "Type of an element on the wire.")
 
     about = Traits(
         name="int8",

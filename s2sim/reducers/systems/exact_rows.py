@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.row_sparse import (
@@ -173,19 +173,13 @@ class OwnerReduce(Sparse):
 
 @dataclass(slots=True)
 class Union(Sparse):
-    """A bitmap of the held rows, then an all-reduce of the values of their union; exact.
-
-    Attributes
-    ----------
-    bitmap : {"packed", "byte", "float32"}
-        How the support travels, see `s2sim.reducers.shared.row_sparse`.
-    prefetch : bool
-        Merge the supports during forward and backward, from the rows that the batch names.
-    """
+    """A bitmap of the held rows, then an all-reduce of the values of their union; exact."""
 
     layers: Layers = "sparse"
-    bitmap: BitmapFormat = "packed"
-    prefetch: bool = False
+    bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
+    prefetch: bool = option(
+        False, "Merge the supports during forward and backward, from the rows that the batch names."
+    )
 
     about = Traits(
         name="union",

@@ -14,6 +14,7 @@ from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.gpu_cost import copy_out_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
@@ -37,14 +38,11 @@ class GTopK(Selecting):
     clears its residual. An index that is dropped in one branch of the tree and survives by way of another is cleared
     everywhere, and what the first branch had of it is lost; so the sum over ranks of what is sent is P times the mean
     only where that does not happen, as with two ranks.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1].
     """
 
-    density: float = 0.01
+    density: float = option(
+        0.01, "Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1]."
+    )
 
     about = Traits(
         name="gtopk",
@@ -109,15 +107,13 @@ class TopKA2A(Selecting):
 
     It sends less than an all-gather of as many pairs where k/n > 1/(2(P-1)), and less than a dense all-reduce where
     k/n < 1/2; the notes of a run say on which side it is.
-
-    Attributes
-    ----------
-    calls : {"separate", "together"}
-        Indices and values in an all-to-all each, one after the other, or in one: 3(P-1) or 2(P-1) messages a rank.
     """
 
     density: float = 0.01
-    calls: Literal["separate", "together"] = "separate"
+    calls: Literal["separate", "together"] = option(
+        "separate",
+        "Indices and values in an all-to-all each, one after the other, or in one: 3(P-1) or 2(P-1) messages a rank.",
+    )
 
     ranks: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Ranks of the run that its notes are about."""
@@ -184,14 +180,9 @@ class ScaleCom(Selecting):
     rank t mod P. Given the indices, values add up, and bytes do not grow with the number of ranks. The paper's low-pass
     filtered residual, m <- (1-b) m + b (m + g - sent), is error feedback of its own kind, ``ef=filtered``. Where the
     leader holds fewer than k elements, element 0 fills up.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that the leader selects, in (0, 1].
     """
 
-    density: float = 0.01
+    density: float = option(0.01, "Fraction of the elements, zeros included, that the leader selects, in (0, 1].")
 
     about = Traits(
         name="scalecom",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared import blocks
 from s2sim.reducers.shared import row_sparse as coo
@@ -23,17 +23,15 @@ class Parallax(Sparse):
     Of the paper nothing was read here. Its servers share the machines of the workers and hold a part of every table
     each; a worker pulls the rows that its next batch needs, while here, as of all reducers, every rank ends with all
     rows: it is `s2sim.reducers.systems.exact_rows` by another name.
-
-    Attributes
-    ----------
-    as_coded : bool
-        In place of the paper's servers, what the S2 authors' code measures under this name (``Parallax_Reducer``): an
-        all-gather of counts, padded coordinates of single elements (20 bytes each) to rank 0, and from there a
-        broadcast of all of them, not summed.
     """
 
     layers: Layers = "sparse"
-    as_coded: bool = False
+    as_coded: bool = option(
+        False,
+        "In place of the paper's servers, what the S2 authors' code measures under this name "
+        "(``Parallax_Reducer``): an all-gather of counts, padded coordinates of single elements (20 bytes each) to "
+        "rank 0, and from there a broadcast of all of them, not summed.",
+    )
 
     about = Traits(
         name="parallax",
@@ -119,15 +117,10 @@ class OmniReduce(Reducer):
 
     Where elements are not zero at random, hardly any block of 256 is all zero: `expected_block_density`. It pays for
     tables, whose rows are zero as a whole, and after a sparsifier of blocks.
-
-    Attributes
-    ----------
-    block : int
-        Elements of a block.
     """
 
     compresses_all = True
-    block: int = 256
+    block: int = option(256, "Elements of a block.")
 
     about = Traits(
         name="omnireduce",

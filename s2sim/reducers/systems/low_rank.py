@@ -9,6 +9,7 @@ import numpy as np
 
 from s2sim.arrays import Floats32
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.low_rank import LowRank, Matrices, Matrix, averages, orthonormal_basis, outer_product
@@ -27,21 +28,15 @@ class PowerSGD(LowRank):
     All ranks end with the same P Q^T, and each keeps what its own M differs from that (algorithm 2): the sum over ranks
     of what was sent is P times the mean, but what a single rank "sent" is not its own contribution. PowerSGD is
     biased and needs this feedback (``ef=true``).
-
-    Attributes
-    ----------
-    rank : int
-        Columns of P and Q: 2 by default, the paper's choice for ResNet-18; 1 in later code.
-    min_compression : float
-        A matrix travels as it is unless this makes it more than so many times smaller: 0, all do, in the paper's code;
-        2 in the later package and PyTorch's hook.
-    reuse_query : bool
-        Start from the Q of the step before; if not, from a new random one in each step.
     """
 
-    rank: int = 2
-    min_compression: float = 0.0
-    reuse_query: bool = True
+    rank: int = option(2, "Columns of P and Q: 2 by default, the paper's choice for ResNet-18; 1 in later code.")
+    min_compression: float = option(
+        0.0,
+        "A matrix travels as it is unless this makes it more than so many times smaller: 0, all do, in the paper's "
+        "code; 2 in the later package and PyTorch's hook.",
+    )
+    reuse_query: bool = option(True, "Start from the Q of the step before; if not, from a new random one in each step.")
     query: list[Floats32] | None = field(init=False, repr=False, default=None)
 
     about = Traits(
@@ -95,17 +90,13 @@ class AcpSGD(LowRank):
     keeps about r/b of what a matrix with b columns is; later ones find the rest (``warm=true`` shows the second). Each
     rank has sent P Q^T with a P or Q of its own, and keeps what is left (``ef=true``). The original fuses messages of
     up to 5 MB as they become ready in backward; here all of a step are one.
-
-    Attributes
-    ----------
-    rank : int
-        Columns of P and Q; 4 by default, as in the code.
-    min_compression : float
-        A matrix travels as it is unless the mean of P and Q is more than so many times smaller; by default all do.
     """
 
-    rank: int = 4
-    min_compression: float = 0.0
+    rank: int = option(4, "Columns of P and Q; 4 by default, as in the code.")
+    min_compression: float = option(
+        0.0,
+        "A matrix travels as it is unless the mean of P and Q is more than so many times smaller; by default all do.",
+    )
     last: list[Floats32] | None = field(init=False, repr=False, default=None)
     sends_left: bool = field(init=False, repr=False, default=True)
 

@@ -14,7 +14,7 @@ from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
 from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, check_shares
+from s2sim.options import check_options, check_shares, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.script import Work
@@ -34,20 +34,15 @@ class FedAvg(Reducer):
     algorithm 1; recalled. A step is a round; several local steps are what ``h`` is for. As in the paper a client has
     the server's model only when it is chosen: with ``download=next`` those chosen for the next round download at the
     end of this one, and all others end it with what they had. Models are followed in units of the learning rate.
-
-    Attributes
-    ----------
-    fraction : float
-        C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1].
-    download : {"next", "all"}
-        Who gets the new model at the end of a round.
-    samples : str, optional
-        A text file with the number of samples of each rank; all have as many unless it is given.
     """
 
-    fraction: float = 0.1
-    download: Literal["next", "all"] = "next"
-    samples: str | None = None
+    fraction: float = option(
+        0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
+    )
+    download: Literal["next", "all"] = option("next", "Who gets the new model at the end of a round.")
+    samples: str | None = option(
+        None, "A text file with the number of samples of each rank; all have as many unless it is given."
+    )
 
     server: Floats32 | None = field(init=False, repr=False, default=None)
     """The server's model, as the sum of all updates; None on ranks without it."""
@@ -147,27 +142,19 @@ class Choco(Reducer):
     algorithms are recalled. Models are followed in units of the learning rate, as sums of updates since the start that
     all share: what a rank ends a step with is its own update, γ's pull towards its neighbours included. Averaged over
     ranks that is the mean gradient, whatever the compressor loses.
-
-    Attributes
-    ----------
-    graph : {"ring", "torus", "exponential", "complete"}
-        Who is whose neighbour; weights are Metropolis's.
-    weights : str, optional
-        A text file with the mixing matrix, a row a rank, in place of those of ``graph``.
-    gamma : float
-        Step towards the neighbours, γ in (0, 1]; the authors tune it for every compressor.
-    compressor : {"topk", "sign", "none"}
-        C: the largest elements as index and value, the signs with the mean magnitude, or the difference itself.
-    density : float
-        Fraction of the elements that ``topk`` keeps, in (0, 1].
     """
 
     compresses_all = True
-    graph: Graph = "ring"
-    weights: str | None = None
-    gamma: float = 0.1
-    compressor: Compressor = "topk"
-    density: float = _DENSITY
+    graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
+    weights: str | None = option(
+        None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."
+    )
+    gamma: float = option(0.1, "Step towards the neighbours, in (0, 1]; the authors tune it for every compressor.")
+    compressor: Compressor = option(
+        "topk",
+        "C: the largest elements as index and value, the signs with the mean magnitude, or the difference itself.",
+    )
+    density: float = option(_DENSITY, "Fraction of the elements that ``topk`` keeps, in (0, 1].")
 
     model: Floats32 | None = field(init=False, repr=False, default=None)
     """Sum of this rank's updates, x."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient
 from s2sim.reducers.shared.two_level_sum import TwoLevelSum, no_shared_node_reason, node_membership
@@ -32,18 +32,15 @@ class NodeUnion(Sparse):
     sends (R + U)(L - 1)/L in the node and (N + U)(M - 1)/LM between nodes. No publication of it is known to us: owners
     are those of SparCML's split all-gather (Renggli et al., SC 2019), the union's bitmap is that of the S2 authors'
     emulation of OmniReduce, and two levels are usual for dense arrays.
-
-    Attributes
-    ----------
-    prefetch : bool
-        Gather the bitmaps during forward and backward, from the rows that the batch names.
-    node : int, optional
-        Ranks a node, in order, where that is to be another number than the topology says, or there is none.
     """
 
     layers: Layers = "sparse"
-    prefetch: bool = False
-    node: int | None = None
+    prefetch: bool = option(
+        False, "Gather the bitmaps during forward and backward, from the rows that the batch names."
+    )
+    node: int | None = option(
+        None, "Ranks a node, in order, where that is to be another number than the topology says, or there is none."
+    )
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""

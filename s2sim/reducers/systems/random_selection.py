@@ -14,7 +14,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.options import check_options, check_shares
+from s2sim.options import check_options, check_shares, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
@@ -35,18 +35,16 @@ class RandomBlock(RandomSelecting):
 
     Every element is in the block with probability k/n: E ||x - C(x)||^2 = (1 - k/n) ||x||^2, as of random-k, but memory
     is copied in one run, and the host draws where it begins.
-
-    Attributes
-    ----------
-    seed : {"shared", "own"}
-        With ranks' own seeds, an all-gather of a number and k values for each block, (4k+4)(P-1) bytes with
-        ``granularity=global``, as in the first author's code for MLBench: there the block is one of floor(n/k) that do
-        not overlap, so that the last n mod k elements are never sent. It sends the number as float32, here it is
-        uint32.
     """
 
     density: float = 0.01
-    seed: Seed = "shared"
+    seed: Seed = option(
+        "shared",
+        "With ranks' own seeds, an all-gather of a number and k values for each block, (4k+4)(P-1) bytes with "
+        "``granularity=global``, as in the first author's code for MLBench: there the block is one of floor(n/k) "
+        "that do not overlap, so that the last n mod k elements are never sent. It sends the number as float32, "
+        "here it is uint32.",
+    )
     granularity: Granularity = "layer"
 
     scattered: ClassVar[bool] = False
@@ -111,23 +109,17 @@ class RandomK(RandomSelecting):
     ranks seeds of their own and sends indices as float32. Here draws are without replacement, as Stich et al. define
     them, and indices are uint32. ``seed=shared`` with ``granularity=layer`` is ``RandomSparseReducer`` of
     epfml/powersgd.
-
-    Attributes
-    ----------
-    seed : {"shared", "own"}
-        With ranks' own seeds, pairs are gathered: 8k(P-1) bytes.
-    scale : bool
-        Send the values times n/k, which makes the mean unbiased, in place of error feedback.
-    send : {"indices", "seed"}
-        What of ranks' own draws travels beside the values: 4 bytes an index, or the 8 bytes of the seed, from which the
-        others draw again: (4k+8)(P-1) bytes.
     """
 
     density: float = 0.01
-    seed: Seed = "shared"
+    seed: Seed = option("shared", "With ranks' own seeds, pairs are gathered: 8k(P-1) bytes.")
     granularity: Granularity = "layer"
-    scale: bool = False
-    send: Literal["indices", "seed"] = "indices"
+    scale: bool = option(False, "Send the values times n/k, which makes the mean unbiased, in place of error feedback.")
+    send: Literal["indices", "seed"] = option(
+        "indices",
+        "What of ranks' own draws travels beside the values: 4 bytes an index, or the 8 bytes of the seed, from "
+        "which the others draw again: (4k+8)(P-1) bytes.",
+    )
 
     about = Traits(
         name="random-k",
@@ -194,17 +186,12 @@ class Wangni(Scattered):
     the elements are kept on average, found by giving what is cut at 1 to the others, a few times. Elements that are
     certain travel as index and value; all others have the magnitude 1 / lambda, so that an index and a sign will do.
     Indices have ceil(log2 n) bits.
-
-    Attributes
-    ----------
-    density : float
-        Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1.
-    rounds : int
-        How often what is cut is given to the others.
     """
 
-    density: float = 0.02
-    rounds: int = 2
+    density: float = option(
+        0.02, "Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1."
+    )
+    rounds: int = option(2, "How often what is cut is given to the others.")
 
     bits: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Of an index, where it runs on small copies: those that most elements of the layers themselves need."""

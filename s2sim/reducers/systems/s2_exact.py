@@ -23,6 +23,7 @@ from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
+from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import exact_sketch as cost
 from s2sim.reducers.shared import exact_sketch as exact
@@ -43,26 +44,19 @@ _MAX_VALUES = 1 << 27
 
 @dataclass(slots=True)
 class S2Exact(Sparse):
-    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second.
+    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second."""
 
-    Attributes
-    ----------
-    cells : float
-        Cells for each row of the union, times the row's width; small tables get more. Above 1.222.
-    dtype : {"int32", "int64", "float32"}
-        Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of
-        32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long as it
-        is not below 2^-38 of that sum. float32 rounds as it peels.
-    margin : float
-        Headroom on the union of the last step, and on a first step's estimate of its own.
-    bitmap : {"packed", "byte", "float32"}
-        How the support travels, see `s2sim.reducers.shared.row_sparse`.
-    """
-
-    cells: float = CELLS_PER_KEY
-    dtype: CellType = "int32"
-    margin: float = 1.1
-    bitmap: BitmapFormat = "packed"
+    cells: float = option(
+        CELLS_PER_KEY, "Cells for each row of the union, times the row's width; small tables get more. Above 1.222."
+    )
+    dtype: CellType = option(
+        "int32",
+        "Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of "
+        "32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long "
+        "as it is not below 2^-38 of that sum. float32 rounds as it peels.",
+    )
+    margin: float = option(1.1, "Headroom on the union of the last step, and on a first step's estimate of its own.")
+    bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
     layers: Layers = "sparse"
 
     carried: list[units.TableState] | None = field(init=False, repr=False, default=None)

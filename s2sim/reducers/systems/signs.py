@@ -11,7 +11,7 @@ import numpy as np
 from s2sim.arrays import Floats32
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import (
@@ -37,18 +37,16 @@ class SignSgdVote(Gathered):
     parameter server is spread over the ranks by default: each counts a part of every tensor. A bit has no third value:
     zeros vote for 1, as do all rows of a table that a batch does not hold, and ties are 1. What ranks end with is no
     gradient but the direction of a step, whose length is the learning rate.
-
-    Attributes
-    ----------
-    aggregate : {"two-phase", "server", "gather"}
-        Parts of every tensor counted by their owners, all by rank 0, or by everybody.
-    wire : {"packed", "int8"}
-        Bits; or 1, 0 and -1 as one byte each, summed by an all-reduce, as implementations without a server do. Then
-        zeros do not vote, ties are 0, and more than 127 ranks overflow, which is refused.
     """
 
-    aggregate: Aggregate = "two-phase"
-    wire: Literal["packed", "int8"] = "packed"
+    aggregate: Aggregate = option(
+        "two-phase", "Parts of every tensor counted by their owners, all by rank 0, or by everybody."
+    )
+    wire: Literal["packed", "int8"] = option(
+        "packed",
+        "Bits; or 1, 0 and -1 as one byte each, summed by an all-reduce, as implementations without a server do. "
+        "Then zeros do not vote, ties are 0, and more than 127 ranks overflow, which is refused.",
+    )
 
     about = Traits(
         name="signsgd-vote",
@@ -108,18 +106,14 @@ class EfSignSgd(Gathered):
     algorithm 1; read in github.com/epfml/error-feedback-SGD. Without ``ef=true`` nothing is kept of what is lost. Bits,
     32 to a word, as in PowerSGD's and ChocoSGD's code; zeros count as positive, as one bit has no third value, and the
     paper's bound holds as it stands: ||C(p) - p||^2 <= (1 - ||p||_1^2 / (n ||p||_2^2)) ||p||_2^2 (lemma 8, recalled).
-
-    Attributes
-    ----------
-    wire : {"packed", "byte"}
-        A bit an element, or a byte, as implemented in GRACE.
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all.
     """
 
-    wire: NumberFormat = "packed"
-    aggregate: Aggregate = "gather"
+    wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
 
     about = Traits(
         name="ef-signsgd",
@@ -155,22 +149,19 @@ class OneBitSgd(Gathered):
     F. Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of
     Speech DNNs", Interspeech 2014, recalled: each rank owns a part of the elements, adds up what it gets of it, and
     sends the sum in one bit again. Both losses belong into residuals.
-
-    Attributes
-    ----------
-    column : int
-        Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 (default)
-        for those of the whole tensor, or of the part of it that an owner gets.
-    wire : {"packed", "byte"}
-        A bit an element, or a byte, as implemented in GRACE.
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all.
     """
 
-    column: int = 0
-    wire: NumberFormat = "packed"
-    aggregate: Aggregate = "two-phase"
+    column: int = option(
+        0,
+        "Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 "
+        "(default) for those of the whole tensor, or of the part of it that an owner gets.",
+    )
+    wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
+    aggregate: Aggregate = option(
+        "two-phase",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
 
     about = Traits(
         name="onebit-sgd",

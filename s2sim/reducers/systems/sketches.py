@@ -13,7 +13,7 @@ from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import flat_vector
@@ -38,21 +38,16 @@ class SketchedSGD(HeavyHitters):
     the paper. Its momentum, masked at these elements, is no part of it. Hash functions are others in every step, as in
     ``s2``; in the code they stay. That four times as many candidates travel as stay is recalled, and so is therefore
     what it sends; with ``candidates=1`` everything is the code's.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that is kept, in (0, 1].
-    rows, columns : int
-        Of the sketch: 5, and ten columns for each element kept, as in the code, unless given.
-    candidates : int
-        C: how many times as many elements as are kept travel in the second round. 4 is recalled; the code's is 1.
     """
 
-    density: float = 0.01
-    rows: int = 5
-    columns: int | None = None
-    candidates: int = 4
+    density: float = option(0.01, "Fraction of the elements, zeros included, that is kept, in (0, 1].")
+    rows: int = option(5, "Of the sketch: 5, and ten columns for each element kept, as in the code, unless given.")
+    columns: int | None = option(
+        None, "Of the sketch: 5, and ten columns for each element kept, as in the code, unless given."
+    )
+    candidates: int = option(
+        4, "C: how many times as many elements as are kept travel in the second round. 4 is recalled; the code's is 1."
+    )
 
     about = Traits(
         name="sketched-sgd",
@@ -105,26 +100,18 @@ class FetchSGD(HeavyHitters):
     learning rate is the optimiser's); the k largest estimates of E are the update. What was not sent stays in E, so
     that it needs no error feedback around it, and hash functions stay the same in all steps. All ranks count the update
     itself as sent.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that the update keeps, in (0, 1].
-    rows, columns : int
-        Of the sketch: 5, and ten columns for each element kept unless given.
-    momentum : float
-        0 leaves it to the optimiser; 0.9 is usual in the published runs.
-    clear : {"subtract", "zero"}
-        Take the update's sketch out of E, as the paper says (recalled), or set the cells that it touches to zero, in U
-        too, as the code does: a comment there says that models diverged otherwise. It forgets what collides with the
-        update.
     """
 
-    density: float = 0.01
-    rows: int = 5
-    columns: int | None = None
-    momentum: float = 0.0
-    clear: Literal["subtract", "zero"] = "subtract"
+    density: float = option(0.01, "Fraction of the elements, zeros included, that the update keeps, in (0, 1].")
+    rows: int = option(5, "Of the sketch: 5, and ten columns for each element kept unless given.")
+    columns: int | None = option(None, "Of the sketch: 5, and ten columns for each element kept unless given.")
+    momentum: float = option(0.0, "0 leaves it to the optimiser; 0.9 is usual in the published runs.")
+    clear: Literal["subtract", "zero"] = option(
+        "subtract",
+        "Take the update's sketch out of E, as the paper says (recalled), or set the cells that it touches to zero, "
+        "in U too, as the code does: a comment there says that models diverged otherwise. It forgets what collides "
+        "with the update.",
+    )
 
     velocity: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
     """The sketch U, on rank 0."""

@@ -14,7 +14,7 @@ from s2sim.codecs.integer_codes import decode_signed, encode_signed
 from s2sim.codecs.quantize import bucket_norms, from_levels, largest_magnitude, to_levels
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Traits
 from s2sim.reducers.script import Work
@@ -38,25 +38,22 @@ class Qsgd(Gathered):
     code. With ``bits=8,bucket=128`` this is what GRACE sends: one byte an element, 8.25 bits with the norms. The
     paper's typical settings (4 bits, buckets of 512) and its code of Elias are recalled. ChocoSGD's s = 2^b - 1 leaves
     out the sign: its b is one less than here.
-
-    Attributes
-    ----------
-    bits : int
-        Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16.
-    bucket : int
-        Neighbours in a tensor that share a norm; the last bucket of a tensor may be smaller.
-    coding : {"fixed", "elias"}
-        All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and level
-        as Elias codes, which a core of the host writes and reads.
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all.
     """
 
-    bits: int = 4
-    bucket: int = 512
-    coding: Literal["fixed", "elias"] = "fixed"
-    aggregate: Aggregate = "gather"
+    bits: int = option(
+        4, "Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16."
+    )
+    bucket: int = option(512, "Neighbours in a tensor that share a norm; the last bucket of a tensor may be smaller.")
+    coding: Literal["fixed", "elias"] = option(
+        "fixed",
+        "All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and "
+        "level as Elias codes, which a core of the host writes and reads.",
+    )
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
 
     about = Traits(
         name="qsgd",
@@ -119,26 +116,25 @@ class TernGrad(Gathered):
 
     W. Wen et al., "TernGrad", NeurIPS 2017, section 3, with a scale for each tensor; read in GRACE's code, which clips
     always and sends a byte an element.
-
-    Attributes
-    ----------
-    clip : float
-        Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training and
-        GRACE have 2.5, with which it is not unbiased any more.
-    shared : bool
-        Whether ranks first agree on the largest scale of all, so that levels are summed by an all-reduce of integers:
-        of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and are refused.
-    wire : {"packed", "byte"}
-        Two bits an element, or a byte, as implemented in GRACE.
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all. The paper's server sends sums of levels, in more bits.
     """
 
-    clip: float = 0.0
-    shared: bool = False
-    wire: NumberFormat = "packed"
-    aggregate: Aggregate = "gather"
+    clip: float = option(
+        0.0,
+        "Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training "
+        "and GRACE have 2.5, with which it is not unbiased any more.",
+    )
+    shared: bool = option(
+        False,
+        "Whether ranks first agree on the largest scale of all, so that levels are summed by an all-reduce of "
+        "integers: of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and "
+        "are refused.",
+    )
+    wire: NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all. The paper's server sends sums of levels, in more bits.",
+    )
 
     about = Traits(
         name="terngrad",
@@ -203,19 +199,18 @@ class Natural(Gathered):
 
     S. Horvath et al., "Natural Compression for Distributed Deep Learning", arXiv:1905.10988: the second moment grows by
     9/8 at most. That sign and exponent take nine bits is recalled, and gives the abstract's 32/9 = 3.56.
-
-    Attributes
-    ----------
-    exponent : {"full", "clipped"}
-        All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger powers
-        than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all.
     """
 
-    exponent: Literal["full", "clipped"] = "full"
-    aggregate: Aggregate = "gather"
+    exponent: Literal["full", "clipped"] = option(
+        "full",
+        "All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger "
+        "powers than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).",
+    )
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
 
     about = Traits(
         name="natural",
@@ -253,18 +248,14 @@ class DoReFa(Gathered):
     arXiv:1606.06160, section 2.5, recalled: the noise is uniform in one step of q, so that a value is its own amount on
     average. None of the 2^k values is zero. The paper quantises gradients inside backward, for its arithmetic; here
     they are what workers send.
-
-    Attributes
-    ----------
-    bits : int
-        k, 1 to 16.
-    aggregate : {"gather", "two-phase", "server"}
-        All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send these
-        to all.
     """
 
-    bits: int = 6
-    aggregate: Aggregate = "gather"
+    bits: int = option(6, "k, 1 to 16.")
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
 
     about = Traits(
         name="dorefa",

@@ -11,7 +11,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.integer_codes import MAX_LOW_BITS, decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
-from s2sim.options import check_options, check_shares
+from s2sim.options import check_options, check_shares, option
 from s2sim.reducers import gpu_cost as coded_cost
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
@@ -27,18 +27,14 @@ class Stc(Scattered):
     Non-IID Data", IEEE TNNLS 2019, algorithm 1; read in the first author's github.com/felisat/federated-learning.
     Clients send to a server, which compresses the sum the same way and sends it to all; both keep residuals
     (``ef=true``). Positions are a Golomb stream, with a bit less each than the authors' code counts.
-
-    Attributes
-    ----------
-    density : float
-        k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.
-    aggregate : {"server", "gather", "two-phase"}
-        All messages go to rank 0, who adds up, encodes the sums and sends these to all; or to all; or chunks to their
-        owners, who do the same.
     """
 
-    density: float = 0.01
-    aggregate: Aggregate = "server"
+    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.")
+    aggregate: Aggregate = option(
+        "server",
+        "All messages go to rank 0, who adds up, encodes the sums and sends these to all; or to all; or chunks to "
+        "their owners, who do the same.",
+    )
 
     about = Traits(
         name="stc",
@@ -86,18 +82,14 @@ class Sbc(Scattered):
     algorithm is recalled; the Golomb code of the positions was read in the first author's later code. One number of 32
     bits a tensor, and no bit for any sign or value. Its local steps are the option ``h`` of any reducer, its residual
     ``ef=true``. The paper has a server to which clients send this; here every rank gathers all messages.
-
-    Attributes
-    ----------
-    density : float
-        k as a fraction of each tensor's elements, in (0, 1].
-    low_bits : int or None
-        Bits of a position after its run of zeros, 0 to 31; what suits the density if None, 6 for 1 %. The paper's
-        example of 8.38 bits a position comes from 7.
     """
 
-    density: float = 0.01
-    low_bits: int | None = None
+    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1].")
+    low_bits: int | None = option(
+        None,
+        "Bits of a position after its run of zeros, 0 to 31; what suits the density if None, 6 for 1 %. The paper's "
+        "example of 8.38 bits a position comes from 7.",
+    )
 
     aggregate = "gather"
 

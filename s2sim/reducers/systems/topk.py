@@ -12,6 +12,7 @@ from s2sim.codecs.cardinality import decode_distances, encode_distances
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.top_k import to_pairs
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import from_flat_vector
@@ -32,18 +33,16 @@ class TopK(Selecting):
 
     k is known in advance and the same on all ranks, so that no size is exchanged and no host waits for one. Pairs
     (0, 0.0) fill up where a rank stores fewer values.
-
-    Attributes
-    ----------
-    granularity : {"layer", "global"}
-        Whether the largest are those of each layer (``TopKReducer`` of github.com/epfml/powersgd, GRACE) or of the
-        whole gradient (``GlobalTopKReducer``). The pairs of all layers are packed into one message in both. Where
-        training exchanges gradients in buckets, those of a layer leave with their bucket; those of the whole gradient
-        wait for it, as no bucket by itself knows which they are.
     """
 
     density: float = 0.01
-    granularity: Granularity = "global"
+    granularity: Granularity = option(
+        "global",
+        "Whether the largest are those of each layer (``TopKReducer`` of github.com/epfml/powersgd, GRACE) or of "
+        "the whole gradient (``GlobalTopKReducer``). The pairs of all layers are packed into one message in both. "
+        "Where training exchanges gradients in buckets, those of a layer leave with their bucket; those of the "
+        "whole gradient wait for it, as no bucket by itself knows which they are.",
+    )
 
     about = Traits(
         name="topk",
@@ -89,20 +88,19 @@ class DgcSelect(Selecting):
 
     Y. Lin et al., "Deep gradient compression", ICLR 2018, algorithm 4 less momentum, as recalled; the authors'
     repository was read. There vectors, such as biases, travel densely beside it, which is not done here.
-
-    Attributes
-    ----------
-    coding : {"int32", "int64", "distance16"}
-        How an element's place travels beside its four bytes: in four bytes, which nobody published, in eight, as the
-        authors' code has it, or as its distance to the one before in two, as the paper counts.
-    threshold : {"exact", "sampled"}
-        The exactly largest, or about as many: those over a threshold that one element in a hundred tells, as the
-        authors' code has it, see `s2sim.reducers.shared.selection`.
     """
 
     density: float = 0.001
-    coding: Literal["int32", "int64", "distance16"] = "int32"
-    threshold: Literal["exact", "sampled"] = "exact"
+    coding: Literal["int32", "int64", "distance16"] = option(
+        "int32",
+        "How an element's place travels beside its four bytes: in four bytes, which nobody published, in eight, as "
+        "the authors' code has it, or as its distance to the one before in two, as the paper counts.",
+    )
+    threshold: Literal["exact", "sampled"] = option(
+        "exact",
+        "The exactly largest, or about as many: those over a threshold that one element in a hundred tells, as the "
+        "authors' code has it, see `s2sim.reducers.shared.selection`.",
+    )
 
     about = Traits(
         name="dgc-select",
