@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from s2sim.arrays import Ints
+from s2sim.arrays import BlockTable, Ints
 
 Phase: TypeAlias = Literal["encode", "decode"]
 Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"]
@@ -57,7 +57,7 @@ class Call:
     size_from_data: bool
     label: str  # What is sent, for people
     # Elements that each rank has for each rank, itself included, in an all-to-all; empty in others
-    blocks: tuple[tuple[int, ...], ...] = ()
+    blocks: BlockTable | tuple[()] = ()
     root: int = 0  # Place among the ranks that a broadcast comes from or a reduce goes to
     ranks: tuple[int, ...] = ()  # Who takes part, in rank order; empty for all
 
@@ -207,9 +207,9 @@ def ring_bytes(call: Call) -> tuple[Ints, Ints]:
         parts = np.asarray(call.elements, np.int64) * call.itemsize
         return parts.sum() - parts, parts.sum() - np.roll(parts, 1)
     if call.kind == "all_to_all":
-        blocks = np.asarray(call.blocks, np.int64) * call.itemsize
-        np.fill_diagonal(blocks, 0)
-        return blocks.sum(axis=1), blocks.sum(axis=0)
+        assert call.blocks
+        sent, received = call.blocks.exchanged
+        return sent * call.itemsize, received * call.itemsize
     if call.kind == "all_reduce":
         chunks = np.diff(chunk_bounds(call.elements[0], ranks)) * call.itemsize
         sent = 2 * chunks.sum() - np.roll(chunks, -1) - np.roll(chunks, -2)

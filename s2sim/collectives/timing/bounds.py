@@ -60,25 +60,19 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
         own, rest = own if others else nothing, np.where(occupied, size - own, 0.0)
         out, into = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
         return _BorderBytes(out, into, float(rest.sum()), float(rest.sum()))
-    out, into = np.zeros((2, groups))
-    for source, target, sizes in _required_messages(demand):
-        leaves = np.where(group[source] != group[target], sizes, 0.0)
-        out += np.bincount(group[source], leaves, groups)
-        into += np.bincount(group[target], leaves, groups)
-    return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
-
-
-def _required_messages(demand: Demand) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yield (source, target, bytes) of the messages that a kind requires, one shift of all ranks at a time."""
-    source = np.arange(demand.ranks)
     if demand.kind == "send_recv":
-        yield source, (source + 1) % demand.ranks, demand.sizes_bytes
-        return
-    blocks = blocks_of(demand)
-    for shift in range(1, demand.ranks):
-        target: Ints = (source + shift) % demand.ranks
-        begin, end = blocks.bounds(source, target)
-        yield source, target, (end - begin).astype(np.float64) * demand.itemsize
+        leaves = np.where(group != np.roll(group, -1), demand.sizes_bytes, 0.0)
+        out, into = (np.bincount(side, leaves, groups).astype(np.float64) for side in (group, np.roll(group, -1)))
+        return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
+    table = blocks_of(demand).table
+    out, into = np.zeros(groups), np.zeros(groups)
+    ranks_with = np.bincount(table.row * groups + group, minlength=len(table.rows) * groups).reshape(-1, groups)
+    # Sums of whole bytes are exact in any order.
+    for row, senders in zip(table.rows, ranks_with, strict=True):
+        for_group = np.bincount(group, row * float(demand.itemsize), groups)
+        out += senders * (for_group.sum() - for_group)
+        into += (senders.sum() - senders) * for_group
+    return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
 
 
 def lower_bound(
