@@ -115,6 +115,21 @@ class Recording:
         """Number of ranks."""
         return len(self.scripts)
 
+    @property
+    def distinct_scripts(self) -> list[Script]:
+        """Unequal scripts, in the order of the ranks that have them first."""
+        return [self.scripts[rank] for rank in dict.fromkeys(representative_ranks(self.scripts))]
+
+
+def representative_ranks(scripts: Sequence[Script]) -> list[int]:
+    """Return the first rank with an equal script for each rank."""
+    # Most ranks share one object, whose steps are compared once.
+    objects = {id(script): script for script in scripts}
+    first: dict[Script, int] = {}
+    place = dict(zip(map(id, reversed(scripts)), range(len(scripts) - 1, -1, -1), strict=True))
+    number = {key: first.setdefault(script, place[key]) for key, script in objects.items()}
+    return [number[id(script)] for script in scripts]
+
 
 def join_recordings(recordings: Sequence[Recording]) -> Recording:
     """Return what happened in several steps, one after the other; a single one as it is.
@@ -158,7 +173,7 @@ class Rounds(NamedTuple):
 def count_rounds(recording: Recording) -> Rounds:
     """Return the rounds of a recording: the most of any rank, where ranks do unlike things."""
     return max(
-        (_rounds(script, recording) for script in set(recording.scripts)), key=lambda found: (sum(found[:2]), found)
+        (_rounds(script, recording) for script in recording.distinct_scripts), key=lambda found: (sum(found[:2]), found)
     )
 
 

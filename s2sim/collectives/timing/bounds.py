@@ -93,16 +93,18 @@ def lower_bound(
     assisted : bool
         Whether switches or servers reduce, so that only the bytes of single groups count.
     """
-    places = [np.asarray(ranks, np.int64) for ranks in members] if members else []
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:
-        crossings = []
+        crossings: list[_BorderBytes] = []
         for of_rank in family.group_of_rank.reshape(cuts.concurrent, -1):
-            groups = [of_rank[ranks] if len(ranks) else of_rank for ranks in places]
-            crossings += [
-                _border_bytes(demand, group[: demand.ranks], family.groups)
-                for demand, group in zip(demands, groups or [of_rank] * len(demands), strict=True)
-            ]
+            # Those of equal demands of the same ranks are counted once.
+            known: dict[tuple[Demand, tuple[int, ...]], _BorderBytes] = {}
+            for demand, ranks in zip(demands, members or [()] * len(demands), strict=True):
+                key = demand, tuple(ranks)
+                if key not in known:
+                    group = of_rank[np.asarray(ranks, np.int64)] if len(ranks) else of_rank
+                    known[key] = _border_bytes(demand, group[: demand.ranks], family.groups)
+                crossings.append(known[key])
         for seconds, text in _cut_times(family, crossings, assisted=assisted):
             # Rounded down to the picosecond, as times are rounded up.
             whole = floor(seconds * PS_PER_S) / PS_PER_S
