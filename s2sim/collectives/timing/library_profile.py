@@ -56,6 +56,10 @@ class LibraryProfile:
         Rounds with equal patterns and keys have the same overheads, also on clusters that differ in rates only.
         """
 
+    def rates_of(self, cluster: Cluster) -> Hashable | None:
+        """Return the rates of a cluster on which schedules without switches depend; None if these are not known."""
+        return () if type(self) is LibraryProfile else None
+
     def launch_ps(self, schedule: Schedule, cluster: Cluster) -> int:
         """Return the time before the first byte of a launch, in picoseconds: the sum of `launch_terms`."""
         return sum(int(each.each[0]) for each in self.launch_terms(schedule, cluster))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from s2sim.collectives.timing.library_profile import PatternCache
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.shapes import KeptSchedules
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
@@ -161,7 +165,8 @@ class RouteTable:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
+        self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
         self._within: dict[tuple[int, ...], RouteTable] = {}
@@ -171,7 +176,7 @@ class RouteTable:
     def within(self, ranks: tuple[int, ...]) -> RouteTable:
         """Return the table of a group of some ranks, numbered from 0."""
         if ranks not in self._within:
-            self._within[ranks] = RouteTable(self._cluster.within(ranks))
+            self._within[ranks] = RouteTable(self.cluster.within(ranks))
         return self._within[ranks]
 
     def of(self, pattern: Pattern) -> RouteSet:
@@ -196,11 +201,11 @@ class RouteTable:
             routes = self.of(whole).original_routes.take(chosen)
             return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
         self.searches += 1
-        return find_routes(self._cluster, pattern)
+        return find_routes(self.cluster, pattern)
 
     def _search(self, pattern: Pattern) -> RouteSet:
         given = self.routes(pattern)
-        routes, limits_Bps = given.with_limits_as_links(len(self._cluster.fabric))
+        routes, limits_Bps = given.with_limits_as_links(len(self.cluster.fabric))
         users = np.bincount(routes.links)
         used = np.flatnonzero(users)
         numbers = np.empty(len(users), np.int64)
