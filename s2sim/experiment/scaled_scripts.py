@@ -259,7 +259,7 @@ def _recording_structure(recording: Recording) -> tuple[object, ...]:
     calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
     kinds = {
         id(script): [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
-        for script in recording.scripts
+        for script in {id(each): each for each in recording.scripts}.values()
     }
     return calls, [kinds[id(script)] for script in recording.scripts]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -88,7 +88,13 @@ class LocalWork:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: LocalWork) -> LocalWork:
-        return LocalWork(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return LocalWork(
+            self.gpu_bytes + other.gpu_bytes,
+            self.kernels + other.kernels,
+            self.host_syncs + other.host_syncs,
+            self.to_host_bytes + other.to_host_bytes,
+            self.to_gpu_bytes + other.to_gpu_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,8 @@ class Collective(ABC):
         if dtypes and len(set(dtypes)) == 1:
             dtype = dtypes[0]
         # Members that hand in the same share one row.
-        rows = {id(row): {to: size // dtype.itemsize for to, size in row.items()} for row in sizes_bytes}
+        given = {id(row): row for row in sizes_bytes}
+        rows = {key: {to: size // dtype.itemsize for to, size in row.items()} for key, row in given.items()}
         sizes = [rows[id(row)] for row in sizes_bytes]
         head = self.heading
         blocks: BlockTable | tuple[()] = ()

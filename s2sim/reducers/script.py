@@ -124,7 +124,9 @@ class Recording:
 def representative_ranks(scripts: Sequence[Script]) -> list[int]:
     """Return the first rank with an equal script for each rank."""
     # Most ranks share one object, whose steps are compared once.
-    objects = {id(script): script for script in scripts}
+    objects = dict(zip(map(id, scripts), scripts, strict=True))
+    if len(objects) == 1:
+        return [0] * len(scripts)
     first: dict[Script, int] = {}
     place = dict(zip(map(id, reversed(scripts)), range(len(scripts) - 1, -1, -1), strict=True))
     number = {key: first.setdefault(script, place[key]) for key, script in objects.items()}
