@@ -13,8 +13,8 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.shape import ClusterShape
 
-# Some 150 bytes each.
-_CACHED_MESSAGES = 1 << 18
+# Some 50 bytes each.
+_CACHED_MESSAGES = 1 << 21
 
 
 class PatternCache:
