@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
-# Some 32 bytes each.
-_CACHED_CROSSINGS = 1 << 22
+# Some 40 bytes each.
+_CACHED_CROSSINGS = 1 << 20
 # Passes over all messages in search of shared links, before graphs are used.
 _PASSES = 8
 
