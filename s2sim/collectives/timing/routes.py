@@ -200,6 +200,12 @@ class RouteTable:
         self.searches = 0
         self.sent = PatternCache()
 
+    def forget(self) -> None:
+        """Empty the caches, of which timers may need little more."""
+        self._found, self._packed, self._within = {}, {}, {}
+        self._crossings = self._packed_crossings = 0
+        self.sent = PatternCache()
+
     def within(self, ranks: tuple[int, ...]) -> RouteTable:
         """Return the table of a group of some ranks, numbered from 0."""
         if ranks not in self._within:

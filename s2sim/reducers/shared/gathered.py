@@ -129,11 +129,13 @@ class Gathered(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Encode, gather, add up; or let owners or a server add up, encode the sums and send them to all."""
-        vectors = self.vectors(gradient)
         if self.aggregate == "two-phase":
-            return (yield from self._two_phase(rank, gradient, vectors))
+            return (yield from self._two_phase(rank, gradient))
+        vectors = self.vectors(gradient)
         sizes = list(map(len, vectors))
         own = self.encode_all(rank, vectors, "own")
+        # Other ranks run before this one goes on.
+        del vectors
         if self.aggregate == "server":
             return (yield from self._through_server(rank, gradient, own, sizes))
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
@@ -152,13 +154,16 @@ class Gathered(Reducer):
             return None
         return ErrorBound(self._off, relative=False, share=1.0, relative_l2=None, source=self.about.source)
 
-    def _two_phase(self, rank: Rank, gradient: Gradient, vectors: Sequence[Floats32]) -> Program:
+    def _two_phase(self, rank: Rank, gradient: Gradient) -> Program:
         # Chunks by owner, one of each vector, and their sizes and messages.
+        vectors = self.vectors(gradient)
         by_vector = [np.split(vector, chunk_bounds(len(vector), rank.size)[1:-1]) for vector in vectors]
         chunks = [[parts[owner] for parts in by_vector] for owner in range(rank.size)]
         sizes = [list(map(len, parts)) for parts in chunks]
         encoded = iter(self.encode_all(rank, list(chain.from_iterable(chunks)), "own"))
         own = [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
+        # Other ranks run before this one goes on.
+        del vectors, by_vector, chunks
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size, unequal=True)
         yield first
         again, lost = self._sum_again(rank, first.value, sizes[rank.index])
