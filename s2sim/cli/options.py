@@ -89,6 +89,9 @@ TimelineOption = Annotated[
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Begin even what takes more memory than is free.", hidden=True)
+]
 SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
 RootSeedOption = Annotated[int, option("N", "Root of all randomness, a whole number from 0.")]
 TextOption = Annotated[

@@ -53,6 +53,11 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+def note(text: str) -> None:
+    """Print a remark on standard error."""
+    sys.stderr.write(f"s2sim: {printable(text)}\n")
+
+
 def show_lines(lines: Sequence[str]) -> None:
     """Print lines as `show_line` does."""
     for line in lines:

@@ -9,6 +9,7 @@ import typer
 from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
 from s2sim.cli.options import (
     Experiment,
+    ForceOption,
     JsonOption,
     PngOption,
     QuietOption,
@@ -19,7 +20,7 @@ from s2sim.cli.options import (
     options_from,
     takes_tables,
 )
-from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_tables
+from s2sim.cli.output import STDOUT, note, watching, write_figure, write_json, write_tables
 from s2sim.errors import OptionError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
 
@@ -95,6 +96,7 @@ def run_command(
             "--no-break-even", help="Do not look for the rates at which reducers break even with dense.", hidden=True
         ),
     ] = False,
+    force: ForceOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Compare gradient compressors (reducers) on a cluster: time, bytes, error, a verdict with break-even rates.
@@ -110,6 +112,7 @@ def run_command(
     if timeline_rank is not None and timeline is None:
         raise OptionError("--timeline-rank says whose streams --timeline shows: add --timeline FILE.json")
 
+    from s2sim.experiment.costs import make_gate
     from s2sim.experiment.run import run
 
     many = PARETO in shown and not experiment.values["reducers"]
@@ -126,6 +129,7 @@ def run_command(
             break_even=not no_break_even,
             thorough=bool(shown & {DETAILS, LOWERING}) or json is not None or drawn == BREAK_EVEN,
             curves=curves if drawn == BREAK_EVEN else None,
+            gate=make_gate(note, force=force),
         )
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto

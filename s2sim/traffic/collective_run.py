@@ -20,6 +20,7 @@ from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule, Wanted, bytes_by_pattern, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.costs import Cost, collective_features, cost_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import Scenario, extrapolated_constants_notes
 from s2sim.experiment.scenario.content_hash import profile_content
@@ -239,6 +240,11 @@ def _load_library(library: str, shape: ClusterShape) -> Library:
         text = f"--library {library} changes nothing here: {why or 'a collective runs as asked, on the wire alone'}"
         warnings.warn(text, S2SimWarning, stacklevel=2)
     return chosen
+
+
+def collective_cost(spec: CollectiveSpec) -> Cost:
+    """Return what a collective will take."""
+    return cost_of("collective", collective_features(spec.kind, spec.algorithm, spec.workers))
 
 
 @accept_fields_of(CollectiveSpec)

@@ -24,7 +24,7 @@ def check_ranks(workers: int, trace: AnyTrace) -> None:
             f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
             "ask for fewer, or time one collective of them with s2sim collective"
         )
-    needed, there = workers * _held_bytes(trace), memory_bytes()
+    needed, there = workers * held_bytes(trace), memory_bytes()
     if there is not None and needed > there:
         raise OptionError(
             f"--workers {workers}: the gradients of {trace.name} take about {format_bytes(needed)}, and there are "
@@ -32,7 +32,8 @@ def check_ranks(workers: int, trace: AnyTrace) -> None:
         )
 
 
-def _held_bytes(trace: AnyTrace) -> int:
+def held_bytes(trace: AnyTrace) -> int:
+    """Return the bytes that the gradient of one rank takes in memory."""
     if isinstance(trace, SyntheticTrace):
         return trace.options.held_bytes
     layers = trace.gradient(0, 0).layers
@@ -54,3 +55,13 @@ def memory_bytes() -> int | None:
         # The word "max" stands for none.
         sizes.append(int(_CGROUP_FILES.read_text(encoding="ascii")))
     return min(sizes, default=None)
+
+
+def free_memory_bytes() -> int | None:
+    """Return the memory that this process can still have, or None if it is not known."""
+    limit = memory_bytes()
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+        return free if limit is None else min(free, limit)
+    return limit

@@ -1,0 +1,121 @@
+"""CPU time and memory of commands, fitted by features of what they compute: writes s2sim/experiment/costs.toml.
+
+Figures are of one machine; what counts is how they grow. ``--write`` replaces the file; without it what the file
+predicts is compared with what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from s2sim.experiment.costs import collective_features, cost_of, run_features
+from s2sim.experiment.run import resolve_named
+from s2sim.experiment.spec import RunSpec
+
+FILE = Path(__file__).parents[1] / "s2sim" / "experiment" / "costs.toml"
+RUNS = [
+    *(
+        ("fat-tree", workers, {"trace": "ncf", "reducers": names})
+        for workers in (8, 64, 256, 1024, 4096)
+        for names in (("union",), ("fp16", "topk:density=0.01"))
+    ),
+    *(("fat-tree", workers, {"reducers": ("s2-exact", "union", "fp16")}) for workers in (16, 64, 256)),
+    *(("dgx-a100", workers, {"profile": name}) for workers in (8, 64) for name in ("gpt2", "resnet-50")),
+    ("dgx-h100", 256, {"profile": "gpt2", "reducers": ("powersgd", "fp8")}),
+    ("dgx-h100", 1024, {"profile": "resnet-50", "reducers": ("fp16",)}),
+    ("leaf-spine", 32, {"model": "gnmt-8"}),
+    ("fat-tree", 64, {"trace": "ncf", "scale_to": "350M", "reducers": ("union", "topk:density=0.01")}),
+    ("single-switch", 64, {"trace": "synthetic:density=0.01,overlap=0.5,tail=2.5"}),
+    ("single-switch", 512, {"trace": "synthetic:density=0.01,overlap=0.5", "reducers": ("union",)}),
+    ("fat-tree", 64, {}),
+]
+COLLECTIVES = [
+    ("all_reduce", algorithm, workers)
+    for algorithm in ("ring", "double-binary-tree", "auto")
+    for workers in (16, 256, 1024, 4096)
+] + [("all_to_all", "pairwise", workers) for workers in (16, 128, 512, 1024)]
+
+
+# A child has its parent's ru_maxrss; the peak of its own memory stands in /proc.
+PROGRAM = """
+import re, sys
+from pathlib import Path
+from s2sim.cli.main import main
+code = main(sys.argv[1:])
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def measured(arguments: list[str]) -> tuple[float, float]:
+    """Return CPU seconds and the largest memory of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = os.environ | {"S2SIM_CACHE": "off", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, 1024.0 * int(ran.stderr.split()[-1])
+
+
+def run_case(topology: str, workers: int, options: dict[str, Any]) -> tuple[dict[str, float], list[str]]:
+    """Return the features and the arguments of a run."""
+    spec = RunSpec.of(topology, workers=(workers,), **options)
+    scenario, _ = resolve_named(spec)
+    words = ["run", "--topology", topology, "--workers", str(workers), "-q"]
+    for name, value in options.items():
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [f"--{name.removesuffix('s').replace('_', '-')}", each]
+    return run_features(scenario, [scenario.ranks_of(workers)]), words
+
+
+def fitted(features: list[dict[str, float]], figures: list[float]) -> dict[str, float]:
+    """Return coefficients by name that minimise relative errors."""
+    names = list(features[0])
+    matrix = np.array([[row[name] for name in names] for row in features])
+    found, _ = nnls(matrix / np.array(figures)[:, None], np.ones(len(figures)))
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+def main() -> None:
+    """Measure, fit, and write or compare."""
+    lines = [
+        "# Made by benchmarks/costs.py: CPU seconds and bytes for one unit of each feature of s2sim.experiment.costs."
+    ]
+    cases = {
+        "run": [run_case(*case) for case in RUNS],
+        "collective": [
+            (
+                collective_features(kind, algorithm, workers),
+                shlex.split(
+                    f"collective {kind} --algorithm {algorithm} --topology fat-tree --workers {workers} --size 16MiB -q"
+                ),
+            )
+            for kind, algorithm, workers in COLLECTIVES
+        ],
+    }
+    for what, several in cases.items():
+        figures = [measured(words) for _, words in several]
+        for each, column in (("cpu_s", 0), ("bytes", 1)):
+            found = fitted([features for features, _ in several], [figure[column] for figure in figures])
+            lines += [f"\n[{what}.{each}]", *(f"{name} = {value:.4g}" for name, value in found.items())]
+            if "--write" in sys.argv:
+                continue
+            for (features, words), figure in zip(several, figures, strict=True):
+                predicted = cost_of(what, features)[column]
+                print(f"{each} {predicted / figure[column]:.2f} of {figure[column]:.3g}: s2sim {shlex.join(words)}")
+    if "--write" in sys.argv:
+        FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

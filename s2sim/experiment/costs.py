@@ -1,0 +1,103 @@
+"""What a run or a collective will take: CPU time and memory, by a model fitted to measurements in ``costs.toml``.
+
+``benchmarks/costs.py`` measures and fits: figures are sums of features of the scenario with coefficients of at least 0.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from s2sim.errors import S2SimError
+from s2sim.experiment.scenario.memory import free_memory_bytes, held_bytes
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.units import format_bytes, format_seconds
+
+# Less is not worth a line.
+_LONG_S, _LARGE_BYTES = 10.0, 2e9
+_MB = 1e6
+
+
+class Cost(NamedTuple):
+    """The CPU time and the memory of a computation."""
+
+    seconds: float
+    bytes: float
+
+    def text(self) -> str:
+        """Return both for people."""
+        return f"about {format_seconds(self.seconds)} of CPU and {format_bytes(self.bytes)} of memory"
+
+
+class TooLargeError(S2SimError):
+    """A computation that needs more memory than there is."""
+
+
+Gate = Callable[[Cost], None]
+
+
+def make_gate(say: Callable[[str], None], *, force: bool) -> Gate:
+    """Return a check of a cost: large ones are said first, those beyond free memory refused unless ``force``."""
+
+    def check(cost: Cost) -> None:
+        free = free_memory_bytes()
+        if free is not None and cost.bytes > free and not force:
+            raise TooLargeError(
+                f"it takes {cost.text()}, and {format_bytes(free)} are free: ask for fewer workers, reducers or "
+                "parameters, or add --force"
+            )
+        if cost.seconds > _LONG_S or cost.bytes > _LARGE_BYTES:
+            say(f"this takes {cost.text()}")
+
+    return check
+
+
+def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, float]:
+    """Return the features of a comparison of reducers by name."""
+    reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
+    tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)
+    found = dict.fromkeys(("start", "pairs", "gradients", "recorded", "scaled", "buckets", "messages", "held"), 0.0)
+    found["start"] = 1.0
+    for ranks in counts:
+        by_ranks = {few: len(items) for few, items in scenario.by_recorded_ranks(ranks).items()}
+        run = sum(few * count for few, count in by_ranks.items())
+        found["pairs"] += ranks * reducers / 1e3
+        found["gradients"] += ranks * held_MB / 1e3
+        found["recorded"] += run * held_MB / 1e3
+        found["scaled"] += 0.0 if scenario.target is None and tensors == 0 else run / 1e3
+        found["buckets"] += tensors * reducers / 1e3
+        found["messages"] += reducers * (ranks / 1e3) ** 2
+        found["held"] = max(found["held"], max(by_ranks) * held_MB / 1e3)
+    return found
+
+
+def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, float]:
+    """Return the features of one collective by name."""
+    tree = "tree" in algorithm or algorithm == "auto"
+    exchange = kind == "all_to_all" or algorithm in ("pairwise", "direct", "bruck")
+    return {
+        "start": 1.0,
+        "ranks": ranks / 1e3,
+        "trees": ranks / 1e3 if tree else 0.0,
+        "exchanges": (ranks / 1e3) ** 2 if exchange else 0.0,
+    }
+
+
+@lru_cache(maxsize=1)
+def _coefficients() -> dict[str, dict[str, dict[str, float]]]:
+    return tomllib.loads(Path(__file__).with_name("costs.toml").read_text(encoding="utf-8"))
+
+
+def cost_of(what: str, features: Mapping[str, float]) -> Cost:
+    """Return the cost of a ``run`` or ``collective`` of some features."""
+    table = _coefficients()[what]
+    seconds, size = (sum(table[each][name] * value for name, value in features.items()) for each in ("cpu_s", "bytes"))
+    return Cost(seconds, size)
+
+
+def run_cost(scenario: ReducerScenario, counts: Sequence[int]) -> Cost:
+    """Return the cost of a comparison of reducers on some numbers of ranks."""
+    return cost_of("run", run_features(scenario, counts))
