@@ -1,8 +1,8 @@
 """Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
 
-``run`` compares reducers on a cluster, ``run_collective`` times one collective, ``run_flows`` any traffic;
-``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported when first
-used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
+``run`` compares reducers on a cluster, ``run_topologies`` on several; ``run_collective`` times one collective,
+``run_flows`` any traffic; ``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster.
+Each is imported when first used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from s2sim.moved import install
 if TYPE_CHECKING:
     from s2sim.experiment.run import run
     from s2sim.experiment.spec import RunSpec
+    from s2sim.experiment.topologies import run_topologies
     from s2sim.reducers.run import reduce_once, reduce_steps
     from s2sim.traffic.collective_run import run_collective
     from s2sim.traffic.flows import run_flows
@@ -34,6 +35,7 @@ __all__ = [
     "run",
     "run_collective",
     "run_flows",
+    "run_topologies",
 ]
 
 _HOMES = {
@@ -43,6 +45,7 @@ _HOMES = {
     "run": "s2sim.experiment.run",
     "run_collective": "s2sim.traffic.collective_run",
     "run_flows": "s2sim.traffic.flows",
+    "run_topologies": "s2sim.experiment.topologies",
 }
 
 
