@@ -71,6 +71,12 @@ _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (r
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
+# Typer has no command that takes arguments and has others below it: these have names of two words.
+for _name, _command, _examples in (
+    ("collective table", collective.table_command, collective.TABLE_EXAMPLES),
+    ("collective log", collective.log_command, collective.LOG_EXAMPLES),
+):
+    app.command(_name, epilog=_examples, hidden=True)(_command)
 _add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.")
 _add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
 _add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser, with fields to change.")
@@ -198,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _once_each(_show_warning)
         try:
             line = with_new_names(sys.argv[1:] if arguments is None else arguments)
+            if " ".join(line[:2]) in ("collective table", "collective log"):
+                line[:2] = [" ".join(line[:2])]
             code = command.main(args=line, prog_name="s2sim", standalone_mode=False)
             sys.stdout.flush()
         except S2SimError as error:

@@ -35,7 +35,7 @@ from .validation_folder import row, write_folder
 PINNED = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.txt"
 SMALL = "--trace synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 RUN = f"run --topology fat-tree --reducer union --reducer topk --reducer s2:rows=1,cells=0.5 {SMALL}"
-AGAINST = "collective --topology fat-tree --against measured.log"
+AGAINST = "collective log measured.log --topology fat-tree"
 TRANSFERS = "flows transfers.csv --topology fat-tree"
 REGIMES = "regimes --workers 8 --overlap 0.5 --latency 1us --rows 600 --width 4 --rate 1Gbps,10Gbps"
 COMMANDS = [
