@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import os
 import stat
 import tomllib
 from collections.abc import Sequence
@@ -138,6 +139,22 @@ def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None)
 
 
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def partial_of(path: Path) -> Path:
+    """Return the temporary file that replaces ``path``, or the target of its link, once it is complete."""
+    target = path.resolve()
+    return target.with_name(f".{target.name}.partial-{os.getpid()}")
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file, which is there as a whole or not at all."""
+    partial = partial_of(path)
+    try:
+        partial.write_bytes(data)
+        partial.replace(path.resolve())
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def data_directory(kind: str) -> Path:

@@ -22,6 +22,11 @@ _KINDS = {int: "a whole number", float: "a number"}
 _MAX_COUNT = 2**62
 
 
+def option(default: Any, text: str) -> Any:
+    """Return a field of a dataclass of options: its default, and what it does, for people."""
+    return dataclasses.field(default=default, metadata={"text": text})
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Time:
     """A time as it was written, and in picoseconds."""

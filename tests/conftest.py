@@ -26,6 +26,8 @@ def pytest_configure():
     """Give each worker, and each process that a test starts, one thread: the workers fill the cores."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    # Every test records for itself; those of the store have one of their own.
+    os.environ["S2SIM_CACHE"] = "off"
 
 
 @pytest.hookimpl(tryfirst=True)

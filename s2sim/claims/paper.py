@@ -93,6 +93,7 @@ class PapersResult(ResultForm):
     """What `s2sim paper` returns."""
 
     answers: ClassVar[str] = "paper"
+    tabulated: ClassVar[str] = "papers"
 
     headline: str
     quick: bool  # Whether the short form was asked for

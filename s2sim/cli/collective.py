@@ -17,6 +17,7 @@ from s2sim.cli.options import (
     examples,
     option,
     options_from,
+    takes_tables,
 )
 from s2sim.cli.output import STDOUT
 from s2sim.errors import OptionError
@@ -49,6 +50,7 @@ LOG_EXAMPLES = examples(
 _RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
 
 
+@takes_tables(hidden=("parquet", "latex"))
 @options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
 def collective_command(
     experiment: Experiment[CollectiveSpec],
@@ -125,6 +127,7 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
     return 0 if size is None else size_parser("--size")(size)
 
 
+@takes_tables(hidden=("parquet", "latex"))
 @options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
 def table_command(
     experiment: Experiment[CollectiveSpec],
@@ -155,6 +158,7 @@ def table_command(
     show_table(experiment.spec(size_bytes=sizes[-1]), sizes, factor, quiet=quiet)
 
 
+@takes_tables(hidden=("parquet", "latex"))
 @options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
 def log_command(
     experiment: Experiment[CollectiveSpec],

@@ -20,6 +20,7 @@ from s2sim.cli.output import (
     write_bytes,
     write_json,
     write_result,
+    write_tables,
     write_text,
 )
 from s2sim.collectives.schedules.goal import to_goal
@@ -43,7 +44,7 @@ from s2sim.traffic.collective_run import (
     watch_rounds,
 )
 from s2sim.traffic.nccl_tests import read_nccl_tests
-from s2sim.traffic.size_sweep import simulated_table
+from s2sim.traffic.size_sweep import simulated_table, size_table, time_sizes
 from s2sim.units import PS_PER_S
 from s2sim.validation.compare_log import ChosenTables, choose_tables, compare_log
 
@@ -95,9 +96,10 @@ def show_collective(
 def show_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, *, quiet: bool) -> None:
     """Print simulated times in the format of nccl-tests."""
     with watching(quiet=quiet) as progress:
-        lines = simulated_table(spec, sizes, factor, progress)
-    # What reads tables of nccl-tests needs their lines whole.
-    write_text("".join(f"{printable(line)}\n" for line in lines), STDOUT)
+        swept = time_sizes(spec, sizes, progress)
+    if write_tables(lambda: size_table(spec, swept)):
+        # What reads tables of nccl-tests needs their lines whole.
+        write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
 
 
 def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:

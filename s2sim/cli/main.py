@@ -16,6 +16,7 @@ from s2sim import __version__
 from s2sim.cli import (
     INTERRUPTED,
     bridge,
+    cache,
     calibrate,
     collective,
     flows,
@@ -25,7 +26,9 @@ from s2sim.cli import (
     paper,
     profile,
     regimes,
+    results,
     run,
+    sweep,
     testbed,
     topology,
     trace,
@@ -50,6 +53,8 @@ app = typer.Typer(
         "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto",
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
         "s2sim list reducers",
+        "",
+        "More commands: s2sim flows, notebook, cache; docs/usage.md has them.",
     ),
 )
 dev = group(
@@ -63,23 +68,22 @@ dev = group(
 )
 
 
-def _add(place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str) -> None:
-    place.command(name, epilog=epilog, short_help=short_help)(command)
+def _add(
+    place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str, *, hidden: bool = False
+) -> None:
+    place.command(name, epilog=epilog, short_help=short_help, hidden=hidden)(command)
 
 
 _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
+_add(app, "sweep", sweep.sweep_command, sweep.EXAMPLES, "Compute thousands of cells of a study.")
+_add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and write what a sweep has found.")
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
 # Typer has no command that takes arguments and has others below it: these have names of two words.
-for _name, _command, _examples in (
-    ("collective table", collective.table_command, collective.TABLE_EXAMPLES),
-    ("collective log", collective.log_command, collective.LOG_EXAMPLES),
-):
-    app.command(_name, epilog=_examples, hidden=True)(_command)
-_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.")
+app.command("collective table", epilog=collective.TABLE_EXAMPLES, hidden=True)(collective.table_command)
+app.command("collective log", epilog=collective.LOG_EXAMPLES, hidden=True)(collective.log_command)
 _add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
-_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser, with fields to change.")
 _add(app, "list", listing.list_command, listing.LIST_EXAMPLES, "List what there is to choose from.")
 app.add_typer(trace.app, name="trace")
 app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
@@ -90,7 +94,11 @@ _add(dev, "calibrate", calibrate.calibrate_command, calibrate.EXAMPLES, "Fit a l
 _add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the JSON schema of what --json writes.")
 dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
-# For those who extend s2sim, once in a while; CONTRIBUTING has it.
+# What is used once in a while; the last line of the help names these.
+_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
+_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
+_add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
+# For those who extend s2sim; CONTRIBUTING has it.
 app.add_typer(new.app, name="new", hidden=True)
 
 

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 
 import typer
 
-from s2sim.cli.output import STDOUT, partial_of
+from s2sim.cli.output import STDOUT, TABLES
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import Option, options_of
+from s2sim.files import partial_of
 
 S = TypeVar("S")
 Command = Callable[..., None]
@@ -222,6 +223,47 @@ def options_from(
     return decorate
 
 
+_TABLE_OPTIONS = {
+    "csv": ("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV"),
+    "parquet": ("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file"),
+    "latex": ("FILE|-", "Write the rows as a LaTeX tabular.", "no file"),
+}
+
+
+def _table_option(name: str, *, hide: bool) -> Any:
+    metavar, text, default = _TABLE_OPTIONS[name]
+    return Annotated[str | None, option(metavar, text, default, flag=f"--{name}", hidden=hide)]
+
+
+def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Return a decorator for commands whose result has a table: options for CSV, Parquet and LaTeX are added.
+
+    ``hidden`` are those that the help leaves out.
+    """
+
+    def decorate(command: Command) -> Command:
+        def run(**values: Any) -> None:
+            targets = {name: values.pop(name) for name in _TABLE_OPTIONS}
+            check_targets(json=values.get("json"), **targets)
+            token = TABLES.set(targets)
+            try:
+                command(**values)
+            finally:
+                TABLES.reset(token)
+
+        own = signature(command, eval_str=True).parameters.values()
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_table_option(name, hide=name in hidden))
+            for name in _TABLE_OPTIONS
+        ]
+        kept = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+        run.__dict__["__signature__"] = Signature([*kept, *added])
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        return run
+
+    return decorate
+
+
 def _flag(name: str, option: Option) -> str:
     return option.metavar or "" if option.argument else option.flag or f"--{name.replace('_', '-')}"
 
@@ -272,7 +314,7 @@ def given_options(context: typer.Context) -> tuple[str, ...]:
 
 
 # Targets that may be standard output.
-_OF_STDOUT = ("json", "goal")
+_OF_STDOUT = ("json", "goal", "csv", "latex")
 
 
 def check_targets(**targets: str | None) -> None:

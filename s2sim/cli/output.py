@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
@@ -19,12 +20,14 @@ import typer
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher, SilentProgress
+from s2sim.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from s2sim.report.grid import Grid
     from s2sim.report.screens import Screen
+    from s2sim.tables import Table
 
 
 STDOUT = "-"
@@ -149,7 +152,7 @@ def _finite(value: Any) -> Any:
 
 
 class HasJson(Protocol):
-    """A result with a JSON form."""
+    """A result with a JSON form; those of commands with --csv have a method ``table`` too."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the stable JSON form."""
@@ -159,7 +162,19 @@ def write_result(result: HasJson, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
-    return target != STDOUT
+    return write_tables(getattr(result, "table", None)) and target != STDOUT
+
+
+# The tables that a command is asked for, by --csv, --parquet and --latex.
+TABLES: ContextVar[dict[str, str | None]] = ContextVar("TABLES")
+
+
+def write_tables(make: Callable[[], Table] | None) -> bool:
+    """Write the tables that the command is asked for; return whether standard output is free for text."""
+    targets = TABLES.get({})
+    if make is not None and any(targets.values()):
+        write_table(make(), **targets)
+    return STDOUT not in targets.values()
 
 
 def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
@@ -202,6 +217,16 @@ def write_text(text: str, target: str) -> None:
         write_bytes(text.encode(), target)
 
 
+def write_table(table: Table, *, csv: str | None = None, parquet: str | None = None, latex: str | None = None) -> None:
+    """Write a table to the files that are named, CSV and LaTeX also to standard output (``-``)."""
+    if csv is not None:
+        write_text(table.to_csv(), csv)
+    if latex is not None:
+        write_text(table.shown().to_latex(), latex)
+    if parquet is not None:
+        write_bytes(table.to_parquet(), parquet)
+
+
 def write_figure(figure: Figure, target: str) -> None:
     """Write a figure to a file in the format of its suffix."""
     from s2sim.report.figures.style import figure_bytes
@@ -217,20 +242,9 @@ def write_bytes(data: bytes, target: str) -> None:
             if not stat.S_ISREG(path.stat().st_mode):
                 path.write_bytes(data)
                 return
-        partial = partial_of(path)
-        try:
-            partial.write_bytes(data)
-            partial.replace(path.resolve())
-        finally:
-            partial.unlink(missing_ok=True)
+        replace_file(path, data)
     except OSError as error:
         raise S2SimError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def partial_of(path: Path) -> Path:
-    """Return the temporary file that replaces ``path``, or the target of its link, once it is complete."""
-    target = path.resolve()
-    return target.with_name(f".{target.name}.partial-{os.getpid()}")
 
 
 @contextmanager

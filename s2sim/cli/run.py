@@ -17,8 +17,9 @@ from s2sim.cli.options import (
     examples,
     option,
     options_from,
+    takes_tables,
 )
-from s2sim.cli.output import STDOUT, watching, write_figure, write_json
+from s2sim.cli.output import STDOUT, watching, write_figure, write_json, write_tables
 from s2sim.errors import OptionError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
 
@@ -52,6 +53,7 @@ EXAMPLES = examples(
 _RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement", "seed")
 
 
+@takes_tables(hidden=("parquet", "latex"))
 @options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
 def run_command(
     experiment: Experiment[RunSpec],
@@ -137,7 +139,7 @@ def run_command(
         write_json(_with_fronts(result) if PARETO in shown else result.to_json(), json)
     if png is not None and drawn is not None:
         write_figure(figure_of(drawn, result, curves), png)
-    if json != STDOUT:
+    if write_tables(result.table) and json != STDOUT:
         from s2sim.cli.run_output import defaults_line, show_result
 
         defaults = None if experiment.path is not None else defaults_line(result, experiment.given)

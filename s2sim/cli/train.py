@@ -17,6 +17,7 @@ from s2sim.cli.options import (
     examples,
     option,
     options_from,
+    takes_tables,
 )
 from s2sim.cli.output import show_screen, watching, write_bytes, write_result
 from s2sim.errors import S2SimError
@@ -32,6 +33,7 @@ EXAMPLES = examples(
 )
 
 
+@takes_tables()
 @options_from(TrainSpec, topology="fat-tree")
 def train_command(
     experiment: Experiment[TrainSpec],

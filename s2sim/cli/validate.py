@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
+from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
@@ -18,6 +18,7 @@ EXAMPLES = examples(
 )
 
 
+@takes_tables()
 def validate_command(
     folder: Annotated[
         str | None,

@@ -6,15 +6,18 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.json_form import JsonForm
 from s2sim.files import read_text
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _OPTION = "option"
 _DOC_LINE = re.compile(r"(.{1,92})(?: |$)")  # textwrap takes 2 ms at every start of a command
@@ -254,13 +257,12 @@ class ClusterSpec(JsonForm):
 
         `OptionError` names an option that is unknown, missing or of the wrong type.
         """
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
         given = {name: _plain(value) for name, value in {"topology": topology, **options}.items()}
-        kinds = get_type_hints(cls)
         for name, value in given.items():
             try:
-                TypeAdapter(kinds.get(name, Any)).validate_python(value, strict=True)
+                _type_adapter(cls, name).validate_python(value, strict=True)  # type: ignore[arg-type] # of frozen ones
             except ValidationError as error:
                 first = error.errors()[0]
                 if first["type"] == "literal_error":
@@ -302,6 +304,13 @@ class ClusterSpec(JsonForm):
             # Brackets in brackets, or a number of thousands of digits.
             raise S2SimError(f"{path} is not a {cls.what} spec: it holds a list or a number beyond reason") from None
         return cls.from_json(value, str(path))
+
+
+@lru_cache(maxsize=256)
+def _type_adapter(spec: type[object], name: str) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(get_type_hints(spec).get(name, Any))
 
 
 def _plain(value: Any) -> Any:

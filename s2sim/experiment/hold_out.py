@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.record import RecordedReducer
+from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import Transfer
 from s2sim.experiment.rows import ROUNDING_ERROR
-from s2sim.experiment.scaled_scripts import record_scaled, relative_error, run_without_warnings, scale_scripts
-from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.experiment.scaled_scripts import Outcome, record_scaled, relative_error, run_without_warnings, scale_scripts
+from s2sim.experiment.scenario.content_hash import hashable_content, trace_content
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
@@ -51,6 +54,42 @@ def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[Ho
     collective by its fastest algorithm. With more ranks than recorded the first half of the recorded ranks predicts
     all; with scaled sizes a random half of the rows of each layer is held out as well.
     """
+    plain = scenario.plain()
+    order = [item.option_string for item in scenario.reducers]
+    found: list[HoldOut] = []
+    refused: dict[str, str] = {}
+    for few, reducers in plain.by_recorded_ranks(ranks).items():
+        what, outcomes = _hold_out(plain, place_reducers(plain.healthy(few), reducers), few)
+        timer = plain.timer(few)
+        for name, both in outcomes.items():
+            recordings = [each for each in both if isinstance(each, Recording)]
+            if len(recordings) < len(both):
+                refused[name] = next(str(each) for each in both if not isinstance(each, Recording))
+                continue
+            runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
+            sent, sent_predicted = (int(run.traffic()[0].max()) for run in runs)
+            time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
+            errors = relative_error(sent_predicted, sent), relative_error(time_predicted_ps, time_ps)
+            found.append(HoldOut(name, f"{what} predict all", *errors))
+    return tuple(sorted(found, key=lambda check: order.index(check.reducer))), refused
+
+
+def _hold_out(
+    scenario: ReducerScenario, reducers: Sequence[ReducerSpec], ranks: int
+) -> tuple[str, dict[str, tuple[Outcome, Outcome]]]:
+    """Return what is held out, and by reducer the scripts of the recording and those predicted from the rest."""
+    scaled, more = scenario.target is not None, isinstance(scenario.trace, ExtrapolatedRanks)
+    what = [*([f"{ranks // 2} of {ranks} ranks"] if more else []), *(["half of the rows"] if scaled else [])]
+
+    def run(missing: Sequence[ReducerSpec]) -> dict[str, tuple[Outcome, Outcome]]:
+        return _run_held_out(scenario, missing, ranks)
+
+    return " and ".join(what), through_store(scenario, reducers, ["held out", ranks], run)
+
+
+def _run_held_out(
+    scenario: ReducerScenario, reducers: Sequence[ReducerSpec], ranks: int
+) -> dict[str, tuple[Outcome, Outcome]]:
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
     change = partial(keep_rows, kept=_random_half(recorded[0], seed)) if scaled else _unchanged
@@ -58,45 +97,21 @@ def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[Ho
     if isinstance(trace, ExtrapolatedRanks):
         few = RankSubset(trace.source, ranks // 2, change)
         source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
-        what = [f"{few.world_size} of {ranks} ranks"]
     else:
         source = RankSubset(trace, ranks, change)
-        what = []
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    plain = scenario.plain()
-    fitted = _fit_reducers(plain, gradients)
-    predicted = run_without_warnings(fitted, gradients, seed=seed)
+    fitted = _fit_reducers(reducers, gradients, seed)
+    predicted: list[Outcome] = run_without_warnings(fitted, gradients, seed=seed)
     if scaled:
         scaling = scale_to(recorded[0].size, gradients[0])
         predicted = scale_scripts(fitted, predicted, gradients, scaling, seed=seed)
-        what.append("half of the rows")
-    truth = run_without_warnings(_fit_reducers(plain, recorded), recorded, seed=seed)
-    timer = plain.timer(ranks)
-    found, refused = [], {}
-    for asked, *outcomes in zip(scenario.reducers, truth, predicted, strict=True):
-        recordings = [each for each in outcomes if isinstance(each, Recording)]
-        if len(recordings) < len(outcomes):
-            refused[asked.option_string] = next(str(each) for each in outcomes if not isinstance(each, Recording))
-            continue
-        runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
-        sent, sent_predicted = (int(run.traffic()[0].max()) for run in runs)
-        time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
-        found.append(
-            HoldOut(
-                asked.option_string,
-                f"{' and '.join(what)} predict all",
-                relative_error(sent_predicted, sent),
-                relative_error(time_predicted_ps, time_ps),
-            )
-        )
-    return tuple(found), refused
+    truth = run_without_warnings(_fit_reducers(reducers, recorded, seed), recorded, seed=seed)
+    outcomes = zip(truth, predicted, strict=True)
+    return {item.option_string: both for item, both in zip(reducers, outcomes, strict=True)}
 
 
-def _fit_reducers(scenario: ReducerScenario, gradients: Sequence[Gradient]) -> list[ReducerSpec]:
-    return [
-        replace(item, reducer=item.reducer.fitted(gradients, scenario.seed))
-        for item in scenario.reducers_on(len(gradients))
-    ]
+def _fit_reducers(reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], seed: int) -> list[ReducerSpec]:
+    return [replace(item, reducer=item.reducer.fitted(gradients, seed)) for item in reducers]
 
 
 def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
@@ -190,17 +205,23 @@ def _run(
     scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
 ) -> Mapping[str, _Outcome]:
     """Return the outcome of each reducer on gradients of a model with the statistics of ``source``."""
-    gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
     plain = scenario.plain()
     timer = plain.timer(ranks)
-    with warnings.catch_warnings():
-        # The run itself warns of its own gradients.
-        warnings.simplefilter("ignore", S2SimWarning)
-        scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
-        optional = [replace(item, optional=True) for item in plain.reducers_on(ranks)]
-        records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
+
+    def record_all(missing: Sequence[ReducerSpec]) -> dict[str, RecordedReducer]:
+        gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
+        with warnings.catch_warnings():
+            # The run itself warns of its own gradients.
+            warnings.simplefilter("ignore", S2SimWarning)
+            scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
+            optional = [replace(item, optional=True) for item in missing]
+            records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
+        return {item.option_string: item for item in records}
+
+    what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]
+    records = through_store(plain, plain.reducers_on(ranks), what, record_all)
     found = {}
-    for item in records:
+    for item in records.values():
         run = ExecutedRecording(item.recording, plain, timer)
         error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
         found[item.option_string] = _Outcome(int(run.traffic()[0].max()), run.replay.total_ps, error)

@@ -26,6 +26,7 @@ from typing import (
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
 from s2sim.registry import Registry
+from s2sim.tables import Table, flat_scalars, table_of
 
 Schema = dict[str, Any]
 
@@ -127,11 +128,28 @@ class ResultForm(JsonForm):
 
     __slots__ = ()
     answers: ClassVar[str]
+    tabulated: ClassVar[str] = ""
+    """The field that has the rows of its table; the table has one row of all fields without it."""
     schema_version: ClassVar[int] = SCHEMA_VERSION
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer with the keys that other programs rely on, and the version of these."""
         return {"schema_version": self.schema_version, **JsonForm.to_json(self)}
+
+    def table(self) -> Table:
+        """Return its rows as a table of scalars, with units in the names of columns."""
+        objects = getattr(self, self.tabulated) if self.tabulated else [self]
+        return table_of(
+            each.columns() if hasattr(each, "columns") else flat_scalars(json_value(each)) for each in objects
+        )
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV."""
+        return self.table().to_csv()
+
+    def to_frame(self) -> Any:
+        """Return the rows as a ``polars.DataFrame``, of which ``to_pandas`` makes one of pandas."""
+        return self.table().to_frame()
 
     @classmethod
     def load(cls, source: Path | str) -> Self:

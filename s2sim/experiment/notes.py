@@ -280,11 +280,14 @@ def caveats_of(
 def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
     """Return that errors are those of a few ranks, where scripts of all ranks follow from shapes."""
     ranks = recorded[0].recording.workers
-    few = scenario.recorded_ranks(ranks)
-    if few == ranks:
-        return []
     of_more = "those of unbiased reducers fall with the square root of the number of ranks"
-    return [f"what ranks send follows from shapes; errors are those of {few} of {ranks} ranks, and {of_more}"]
+    notes = []
+    for few, items in scenario.by_recorded_ranks(ranks).items():
+        names = ", ".join(item.option_string for item in items if not item.reducer.traits.lossless)
+        if few < ranks and names:
+            which = f"errors of {names} are those of {few} of {ranks} ranks"
+            notes.append(f"what ranks send follows from shapes; {which}, and {of_more}")
+    return notes
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:

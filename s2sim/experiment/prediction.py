@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +15,16 @@ from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_iden
 from s2sim.experiment.lower_bounds import communication_bound
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
+from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times, iteration_row
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
 from s2sim.experiment.scaled_buckets import record_buckets
-from s2sim.experiment.scenario.reducers import ReducerScenario, step_reader
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, step_reader
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes
+from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
 from s2sim.uncertainty.constant_fit import qualified_name
@@ -62,28 +65,47 @@ def record(
     list of Refused
         Optional reducers that refuse these gradients; `S2SimError` if another one does.
     """
-    few = scenario.recorded_ranks(ranks)
-    gradients = []
-    for rank in range(ranks):
-        if rank < few:
-            gradients.append(scenario.trace.gradient(0, rank))
-        progress.advance()
-    others = step_reader(scenario.trace, ranks)
     training = scenario.training
-    if training is None:
-        return record_at_size(scenario, gradients, others, ranks=ranks, on_reducer=progress.advance)
-    timer = scenario.timer(ranks).with_profile(scenario.library.profile)
-    return record_buckets(
-        scenario.reducers_on(ranks),
-        gradients,
-        training.profile.tensors,
-        training.buckets(timer, scenario.dtype),
-        seed=scenario.seed,
-        others=others,
-        model=training.model,
-        ranks=ranks,
-        on_reducer=progress.advance,
-    )
+    buckets: tuple[Bucket, ...] = ()
+    what: list[Any] = ["run", ranks]
+    if training is not None:
+        timer = scenario.timer(ranks).with_profile(scenario.library.profile)
+        buckets = training.buckets(timer, scenario.dtype)
+        what += [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
+        what += [training.model.name, [each.tensors for each in buckets]]
+    found: dict[str, RecordedReducer] = {}
+    refused: list[Refused] = []
+    for few, reducers in scenario.by_recorded_ranks(ranks).items():
+
+        def run(missing: Sequence[ReducerSpec], few: int = few) -> dict[str, RecordedReducer]:
+            gradients = []
+            for rank in range(few):
+                gradients.append(scenario.trace.gradient(0, rank))
+                progress.advance()
+            others = step_reader(scenario.trace, ranks)
+            if training is None:
+                records, left_out = record_at_size(
+                    scenario, missing, gradients, others, ranks=ranks, on_reducer=progress.advance
+                )
+            else:
+                records, left_out = record_buckets(
+                    missing,
+                    gradients,
+                    training.profile.tensors,
+                    buckets,
+                    seed=scenario.seed,
+                    others=others,
+                    model=training.model,
+                    ranks=ranks,
+                    on_reducer=progress.advance,
+                )
+            refused.extend(left_out)
+            return {item.option_string: item for item in records}
+
+        found |= through_store(scenario, reducers, [*what, few], run)
+    names = [item.option_string for item in scenario.reducers]
+    # As it is written here: another spelling of the same options has the same recording.
+    return [replace(found[name], option_string=name) for name in names if name in found], refused
 
 
 def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[ExecutedRecording]:

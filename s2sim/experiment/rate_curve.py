@@ -9,10 +9,10 @@ from math import inf, isfinite, sqrt
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link
+from s2sim.experiment.prediction import record
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.row_parts import Crossing
-from s2sim.experiment.run_extrapolation import record_at_size
-from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, step_reader
+from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.topology.cluster import Cluster
@@ -137,8 +137,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
     scenario = resolve_run(spec)
     workers = scenario.ranks_of(max(spec.workers))
-    gradients = [scenario.trace.gradient(0, rank) for rank in range(workers)]
-    recorded, _ = record_at_size(scenario, gradients, step_reader(scenario.trace, workers))
+    recorded, _ = record(scenario, workers)
     return rate_curves_of(scenario, recorded, rates_Bps)
 
 

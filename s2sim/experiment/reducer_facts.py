@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from itertools import groupby
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.json_form import JsonForm
@@ -45,19 +46,35 @@ def describe_class(cls: type) -> tuple[str, ...]:
 def describe_options(cls: type) -> tuple[OptionDoc, ...]:
     """Return the options of a dataclass, in the order of its fields.
 
-    >>> from s2sim.reducers.systems.topka2a import TopKA2A
+    >>> from s2sim.reducers.systems.global_topk import TopKA2A
     >>> [(option.name, option.default) for option in describe_options(TopKA2A)]
     [('density', '0.01'), ('calls', 'separate')]
     """
     documented: dict[str, tuple[str, str]] = {}
     for base in reversed(cls.__mro__):
         documented |= _attribute_docs(base)
+    hints = get_type_hints(cls)
     found = []
     for item in dataclasses.fields(cls):
         if item.init:
             type_text, text = documented.get(item.name, ("", ""))
+            if "text" in item.metadata:
+                type_text, text = _type_text(hints[item.name]), item.metadata["text"]
             found.append(OptionDoc(item.name, type_text, _default(item), text))
     return tuple(found)
+
+
+def _type_text(kind: Any) -> str:
+    """Return a type as numpydoc has it.
+
+    >>> _type_text(Literal["fp32", "bf16"] | None), _type_text(float)
+    ('{"fp32", "bf16"}, optional', 'float')
+    """
+    if get_origin(kind) in (Union, UnionType):
+        return f"{_type_text(get_args(kind)[0])}, optional"
+    if get_origin(kind) is Literal:
+        return "{" + ", ".join(f'"{each}"' for each in get_args(kind)) + "}"
+    return str(getattr(kind, "__name__", kind))
 
 
 def _default(item: dataclasses.Field[Any]) -> str:

@@ -140,6 +140,29 @@ class Row(JsonForm):
         error, factor = self.error.relative_l2, 1.0 if self.extrapolated is None else self.extrapolated.error_doubt
         return None if error is None or self.exact or factor < _ROUGH else (error / factor, error * factor)
 
+    def columns(self) -> dict[str, Any]:
+        """Return the figures of a table's row; seconds, bytes and ratios, units in their names."""
+        judgement = self.judgement
+        return {
+            "workers": self.workers,
+            "reducer": self.reducer,
+            "total_s": self.time_s.total,
+            "iteration_s": self.time_s.iteration,
+            "speedup_vs_dense": self.speedup_vs_dense,
+            "relative_l2": self.error.relative_l2,
+            "bytes_sent_per_rank": self.bytes_sent_per_rank,
+            "encode_s": self.time_s.encode,
+            "communication_s": self.time_s.communication,
+            "decode_s": self.time_s.decode,
+            "lower_bound_s": self.lower_bound_s,
+            "ratio": self.ratio,
+            "rounds": self.rounds,
+            "host_syncs": self.host_syncs,
+            "exact": self.exact,
+            "extrapolated": self.extrapolated is not None,
+            "rule": None if judgement is None else judgement.rule,
+        }
+
     @property
     def exact(self) -> bool:
         """Whether ranks end with the mean but for rounding: an error that float32 sums have too."""
@@ -153,6 +176,7 @@ class Result(ResultForm):
 
     answers: ClassVar[str] = "run"
     more_json: ClassVar[tuple[str, ...]] = ("prices?",)
+    tabulated: ClassVar[str] = "results"
 
     spec: RunSpec  # What was computed
     cluster: str  # The cluster in one line

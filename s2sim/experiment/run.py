@@ -87,10 +87,8 @@ def run(
     S2SimError
         If the experiment cannot be run as given.
     """
-    spec = spec_of(topology, workers, reducers, spec, options)
+    scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
     progress = progress or SILENT
-    scenario = resolve_checked(spec)
-    spec = spec if spec.reducers else replace(spec, reducers=tuple(item.option_string for item in scenario.reducers))
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     extrapolation = extrapolate(scenario, max(ranks.values()), progress)
@@ -204,6 +202,13 @@ def _prices(scenario: ReducerScenario, workers: Sequence[int]) -> tuple[HourlyCo
         return ()
     nodes = (scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes for count in workers)
     return tuple(price.cost(count, number) for count, number in zip(workers, nodes, strict=True))
+
+
+def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
+    """Return the scenario of a spec, and the spec with the reducers that were chosen where it names none."""
+    scenario = resolve_checked(spec)
+    names = tuple(item.option_string for item in scenario.reducers)
+    return scenario, spec if spec.reducers else replace(spec, reducers=names)
 
 
 def resolve_checked(spec: RunSpec) -> ReducerScenario:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import inf, log
 
 from s2sim.experiment.hold_out import HoldOut, check_extrapolation, measure_transfers
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, is_small_model, record
 from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scaled_buckets import record_scaled_buckets
 from s2sim.experiment.scaled_scripts import record_scaled
-from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.law import LAW, ExtrapolatedRanks
 from s2sim.gradients.models import Model
@@ -41,20 +41,19 @@ def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Sc
 
 def record_at_size(
     scenario: ReducerScenario,
+    reducers: Sequence[ReducerSpec],
     gradients: Sequence[Gradient],
     others: OtherSteps | None,
     *,
-    ranks: int | None = None,
+    ranks: int,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on the gradients, one per rank, at the target size; return also the optional refusals.
+    """Run reducers on the gradients, one per rank, at the target size; return also the optional refusals.
 
-    ``ranks`` is the number of ranks of the run, if only some of their gradients have to run.
-
-    Reducers that need other steps take ``others``; with scaled sizes all steps have the same gradients.
+    ``reducers`` know the nodes of their ranks; ``ranks`` is the number of ranks of the run, of which only some may have
+    to run. Reducers that need other steps take ``others``; with scaled sizes all steps have the same gradients.
     """
-    reducers, seed = scenario.reducers_on(ranks or len(gradients)), scenario.seed
-    target = scenario.target
+    seed, target = scenario.seed, scenario.target
     if target is None:
         return record(reducers, gradients, seed=seed, others=others, on_reducer=on_reducer)
     if isinstance(target, Model):
@@ -160,7 +159,7 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
     return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'{size} ({reducer})'}"
 
 
-def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher) -> RunExtrapolation | None:
+def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT) -> RunExtrapolation | None:
     """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size
@@ -169,8 +168,7 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
         return None
     more = workers > recorded_ranks
     progress.start(1, "predicting what was recorded")
-    checked = scenario.recorded_ranks(recorded_ranks) if more else min(workers, _RANKS_TO_CHECK_SIZES)
-    checks, refused = check_extrapolation(scenario, checked)
+    checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
     if more:
         notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)

@@ -39,12 +39,19 @@ class TopologyRow:
     # per_hour, currency: what the cluster costs for an hour; None where the topology states no price
     per_hour: float | None
     currency: str | None
-    cost: float | None  # With ``best``: of 1,000 steps or, where the mini-batch is known, of a million samples
+    # With ``best``: of 1,000 exchanges or iterations; of a million samples, where the mini-batch is known
+    cost_of_1000: float | None
+    cost_of_million_samples: float | None
 
     @property
     def name(self) -> str:
         """The topology; of a file its name without folder and ending."""
         return topology_name(self.topology)
+
+    @property
+    def cost(self) -> float | None:
+        """What the same work costs on all: a million samples or, where mini-batches are not known, 1,000 steps."""
+        return self.cost_of_1000 if self.samples_per_s is None else self.cost_of_million_samples
 
     @property
     def compared_s(self) -> float:
@@ -57,6 +64,7 @@ class TopologiesResult(ResultForm):
     """What `s2sim.run_topologies` returns."""
 
     answers: ClassVar[str] = "topologies"
+    tabulated: ClassVar[str] = "topologies"
 
     spec: RunSpec  # What was computed; its topology has all names between commas
     lines: tuple[str, ...]  # Which is fastest with the largest number of workers, and which is cheapest
@@ -153,7 +161,8 @@ def _rows(result: Result) -> list[TopologyRow]:
                 samples=None if rate is None else round(rate * time_s),
                 per_hour=None if price is None else price.per_hour,
                 currency=None if price is None else price.currency,
-                cost=None if price is None else price.of_steps(time_s) if rate is None else price.of(_SAMPLES / rate),
+                cost_of_1000=None if price is None else price.of_steps(time_s),
+                cost_of_million_samples=None if price is None or not rate else price.of(_SAMPLES / rate),
             )
         )
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from s2sim.experiment.json_form import left_out
 from s2sim.experiment.scenario.faults import FaultedForm, load_effects
@@ -54,6 +54,7 @@ class CollectiveResult(FaultedForm):
         "band?",
         "notes?",
         "groups?",
+        "protocol?",
     )
 
     spec: CollectiveSpec
@@ -88,3 +89,19 @@ class CollectiveResult(FaultedForm):
     band: Band | None = None
     notes: tuple[str, ...] = ()  # Where constants are used outside of what they were fitted to
     groups: BesideRow | None = None  # The groups that did the same at once; None for one group of all ranks
+    protocol: str | None = None  # Of the library, as LL128; None where it is not modelled
+
+    def columns(self) -> dict[str, Any]:
+        """Return the figures of a table's row, with units in their names."""
+        return {
+            "kind": self.kind,
+            "workers": self.workers,
+            "size_bytes": self.size_bytes,
+            "time_s": self.time_s,
+            "algbw_Bps": self.algbw_Bps,
+            "busbw_Bps": self.busbw_Bps,
+            "algorithm": self.algorithm,
+            "protocol": self.protocol,
+            "lower_bound_s": self.lower_bound_s,
+            "bytes_per_rank": self.bytes_per_rank,
+        }

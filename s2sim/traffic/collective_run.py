@@ -163,6 +163,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         if planned.by_message or concurrent is not None
         else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
         groups=groups,
+        protocol=timed.schedule.protocol or None,
         notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
     )
 

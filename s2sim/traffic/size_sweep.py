@@ -11,6 +11,7 @@ from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import OptionError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
+from s2sim.tables import Table, table_of
 from s2sim.topology.cluster import Cluster
 from s2sim.traffic.collective_run import plan_collective, simulate_collective
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
@@ -29,11 +30,12 @@ class SizeSweep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeTiming:
-    """The time of one size, and its algorithm."""
+    """The time of one size, and what ran."""
 
     size_bytes: int
     time_s: float
     algorithm: str
+    protocol: str | None  # Of the library; None where it is not modelled
     itemsize: int
 
 
@@ -62,7 +64,8 @@ def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWat
     for size in dict.fromkeys(sizes):
         planned = plan_collective(replace(spec, size_bytes=size))
         time_s = simulate_collective(planned).duration_ps / PS_PER_S
-        found[size] = SizeTiming(size, time_s, planned.timed.schedule.algorithm, planned.demand.itemsize)
+        ran = planned.timed.schedule
+        found[size] = SizeTiming(size, time_s, ran.algorithm, ran.protocol or None, planned.demand.itemsize)
         progress.advance()
     progress.stop()
     sent = [(spec.kind, size) for size in found]
@@ -75,11 +78,22 @@ def launches_by_node(library: str | None) -> bool:
     return library is not None and "launch=node" in library
 
 
-def simulated_table(
-    spec: CollectiveSpec, sizes: Sequence[int], factor: int, progress: ProgressWatcher = SILENT
-) -> list[str]:
+def size_table(spec: CollectiveSpec, swept: SizeSweep) -> Table:
+    """Return a row a size, with bandwidths as nccl-tests has them, and the algorithm and protocol that ran."""
+    bus = bus_factor(spec.kind, spec.workers)
+    rows = []
+    for each in swept.sizes:
+        algbw_Bps = each.size_bytes / each.time_s if each.time_s else None
+        figures = {"size_bytes": each.size_bytes, "time_s": each.time_s, "algbw_Bps": algbw_Bps}
+        figures["busbw_Bps"] = None if algbw_Bps is None else algbw_Bps * bus
+        ran = {"algorithm": each.algorithm, "protocol": each.protocol}
+        rows.append({"kind": spec.kind, "workers": spec.workers, **figures, **ran})
+    return table_of(rows)
+
+
+def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list[str]:
     """Return the lines that nccl-tests would print of simulated times, after remarks on the simulation."""
-    timed, cluster, notes = time_sizes(spec, sizes, progress)
+    timed, cluster, notes = swept
     gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
     bus = bus_factor(spec.kind, spec.workers)
     rates = [size.size_bytes / size.time_s if size.time_s else None for size in timed]

@@ -48,6 +48,7 @@ class TrainResult(ResultForm):
     """The answer of `s2sim.training.run.train`."""
 
     answers: ClassVar[str] = "train"
+    tabulated: ClassVar[str] = "rows"
 
     spec: TrainSpec
     headline: str  # Model, cluster and machines in a line

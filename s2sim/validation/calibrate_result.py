@@ -85,6 +85,7 @@ class CalibrationResult(ResultForm):
     """
 
     answers: ClassVar[str] = "calibrate"
+    tabulated: ClassVar[str] = "points"
 
     spec: CalibrateSpec
     cluster: str

@@ -179,6 +179,7 @@ class LogComparisonResult(ResultForm):
     """What ``s2sim collective log`` finds."""
 
     answers: ClassVar[str] = "against"
+    tabulated: ClassVar[str] = "rows"
 
     spec: CollectiveSpec  # What was simulated, at the largest size of the log
     cluster: str

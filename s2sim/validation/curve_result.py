@@ -195,6 +195,7 @@ class ValidationResult(ResultForm):
     """
 
     answers: ClassVar[str] = "validate"
+    tabulated: ClassVar[str] = "curves"
 
     what: str
     overall: Group

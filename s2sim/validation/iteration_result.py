@@ -302,6 +302,7 @@ class IterationsResult(ResultForm):
     """
 
     answers: ClassVar[str] = "iterations"
+    tabulated: ClassVar[str] = "iterations"
 
     what: str
     overall: OverSources

@@ -90,6 +90,10 @@ def own_files(tmp_path, monkeypatch, profiler_step):
         "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
         "1048576  262144  float  sum  -1  21.50  48.77  48.77  0  21.40  49.00  49.00  0\n"
     )
+    (tmp_path / "study.toml").write_text(
+        '[base]\ntopology = "leaf-spine"\nreducers = ["union", "fp16"]\n'
+        'trace = "synthetic:density=0.05,rows=300,width=8,dense=100"\n[axes]\nworkers = [2, 4, 8, 16]\n'
+    )
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
     header, *rows = (data_directory("measured/curves") / "index.csv").read_text().splitlines()
     (line,) = [line for line in rows if line.startswith("hkbu_osu_latency_10gbe,")]
@@ -112,6 +116,8 @@ def commands():
 @pytest.mark.parametrize(("name", "left_out"), list(commands()))
 def test_examples_of_a_help_run_as_printed(name, left_out, s2sim):
     assert EXAMPLES[name]
+    if name == "s2sim results":
+        s2sim("sweep", "study.toml", "--out", "rates", "--jobs", 1)
     for line in lines_of_its_own(name):
         if line not in left_out:
             words = shlex.split(line)[1:]

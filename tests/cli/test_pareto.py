@@ -71,10 +71,10 @@ def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatc
 
     real = workers.record_at_size
 
-    def interrupted(scenario, gradients, *more, **options):
+    def interrupted(scenario, reducers, gradients, *more, **options):
         if len(gradients) > 1:
             raise KeyboardInterrupt
-        return real(scenario, gradients, *more, **options)
+        return real(scenario, reducers, gradients, *more, **options)
 
     monkeypatch.setattr(workers, "record_at_size", interrupted)
     code, out, _ = s2sim(*COMPARE, "--workers", "1,8", *FEW)

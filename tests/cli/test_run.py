@@ -321,6 +321,20 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("wrong", "part"), [("unoin", "union"), ("topk:density=2", "density"), ("topk:density=nan", "density")]
+)
+def test_a_bad_reducer_is_refused_alone(s2sim, fails, tiny, wrong, part):
+    first = tiny.index("--reducer")
+    assert part in fails(*tiny[:first], "--reducer", wrong)
+    code, text, _ = s2sim(*tiny, "--reducer", wrong, "--json", "-")
+    result = json.loads(text)
+    assert code == 0
+    assert {"dense", "union"} <= {row["reducer"] for row in result["results"]}
+    assert [each["reducer"] for each in result["refused"]] == [wrong]
+    assert part in result["refused"][0]["why"]
+
+
+@pytest.mark.parametrize(
     ("changed", "part"),
     [
         (("--workers", "0"), "at least 1"),
@@ -331,9 +345,6 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
         (("--workers", "2.5"), "2.5"),
         (("--topology", "fat-tre"), "fat-tree"),
         (("--topology", "./none.toml"), "none.toml"),
-        (("--reducer", "unoin"), "union"),
-        (("--reducer", "topk:density=2"), "density"),
-        (("--reducer", "topk:density=nan"), "density"),
         (("--reducer", "union"), "twice"),
         (("--trace", "lstm-ml"), "lstm-lm"),
         (("--trace", "./none"), "none"),

@@ -87,11 +87,13 @@ def test_the_table_of_one_number_of_workers_names_those_that_refuse():
 
 
 @pytest.mark.usefixtures("registered")
-def test_one_that_is_named_is_an_error_still():
-    with pytest.raises(S2SimError, match="4 ranks are too many"):
-        run_all(4, "fussy")
-    with pytest.raises(OptionError, match="names a file"):
-        run_all(2, "needy")
+def test_one_that_is_named_leaves_the_others_their_rows():
+    for workers, name, why in ((4, "fussy", "4 ranks are too many"), (2, "needy", "names a file")):
+        result = run_all(workers, name)
+        assert len(result.rows) > 2
+        assert [each.why for each in result.refused if each.reducer == name and why in each.why]
+        with pytest.raises(S2SimError, match=why):
+            s2sim.run("fat-tree", workers=workers, reducers=(name,))
 
 
 @pytest.mark.usefixtures("registered")

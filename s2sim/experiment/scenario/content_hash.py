@@ -108,19 +108,27 @@ def trace_content(trace: AnyTrace) -> Any:
     return dict(trace.manifest.files)
 
 
-def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, Any]:
-    """Return the content of a comparison of reducers."""
-    target, training = scenario.target, scenario.training
-    content = {
-        "cluster": cluster_content(scenario, workers),
-        "reducers": reducers_content(scenario.reducers),
-        "library": library_content(scenario.library),
-        "gpu": hashable_content(scenario.gpu),
+def gradients_content(scenario: ReducerScenario) -> dict[str, Any]:
+    """Return the content of gradients and of the sizes to which they are scaled."""
+    target = scenario.target
+    return {
         "trace": trace_content(scenario.trace),
         "dtype": scenario.dtype,
         "target": [hashable_content(layer) | {"name": layer.name} for layer in target.layers]
         if isinstance(target, Model)
         else target,
+    }
+
+
+def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, Any]:
+    """Return the content of a comparison of reducers."""
+    training = scenario.training
+    content = {
+        "cluster": cluster_content(scenario, workers),
+        "reducers": reducers_content(scenario.reducers),
+        "library": library_content(scenario.library),
+        "gpu": hashable_content(scenario.gpu),
+        **gradients_content(scenario),
         "compute_ps": scenario.compute_ps,
     }
     if training is not None:

@@ -54,7 +54,10 @@ class ReducerSpec:
 
 def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
     """Return the reducers of option strings; `OptionError` if two are the same."""
-    asked = tuple(ReducerSpec(text, make_reducer(text)) for text in texts)
+    return _distinct([ReducerSpec(text, make_reducer(text)) for text in texts])
+
+
+def _distinct(asked: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
     written: dict[tuple[str, str], str] = {}
     for item in asked:
         # A preset stands beside what it is another name for.
@@ -63,7 +66,7 @@ def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
         if canonical in written:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string
-    return asked
+    return tuple(asked)
 
 
 def with_baseline(reducers: Sequence[ReducerSpec], dtype: GradientDtype) -> tuple[ReducerSpec, ...]:
@@ -77,17 +80,17 @@ def with_baseline(reducers: Sequence[ReducerSpec], dtype: GradientDtype) -> tupl
 def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
     """Return the reducers of option strings and, if ``all`` is among them, every other one.
 
-    Returns also, by name, the reasons of those that need options.
+    Returns also, by name, why others cannot be made, if any can.
     """
     wants_all = sum(map(_is_all, texts))
     if wants_all > 1:
         raise OptionError(f"{ALL} was asked for twice")
-    asked = parse_reducers([text for text in texts if not _is_all(text)])
+    asked, refused = _make_those_possible([text for text in texts if not _is_all(text)], needed=not wants_all)
     if not wants_all:
-        return asked, {}
+        return asked, refused
     # ``dense`` is there in any case, see `with_baseline`.
     there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
-    others, refused = [], {}
+    others = []
     for name in reducer_names():
         if name in there:
             continue
@@ -101,6 +104,19 @@ def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[st
         else:
             others.append(ReducerSpec(name, reducer, optional=True))
     return (*asked, *others), refused
+
+
+def _make_those_possible(texts: Sequence[str], *, needed: bool) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
+    """Return the reducers that can be made, and why others cannot; raise the first error if ``needed`` and none can."""
+    made, errors = [], {}
+    for text in texts:
+        try:
+            made.append(ReducerSpec(text, make_reducer(text)))
+        except S2SimError as error:
+            errors[text] = error
+    if needed and errors and not made:
+        raise next(iter(errors.values()))
+    return _distinct(made), {text: str(error) for text, error in errors.items()}
 
 
 def _is_all(text: str) -> bool:
@@ -175,20 +191,19 @@ class ReducerScenario(Scenario):
         """Return the reducers with the nodes of ``workers`` ranks known to them."""
         return place_reducers(self.healthy(workers), self.reducers)
 
-    def recorded_ranks(self, ranks: int) -> int:
-        """Return how many of so many ranks have to run.
+    def by_recorded_ranks(self, ranks: int) -> dict[int, tuple[ReducerSpec, ...]]:
+        """Return the reducers, placed on nodes, by how many of so many ranks have to run for them.
 
-        A few, if sizes are scaled to layers without tables and all that reducers send follows from shapes: scripts
+        A few, if sizes are scaled to layers without tables and all that a reducer sends follows from shapes: scripts
         are then those of one rank, and only errors are recorded.
         """
         layers = self.trace.manifest.layers if not isinstance(self.target, Model) else self.target.layers
-        if self.target is None or any(layer.sparse for layer in layers):
-            return ranks
-        alike = all(
-            item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
-            for item in self.reducers
-        )
-        return min(ranks, FEW_RANKS) if alike else ranks
+        recorded = self.target is None or any(layer.sparse for layer in layers)
+        found: dict[int, list[ReducerSpec]] = {}
+        for item in self.reducers_on(ranks):
+            shapes = item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
+            found.setdefault(min(ranks, FEW_RANKS) if shapes and not recorded else ranks, []).append(item)
+        return {few: tuple(items) for few, items in found.items()}
 
     @property
     def library(self) -> Library:
@@ -209,6 +224,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     where = resolve_cluster(spec, spec.collective)
     if spec.groups is not None:
         where = replace(where, groups=groups_for_all(spec.groups, spec.workers))
+    several = spec.by_default or len(reducers) > 1  # Others are left if one refuses the gradients
     ranks = where.ranks_of(max(spec.workers))
     trace = load_trace(spec.trace, workers=ranks, seed=spec.seed, keep=True)
     check_ranks(ranks, trace)
@@ -233,7 +249,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     return ReducerScenario(
         **{each.name: getattr(where, each.name) for each in fields(where)},
         reducers=tuple(
-            replace(item, optional=item.optional or (spec.by_default and not item.reducer.traits.baseline))
+            replace(item, optional=item.optional or (several and not item.reducer.traits.baseline))
             for item in with_baseline(reducers or parse_reducers(suitable_reducers(layers)), dtype)
         ),
         refused=refused,

@@ -8,6 +8,7 @@ from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse
+from s2sim.options import option
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.pairs import Pairs, pairs_to_gradient
 from s2sim.reducers.shared.selection import Selecting, select_largest
@@ -21,20 +22,11 @@ class CCSS(Selecting):
     K. Ge et al., IEEE JSAC 2023. No text of it could be read, not even the abstract. That it sketches what is left of
     sparsified gradients is inferred from its title and from S2 Reducer by the same authors; top-k, sizes and error
     feedback are our choice.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that each rank sketches, in (0, 1].
-    rows : int
-        Rows of the sketch, of which decoding takes the median.
-    cells : float
-        Cells of the sketch, all rows together, per element of the union.
     """
 
-    density: float = 0.01
-    rows: int = 3
-    cells: float = 2.0
+    density: float = option(0.01, "Fraction of the elements, zeros included, that each rank sketches, in (0, 1].")
+    rows: int = option(3, "Rows of the sketch, of which decoding takes the median.")
+    cells: float = option(2.0, "Cells of the sketch, all rows together, per element of the union.")
 
     inner: S2 = field(init=False, repr=False, compare=False)
     """What sends the elements that are left."""

@@ -13,7 +13,7 @@ from s2sim.codecs.bloom import BloomFilter, check_rate
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.gpu_cost import copy_out_cost, insert_keys_cost, probe_keys_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
@@ -36,30 +36,20 @@ class DeepReduce(Selecting):
     random. With P2 it is one of each set of positives that share a bit of the filter, from the smallest sets on, up to
     k: who sets a bit alone cannot be an other. The paper codes each tensor by itself and hashes with MurmurHash3; here
     one filter is that of the whole gradient, with this package's hash functions.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that each rank selects, in (0, 1].
-    index : {"bloom", "raw"}
-        A Bloom filter, or four bytes an index.
-    policy : {"p0", "p1", "p2"}
-        Which of the elements that pass are sent.
-    fpr : float
-        Rate of false positives. P0 sends most as one over 0.0068 at k/n = 1 %: more than pairs would be.
-    values : {"raw", "qsgd", "poly"}
-        Float32; 7 bits and a norm for 512 values; or polynomials of degree 5 through the values in falling order, and
-        their order.
-    pieces : int
-        Polynomials of ``values=poly``; 8 is the number in the paper's figure.
     """
 
-    density: float = 0.01
-    index: Literal["bloom", "raw"] = "bloom"
-    policy: Literal["p0", "p1", "p2"] = "p0"
-    fpr: float = _FPR
-    values: Values = "raw"
-    pieces: int = _PIECES
+    density: float = option(0.01, "Fraction of the elements, zeros included, that each rank selects, in (0, 1].")
+    index: Literal["bloom", "raw"] = option("bloom", "A Bloom filter, or four bytes an index.")
+    policy: Literal["p0", "p1", "p2"] = option("p0", "Which of the elements that pass are sent.")
+    fpr: float = option(
+        _FPR, "Rate of false positives. P0 sends most as one over 0.0068 at k/n = 1 %: more than pairs would be."
+    )
+    values: Values = option(
+        "raw",
+        "Float32; 7 bits and a norm for 512 values; or polynomials of degree 5 through the values in falling order, "
+        "and their order.",
+    )
+    pieces: int = option(_PIECES, "Polynomials of ``values=poly``; 8 is the number in the paper's figure.")
 
     about = Traits(
         name="deepreduce",
@@ -80,11 +70,11 @@ class DeepReduce(Selecting):
             ("index", "bloom", "fpr", _FPR),
             ("values", "poly", "pieces", _PIECES),
         ]
-        for key, needed, option, usual in idle:
-            if getattr(self, key) != needed and getattr(self, option) != usual:
+        for key, needed, idle_key, usual in idle:
+            if getattr(self, key) != needed and getattr(self, idle_key) != usual:
                 raise OptionError(
-                    f"deepreduce: {option}={getattr(self, option)} changes nothing with {key}={getattr(self, key)}: "
-                    f"leave it out, or give {key}={needed}"
+                    f"deepreduce: {idle_key}={getattr(self, idle_key)} changes nothing with "
+                    f"{key}={getattr(self, key)}: leave it out, or give {key}={needed}"
                 )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats32
 from s2sim.codecs.floats import NARROW, narrow, widen
 from s2sim.gradients.gradient import Gradient, average
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 
@@ -22,20 +22,19 @@ class Dense(Reducer):
 
     It costs the GPU nothing beside the collective: backward fills one buffer, tables included, and the library
     divides while it sums (``ncclAvg``).
-
-    Attributes
-    ----------
-    dtype : {"fp32", "bf16", "fp16"}, optional
-        Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank
-        divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or sum
-        that is too large for the type is an error.
-    collective : str, optional
-        The algorithm of the all-reduce, one of ``s2sim list collectives``, whatever ``--collective`` says. What others
-        are compared with is the all-reduce without.
     """
 
-    dtype: Literal["fp32", "bf16", "fp16"] | None = None
-    collective: str | None = None
+    dtype: Literal["fp32", "bf16", "fp16"] | None = option(
+        None,
+        "Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank "
+        "divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or "
+        "sum that is too large for the type is an error.",
+    )
+    collective: str | None = option(
+        None,
+        "The algorithm of the all-reduce, one of ``s2sim list collectives``, whatever ``--collective`` says. What "
+        "others are compared with is the all-reduce without.",
+    )
 
     about = Traits(
         name="dense",

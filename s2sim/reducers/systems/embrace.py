@@ -12,6 +12,7 @@ import numpy as np
 
 from s2sim.codecs.floats import widen
 from s2sim.gradients.gradient import Gradient, RowSparse, average
+from s2sim.options import option
 from s2sim.reducers.gpu_cost import permute
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
@@ -19,7 +20,7 @@ from s2sim.reducers.shared import row_sparse as known
 from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.row_sparse import Message, pack_tables, unpack_tables
 from s2sim.reducers.shared.sparse_split import RowOwners, SplitGradient
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 
 @dataclass(slots=True)
@@ -34,14 +35,12 @@ class EmbRace(Sparse):
     Of the paper only the abstract was read here: all-to-all for embeddings, all-reduce for the rest. That columns are
     what is sharded, and steps 1 and 3, are recalled. A gradient tells no next batch: it is taken to need as many rows,
     and the same. How EmbRace schedules, what the next batch needs first, is about the iteration and not here.
-
-    Attributes
-    ----------
-    shards : {"columns", "rows"}
-        What a rank owns of a table: a stretch of the columns of all rows, or rows, spread evenly by their numbers.
     """
 
-    shards: Literal["columns", "rows"] = "columns"
+    shards: Literal["columns", "rows"] = option(
+        "columns",
+        "What a rank owns of a table: a stretch of the columns of all rows, or rows, spread evenly by their numbers.",
+    )
 
     layers = "sparse"
 

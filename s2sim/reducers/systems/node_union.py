@@ -4,8 +4,8 @@ Rows are spread over shards, one for each rank of a node, and a shard over owner
 of bitmaps tell whoever sends or receives values which rows these are: who holds what in the node, what each node holds,
 what the union is. Their sizes depend on no data. The host then waits once for all sizes, and the values go the way of a
 two-level all-reduce: to their shard in the node, its sums to their owner between nodes, and back in both. A row leaves
-a node once if any of its ranks holds it, and its sum comes back once; `s2sim.reducers.systems.union` would send all of
-the union's, held or not.
+a node once if any of its ranks holds it, and its sum comes back once; `union` would send all rows of the union,
+held or not.
 
 Which rows of an embedding table have a gradient, the batch tells before forward: then all bitmaps can go beside
 compute, and only values remain.
@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient
 from s2sim.reducers.shared.two_level_sum import TwoLevelSum, no_shared_node_reason, node_membership
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 
 @dataclass(slots=True)
@@ -32,18 +32,15 @@ class NodeUnion(Sparse):
     sends (R + U)(L - 1)/L in the node and (N + U)(M - 1)/LM between nodes. No publication of it is known to us: owners
     are those of SparCML's split all-gather (Renggli et al., SC 2019), the union's bitmap is that of the S2 authors'
     emulation of OmniReduce, and two levels are usual for dense arrays.
-
-    Attributes
-    ----------
-    prefetch : bool
-        Gather the bitmaps during forward and backward, from the rows that the batch names.
-    node : int, optional
-        Ranks a node, in order, where that is to be another number than the topology says, or there is none.
     """
 
     layers: Layers = "sparse"
-    prefetch: bool = False
-    node: int | None = None
+    prefetch: bool = option(
+        False, "Gather the bitmaps during forward and backward, from the rows that the batch names."
+    )
+    node: int | None = option(
+        None, "Ranks a node, in order, where that is to be another number than the topology says, or there is none."
+    )
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.layers import GradientWatcher, assign_by_pattern, run_interleaved, run_until_gradient
 from s2sim.reducers.shared.two_level_sum import merge_layers, select_layers
@@ -38,15 +39,10 @@ class PerLayer(Reducer):
     where others have ``,``. The first pattern that fits has a layer. What all of them post before they wait is in
     flight together, and one launch where it is of one kind. One of them may prefetch: what it sends before there is a
     gradient goes alone.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        Patterns and reducers, in the order in which they are tried.
     """
 
     takes_reducers = True
-    parts: tuple[PatternPart, ...] = ()
+    parts: tuple[PatternPart, ...] = option((), "Patterns and reducers, in the order in which they are tried.")
 
     about = Traits(
         name="per-layer",

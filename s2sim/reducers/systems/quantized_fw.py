@@ -12,6 +12,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.quantize import MAX_LEVELS, from_levels, largest_magnitude, to_levels
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers.rank import Pending, Rank, Traits
 from s2sim.reducers.shared.gathered import SERVER, Gathered, Message, flat_vector, from_flat_vector
 
@@ -25,14 +26,9 @@ class QuantizedFrankWolfe(Gathered):
     to one of the ends of its interval among s equal ones, so that the code is unbiased; one float32 and, for each
     element, a sign and ceil(log2(s+1)) bits travel. What follows, the linear minimisation over a constraint and the
     variance-reduced gradient, is the optimiser's. Rank 0 is the master; its own gradient is coded too.
-
-    Attributes
-    ----------
-    partitions : int
-        s; with 1 the code is TernGrad's.
     """
 
-    partitions: int = 1
+    partitions: int = option(1, "s; with 1 the code is TernGrad's.")
 
     aggregate = "server"
 

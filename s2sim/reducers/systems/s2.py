@@ -18,6 +18,7 @@ from s2sim.codecs.count_sketch import rms_relative_error, tail_probability
 from s2sim.codecs.hashing import HashKind
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared import sketch_tables as sketched
@@ -38,7 +39,7 @@ from s2sim.reducers.shared.sketch_tables import (
     next_statistics,
 )
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, compressed_layers, split_layers
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 
 @dataclass(slots=True)
@@ -46,43 +47,39 @@ class S2(Sparse):
     """A count sketch of each compressed layer, read where the merged bitmap says; one round, lossy.
 
     None stands for "not given": options that another one fixes or makes idle are refused.
-
-    Attributes
-    ----------
-    rows : int, optional
-        Rows of the sketches, of which decoding takes the median; 3 unless given.
-    cells : float, optional
-        Cells of all sketches, all rows together, per non-zero of the union; 2 unless given. A step takes the last one's
-        union times ``margin``; the first exchanges an estimate of its own.
-    columns : int, optional
-        Columns of all sketches together, set outright; then nothing is estimated, and tables share them by size.
-    floor : float, optional
-        The least that a table gets of its share of the cells by values; 0.9 unless given. The rest goes where it
-        lessens the error of the whole most, see `s2sim.reducers.shared.sketch_settings`.
-    bitmap : {"packed", "byte", "float32"}, optional
-        How the support travels, see `s2sim.reducers.shared.row_sparse`; packed unless given.
-    hash : {"mix", "modulo", "product"}, optional
-        Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.
-    margin : float, optional
-        Headroom on the last step's union; 1.1 unless given.
-    preset : {"authors-gnmt", "authors-lstm"}, optional
-        The settings and the order of collectives of the authors' published code. It zeroes its table before each
-        step and uses the result, as that code was meant to.
-    error : float, optional
-        Relative L2 error that 95 % of hash seeds keep on the sums of the gradients at hand: the sketches are sized so,
-        see `s2sim.reducers.shared.sketch_settings`. Rows too are chosen, unless they are given.
     """
 
-    rows: int | None = None
-    cells: float | None = None
-    columns: int | None = None
-    bitmap: BitmapFormat | None = None
-    hash: HashKind | None = None
+    rows: int | None = option(None, "Rows of the sketches, of which decoding takes the median; 3 unless given.")
+    cells: float | None = option(
+        None,
+        "Cells of all sketches, all rows together, per non-zero of the union; 2 unless given. A step takes the last "
+        "one's union times ``margin``; the first exchanges an estimate of its own.",
+    )
+    columns: int | None = option(
+        None,
+        "Columns of all sketches together, set outright; then nothing is estimated, and tables share them by size.",
+    )
+    bitmap: BitmapFormat | None = option(
+        None, "How the support travels, see `s2sim.reducers.shared.row_sparse`; packed unless given."
+    )
+    hash: HashKind | None = option(None, "Family of hash functions, see `s2sim.codecs.hashing`; mix unless given.")
     layers: Layers = "sparse"
-    margin: float | None = None
-    floor: float | None = None
-    preset: Preset | None = None
-    error: float | None = None
+    margin: float | None = option(None, "Headroom on the last step's union; 1.1 unless given.")
+    floor: float | None = option(
+        None,
+        "The least that a table gets of its share of the cells by values; 0.9 unless given. The rest goes where it "
+        "lessens the error of the whole most, see `s2sim.reducers.shared.sketch_settings`.",
+    )
+    preset: Preset | None = option(
+        None,
+        "The settings and the order of collectives of the authors' published code. It zeroes its table before each "
+        "step and uses the result, as that code was meant to.",
+    )
+    error: float | None = option(
+        None,
+        "Relative L2 error that 95 % of hash seeds keep on the sums of the gradients at hand: the sketches are "
+        "sized so, see `s2sim.reducers.shared.sketch_settings`. Rows too are chosen, unless they are given.",
+    )
 
     settings: SketchSettings = field(init=False, repr=False, metadata={"fitted": True})
     known: UnionStatistics | None = field(init=False, repr=False, default=None)

@@ -7,7 +7,7 @@ numbers, whose sums are the same bits in any order.
 Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
 that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
 of the range was needed. Rows that could not be read, whose sums did not fit, or whose units turn out far too coarse are
-known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.union` sends all of them.
+known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.exact_rows` sends all of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
+from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.shared import exact_sketch as cost
 from s2sim.reducers.shared import exact_sketch as exact
@@ -31,7 +32,7 @@ from s2sim.reducers.shared import sketch_cost as row_cost
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
 from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
-from s2sim.reducers.systems.sparse import Sparse
+from s2sim.reducers.systems.exact_rows import Sparse
 
 _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
@@ -43,26 +44,19 @@ _MAX_VALUES = 1 << 27
 
 @dataclass(slots=True)
 class S2Exact(Sparse):
-    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second.
+    """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second."""
 
-    Attributes
-    ----------
-    cells : float
-        Cells for each row of the union, times the row's width; small tables get more. Above 1.222.
-    dtype : {"int32", "int64", "float32"}
-        Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of
-        32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long as it
-        is not below 2^-38 of that sum. float32 rounds as it peels.
-    margin : float
-        Headroom on the union of the last step, and on a first step's estimate of its own.
-    bitmap : {"packed", "byte", "float32"}
-        How the support travels, see `s2sim.reducers.shared.row_sparse`.
-    """
-
-    cells: float = CELLS_PER_KEY
-    dtype: CellType = "int32"
-    margin: float = 1.1
-    bitmap: BitmapFormat = "packed"
+    cells: float = option(
+        CELLS_PER_KEY, "Cells for each row of the union, times the row's width; small tables get more. Above 1.222."
+    )
+    dtype: CellType = option(
+        "int32",
+        "Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of "
+        "32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long "
+        "as it is not below 2^-38 of that sum. float32 rounds as it peels.",
+    )
+    margin: float = option(1.1, "Headroom on the union of the last step, and on a first step's estimate of its own.")
+    bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
     layers: Layers = "sparse"
 
     carried: list[units.TableState] | None = field(init=False, repr=False, default=None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, stored
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
@@ -19,7 +19,7 @@ from s2sim.reducers.shared.gossip import sum_by_doubling
 from s2sim.reducers.shared.owners import gather_coded_sums, gather_dense_sums, gather_sparse_sums, send_to_owners
 from s2sim.reducers.shared.pairs import Pairs, add_pairs
 from s2sim.reducers.shared.selection import Selecting, count_kept, select_largest, smallest_kept_share
-from s2sim.reducers.systems.qsgd import Qsgd
+from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
 Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
 
@@ -51,28 +51,29 @@ class SparCML(Selecting):
     A stream holds the largest elements that are not zero, uint32 and float32 each; with ``density=1`` all that are not,
     and nothing is lost. Formats, costs and rule are recalled and were derived again; the summary that was read names
     the algorithms and the bits.
-
-    Attributes
-    ----------
-    algorithm : {"auto", "rec-dbl", "split", "dense-split"}
-        *rec-dbl* (SSAR_Recursive_double): ranks at distances 1, 2, 4, ... exchange and merge streams.
-        *split* (SSAR_Split_allgather): ranges of elements go to their owners, who merge them; the sums are gathered.
-        *dense-split* (DSAR_Split_allgather): likewise, with a dense all-gather of the owners' ranges.
-        *auto*: dense-split if the union that is expected of streams at random (`expected_union`) reaches half of the
-        elements, from where on pairs are longer than values; else rec-dbl for streams below ``small`` bytes, and split.
-        Streams are taken to be as long as ``density`` says, or as the longest is where gradients are at hand before.
-    small : int
-        Bytes of a stream up to which latency counts most. SparCML's constant was not read; this is the one below which
-        Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).
-    bits : int
-        Of an element in dense-split's all-gather: 32, or 2, 4 or 8, rounded at random in buckets of 1024 as
-        `s2sim.reducers.systems.qsgd` does. What that loses counts to the range's owner.
     """
 
     density: float = 0.01
-    algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = "auto"
-    small: int = _SMALL
-    bits: int = 32
+    algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = option(
+        "auto",
+        "*rec-dbl* (SSAR_Recursive_double): ranks at distances 1, 2, 4, ... exchange and merge streams. *split* "
+        "(SSAR_Split_allgather): ranges of elements go to their owners, who merge them; the sums are gathered. "
+        "*dense-split* (DSAR_Split_allgather): likewise, with a dense all-gather of the owners' ranges. *auto*: "
+        "dense-split if the union that is expected of streams at random (`expected_union`) reaches half of the "
+        "elements, from where on pairs are longer than values; else rec-dbl for streams below ``small`` bytes, and "
+        "split. Streams are taken to be as long as ``density`` says, or as the longest is where gradients are at "
+        "hand before.",
+    )
+    small: int = option(
+        _SMALL,
+        "Bytes of a stream up to which latency counts most. SparCML's constant was not read; this is the one below "
+        "which Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).",
+    )
+    bits: int = option(
+        32,
+        "Of an element in dense-split's all-gather: 32, or 2, 4 or 8, rounded at random in buckets of 1024 as "
+        "`s2sim.reducers.systems.stochastic_rounding` does. What that loses counts to the range's owner.",
+    )
 
     chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """What auto is for the gradients at hand."""

@@ -9,7 +9,7 @@ import numpy as np
 from s2sim.arrays import Floats32, Ints, Words
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError, S2SimError
-from s2sim.options import check_shares
+from s2sim.options import check_shares, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
@@ -27,18 +27,14 @@ class Strom(Scattered):
     N. Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015, recalled: a
     word of 31 bits of index and a sign. What exceeds the threshold stays in the residual too (``ef=true``), so that a
     large element is sent in several steps. The rate depends on the data.
-
-    Attributes
-    ----------
-    threshold : float or None
-        tau, in the gradients' own unit, the same in all tensors and on all ranks.
-    density : float
-        Without a threshold: the share of a tensor's elements that each rank sends. The smallest of them is its tau,
-        and travels along.
     """
 
-    threshold: float | None = None
-    density: float = _DENSITY
+    threshold: float | None = option(None, "tau, in the gradients' own unit, the same in all tensors and on all ranks.")
+    density: float = option(
+        _DENSITY,
+        "Without a threshold: the share of a tensor's elements that each rank sends. The smallest of them is its "
+        "tau, and travels along.",
+    )
 
     aggregate = "gather"
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, stored, subtract
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Traits
 from s2sim.reducers.wrappers.wrapper import Wrapper
@@ -161,18 +162,13 @@ class FilteredFeedback(Feedback):
     chosen from ``gradient + m``. With beta = 1 it is error feedback; below, of what a step fails to send a share beta
     is kept for later and the rest forgotten, and of what is sent too early only that share is owed. Written
     ``ef=filtered``.
-
-    Attributes
-    ----------
-    beta : float
-        The filter's coefficient, above 0 and below 1.
     """
 
     key = "ef"
     adds = "filtered error feedback"
     conserves = "nothing"
     ef: Literal["filtered"] = "filtered"
-    beta: float = 0.1
+    beta: float = option(0.1, "The filter's coefficient, above 0 and below 1.")
 
     def check(self) -> None:
         """Refuse a coefficient that forgets or keeps everything."""

@@ -12,7 +12,7 @@ import numpy as np
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, average, stored, subtract
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.shared.layers import IntraNodeExchange, run_interleaved
@@ -44,16 +44,13 @@ class HierarchicalReduction(Wrapper):
     (HOROVOD_HIERARCHICAL_ALLREDUCE; recalled); for sparse ones no publication is known to us. It goes around the
     reducer itself: what stands around it in turn, such as error feedback, keeps what a shard loses on the rank that
     holds it.
-
-    Attributes
-    ----------
-    node : int, optional
-        Ranks a node, in order, where that is to be another number than the topology says, or there is none.
     """
 
     key = "hierarchical"
     hierarchical: bool = True
-    node: int | None = None
+    node: int | None = option(
+        None, "Ranks a node, in order, where that is to be another number than the topology says, or there is none."
+    )
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, cast
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers.rank import Program, Rank, Reducer, Traits
 from s2sim.reducers.wrappers.error_feedback import Feedback
 from s2sim.reducers.wrappers.wrapper import Wrapper, unwrap_all
@@ -23,22 +23,16 @@ class DensityWarmup(Wrapper):
 
     Y. Lin et al., "Deep gradient compression", ICLR 2018, section 3.3. Rows of a run are those of the density that is
     reached; ``--steps`` shows the way there.
-
-    Attributes
-    ----------
-    warmup : int
-        Epochs of it, W.
-    epoch : int
-        Training steps an epoch.
-    ramp : {"exponential", "quarters"}
-        Density in epoch e < W: density^((e+1)/(W+1)), the rule of the authors' code; or 0.25^(e+1), but not less than
-        the density itself, the list in their README and the paper (0.25, 0.063, 0.016, 0.004, 0.001).
     """
 
     key = "warmup"
-    warmup: int = 5
-    epoch: int = 1
-    ramp: Literal["exponential", "quarters"] = "exponential"
+    warmup: int = option(5, "Epochs of it, W.")
+    epoch: int = option(1, "Training steps an epoch.")
+    ramp: Literal["exponential", "quarters"] = option(
+        "exponential",
+        "Density in epoch e < W: density^((e+1)/(W+1)), the rule of the authors' code; or 0.25^(e+1), but not less "
+        "than the density itself, the list in their README and the paper (0.25, 0.063, 0.016, 0.004, 0.001).",
+    )
 
     def check(self) -> None:
         """Refuse what has no density."""

@@ -1,0 +1,187 @@
+"""A store of recordings in the user's cache folder: a reducer runs once on the same gradients.
+
+An entry is a file named by the hash of all that its content follows from. It holds a SHA-256 and a packed pickle, which
+is read only if the hash is right; a damaged one is recorded anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import s2sim
+from s2sim.experiment.scenario.content_hash import gradients_content
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.files import replace_file
+from s2sim.provenance import content_hash
+from s2sim.reducers.rank import Reducer
+from s2sim.reducers.registry import option_string
+
+T = TypeVar("T")
+
+VARIABLE = "S2SIM_CACHE"
+"""Names the folder of the store instead of the user's cache folder; ``off`` for no store."""
+
+LIMIT_BYTES = 10**9
+"""Least recently used entries go where the store has more."""
+
+_SUFFIX = ".recording"
+_HASH_BYTES = 32
+# The code that recordings follow from.
+_ROOMS = ("codecs", "experiment", "gradients", "reducers", "simulation/bucketing")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingStore:
+    """Recordings by key in a folder, which several processes may use at once."""
+
+    folder: Path
+
+    def get(self, key: str) -> Any:
+        """Return the value of a key; None if there is none, or a damaged one."""
+        path = self.folder / f"{key}{_SUFFIX}"
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        try:
+            return pickle.loads(zlib.decompress(data[_HASH_BYTES:]))  # noqa: S301 # what this program wrote
+        except (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError, zlib.error):
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a value; one that cannot be pickled, or for which there is no room, is left out."""
+        try:
+            packed = zlib.compress(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), 1)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            return
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_file(self.folder / f"{key}{_SUFFIX}", hashlib.sha256(packed).digest() + packed)
+
+    def entries(self) -> Iterator[os.stat_result]:
+        """Yield the size and the time of last use of each entry."""
+        for _, found in self._files():
+            yield found
+
+    def trim(self, limit_bytes: int = LIMIT_BYTES) -> int:
+        """Remove least recently used entries until the others have at most so many bytes; return how many went."""
+        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        surplus = sum(found.st_size for _, found in files) - limit_bytes
+        removed = 0
+        for path, found in files:
+            if surplus <= 0:
+                break
+            with suppress(OSError):
+                path.unlink()
+            surplus -= found.st_size
+            removed += 1
+        return removed
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            # Another process may have removed it.
+            with suppress(OSError):
+                yield path, path.stat()
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of the store; None if the environment turns it off."""
+    named = os.environ.get(VARIABLE, "")
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("s2sim") / "recordings"
+
+
+def recording_store() -> RecordingStore | None:
+    """Return the store of the user; None if the environment turns it off."""
+    folder = cache_folder()
+    return None if folder is None else RecordingStore(folder)
+
+
+def through_store(
+    scenario: ReducerScenario,
+    reducers: Sequence[ReducerSpec],
+    what: Sequence[Any],
+    compute: Callable[[Sequence[ReducerSpec]], Mapping[str, T]],
+) -> dict[str, T]:
+    """Return a value for each reducer by option string: from the store, else computed and stored.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Its gradients and seed are part of the key.
+    reducers : sequence of ReducerSpec
+        As placed on the nodes of the ranks, where they ask for that.
+    what : sequence
+        JSON values of all else that the values follow from, its kind first.
+    compute : callable
+        Returns the values of some reducers. Reducers without a value, and all if there was a warning, which has to be
+        shown the next time too, are not stored.
+    """
+    store = recording_store()
+    if store is None:
+        return dict(compute(reducers))
+    shared = [code_version(), gradients_content(scenario), scenario.seed, *what]
+    keys = {item.option_string: content_hash([*shared, reducer_content(item.reducer)]) for item in reducers}
+    found = {name: value for name, key in keys.items() if (value := store.get(key)) is not None}
+    missing = [item for item in reducers if item.option_string not in found]
+    if missing:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            computed = compute(missing)
+        for each in warned:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        if not warned:
+            for name, value in computed.items():
+                store.put(keys[name], value)
+            store.trim()
+        found |= computed
+    return found
+
+
+def reducer_content(reducer: Reducer) -> list[Any]:
+    """Return what a reducer computes by: its options, the nodes that it was told, and code that is not of s2sim."""
+    content: list[Any] = [option_string(reducer), reducer.options(), reducer.held]
+    placed = hashlib.sha256(pickle.dumps(reducer)).hexdigest() if reducer.placed((0,)) is not reducer else ""
+    return [*content, placed, _plugin_version(type(reducer))]
+
+
+@lru_cache(maxsize=256)
+def _plugin_version(kind: type) -> str:
+    """Return the hash of the source of a class that comes with another package; empty for those of s2sim."""
+    if kind.__module__.partition(".")[0] == "s2sim":
+        return ""
+    source = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else kind.__module__
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """Return a hash of the code that recordings follow from, and of the version of NumPy."""
+    hashed = hashlib.sha256(f"{s2sim.__version__} {np.__version__} {sys.version_info[:2]}".encode())
+    root = Path(s2sim.__file__).parent
+    for room in _ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            hashed.update(path.read_bytes())
+    return hashed.hexdigest()

@@ -1,0 +1,124 @@
+"""A run in three calls: what reducers send, the time that this takes on a cluster, and the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from s2sim.errors import OptionError
+from s2sim.experiment import run as whole
+from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.prediction import predict as predict_rows
+from s2sim.experiment.prediction import record as record_reducers
+from s2sim.experiment.record import RecordedReducer
+from s2sim.experiment.recording_store import reducer_content
+from s2sim.experiment.row_parts import Refused
+from s2sim.experiment.rows import Result
+from s2sim.experiment.run_extrapolation import extrapolate
+from s2sim.experiment.run_state import RunState
+from s2sim.experiment.scenario.content_hash import gradients_content
+from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recordings:
+    """What reducers compute and send on each number of workers; no time."""
+
+    spec: RunSpec
+    scenario: ReducerScenario
+    recorded: dict[int, list[RecordedReducer]]  # By number of workers
+    refused: tuple[Refused, ...]
+
+    def __repr__(self) -> str:
+        """Return one line: the reducers and numbers of workers."""
+        names = ", ".join(item.option_string for item in next(iter(self.recorded.values())))
+        return f"<s2sim recordings: {names} on {', '.join(map(str, self.recorded))} workers>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predictions:
+    """The rows of recordings on a cluster, not judged yet."""
+
+    spec: RunSpec
+    scenario: ReducerScenario
+    state: RunState
+
+    def __repr__(self) -> str:
+        """Return one line: the cluster and how many rows there are."""
+        return f"<s2sim predictions: {len(self.state.rows)} rows on {self.scenario.shape.name}>"
+
+
+@accept_fields_of(RunSpec)
+def record(
+    topology: str | None = None,
+    *,
+    workers: int | Sequence[int] | None = None,
+    reducers: Sequence[str] | None = None,
+    spec: RunSpec | None = None,
+    **options: Any,
+) -> Recordings:
+    """Run reducers on gradients; the arguments are those of `s2sim.run`.
+
+    The cluster decides only which ranks share a node, and buckets that depend on its rates.
+    """
+    scenario, spec = whole.resolve_named(whole.spec_of(topology, workers, reducers, spec, options))
+    recorded: dict[int, list[RecordedReducer]] = {}
+    refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
+    for count in spec.workers:
+        recorded[count], more = record_reducers(scenario, scenario.ranks_of(count))
+        refused += more
+    return Recordings(spec, scenario, recorded, tuple(refused))
+
+
+def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -> Predictions:
+    """Return the times of recordings on their cluster, or on one that differs.
+
+    Parameters
+    ----------
+    recordings : Recordings
+        Of `record`.
+    thorough : bool
+        Whether to predict the times with other libraries too.
+    **changes
+        Fields of the spec, such as ``topology``, ``overrides``, ``library``, ``gpu`` or ``faults``. `OptionError` for
+        those of which the recordings depend, such as ``workers``, ``trace`` or ``profile``.
+    """
+    scenario, spec = recordings.scenario, recordings.spec
+    if changes:
+        named = {each.name: getattr(spec, each.name) for each in fields(spec)} | changes
+        scenario, spec = whole.resolve_named(RunSpec.of(**named))
+        _check_same(recordings, scenario, spec)
+    ranks = {count: scenario.ranks_of(count) for count in spec.workers}
+    state = RunState(extrapolated=extrapolate(scenario, max(ranks.values())), refused=list(recordings.refused))
+    for count, recorded in recordings.recorded.items():
+        state.add(predict_rows(scenario, recorded, thorough=thorough), [], count, ranks[count])
+    return Predictions(spec, scenario, state)
+
+
+def _check_same(recordings: Recordings, scenario: ReducerScenario, spec: RunSpec) -> None:
+    """Refuse a scenario in which reducers would send something else."""
+    before = recordings.scenario
+    for count in recordings.recorded:
+        contents = []
+        for each in (before, scenario):
+            ranks = each.ranks_of(count)
+            training = None if each.training is None else _buckets(each, ranks)
+            reducers = [reducer_content(item.reducer) for item in each.reducers_on(ranks)]
+            contents.append([gradients_content(each), each.seed, ranks, training, reducers])
+        if spec.workers != recordings.spec.workers or contents[0] != contents[1]:
+            raise OptionError(
+                "the recordings are of other gradients, workers, nodes, buckets or reducers: s2sim.record those first"
+            )
+
+
+def _buckets(scenario: ReducerScenario, ranks: int) -> list[Any]:
+    assert scenario.training is not None
+    timer = scenario.timer(ranks).with_profile(scenario.library.profile)
+    return [each.tensors for each in scenario.training.buckets(timer, scenario.dtype)]
+
+
+def compare(predictions: Predictions) -> Result:
+    """Return the judged rows, verdict, notes and run record of predictions; break-even is left to `s2sim.run`."""
+    return whole.compare(predictions.spec, predictions.scenario, predictions.state)

@@ -1,0 +1,242 @@
+"""Models instead of gradients: federated averaging, and CHOCO-SGD over neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats, Floats32
+from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
+from s2sim.errors import OptionError
+from s2sim.files import read_text, user_path
+from s2sim.gradients.gradient import Gradient
+from s2sim.options import check_options, check_shares, option
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.script import Work
+from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
+from s2sim.reducers.shared.gossip import Graph, mixing_matrix
+from s2sim.seeds import named_generator
+
+SERVER = 0
+"""The rank beside which the server runs, and through whose ports all clients reach it."""
+
+
+@dataclass(slots=True)
+class FedAvg(Reducer):
+    """A star: a fraction C of the ranks upload, the server adds n_k/n of each, ranks download its model.
+
+    H. B. McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017,
+    algorithm 1; recalled. A step is a round; several local steps are what ``h`` is for. As in the paper a client has
+    the server's model only when it is chosen: with ``download=next`` those chosen for the next round download at the
+    end of this one, and all others end it with what they had. Models are followed in units of the learning rate.
+    """
+
+    fraction: float = option(
+        0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
+    )
+    download: Literal["next", "all"] = option("next", "Who gets the new model at the end of a round.")
+    samples: str | None = option(
+        None, "A text file with the number of samples of each rank; all have as many unless it is given."
+    )
+
+    server: Floats32 | None = field(init=False, repr=False, default=None)
+    """The server's model, as the sum of all updates; None on ranks without it."""
+    model: Floats32 | None = field(init=False, repr=False, default=None)
+    """This rank's model, as last downloaded."""
+
+    about = Traits(
+        name="fedavg",
+        summary="some ranks send updates to a server, which averages them by samples and sends the model back",
+        source="McMahan et al., Communication-Efficient Learning from Decentralized Data, AISTATS 2017",
+        formula="4n up where chosen; the server 4n for each that downloads",
+        scope="gradient",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "fedavg")
+        check_shares(self, "fedavg", "fraction")
+
+    @property
+    def traits(self) -> Traits:
+        """Ranks drift apart where some do not get the new model."""
+        drift = self.download == "next" and self.fraction < 1
+        return replace(self.about, agrees=False, estimates="weights") if drift else self.about
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Upload if chosen, average on the server, download."""
+        update = flat_vector(gradient)
+        own = np.zeros_like(update) if self.model is None else self.model
+        chosen, following = (self._chosen(rank, rank.step + later) for later in (0, 1))
+        to = following if self.download == "next" else list(range(rank.size))
+        weights = rank.replicated(lambda: sample_counts(self.samples, rank.size))[chosen]
+        weights /= weights.sum()
+
+        # Up: every chosen client to the server.
+        members = sorted({SERVER, *chosen})
+        if rank.index in members:
+            star = rank.subgroup(members)
+            uploads = star.exchange({} if rank.index == SERVER else {SERVER: update}, label="updates")
+            yield uploads
+            if rank.index == SERVER:
+                arrived = {SERVER: update} | {members[place]: other for place, other in uploads.value.items()}
+                total = np.zeros_like(update) if self.server is None else self.server.copy()
+                for weight, place in zip(weights, chosen, strict=True):
+                    total += np.float32(weight) * arrived[place]
+                    rank.work(cost.add(len(total)))
+                self.server = total
+
+        # Down: the server's model.
+        members = sorted({SERVER, *to})
+        if rank.index in members:
+            star = rank.subgroup(members)
+            model = self.server
+            models = star.exchange({} if model is None else dict.fromkeys(range(1, star.size), model), label="model")
+            yield models
+            self.model = models.value[SERVER] if model is None else model
+        change = np.zeros_like(own) if self.model is None else self.model - own
+        kept = gradient if rank.index in chosen else from_flat_vector(np.zeros_like(update), gradient)
+        return Reduced(from_flat_vector(change, gradient), sent=lambda: kept)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return all layers, unless all that every rank has is averaged."""
+        return () if self.fraction == 1 and self.samples is None else tuple(range(len(gradient.layers)))
+
+    def _chosen(self, rank: Rank, step: int) -> list[int]:
+        """Return the clients of a round, the same on all ranks, in their order."""
+        count = max(1, round(self.fraction * rank.size))
+        random = named_generator(rank.seed, "fedavg", step)
+        return sorted(random.choice(rank.size, count, replace=False).tolist())
+
+
+def sample_counts(path: str | None, ranks: int) -> Floats:
+    """Return how many samples each rank has, float64 of shape (ranks,): ones, or the numbers of a text file."""
+    if path is None:
+        return np.ones(ranks)
+    text = read_text(user_path(path, OptionError), noun="samples", error=OptionError)
+    try:
+        counts = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=1).reshape(-1)
+    except ValueError as found:
+        raise OptionError(f"the samples {path} are no numbers: {found}") from None
+    if len(counts) != ranks or not np.isfinite(counts).all() or (counts <= 0).any():
+        raise OptionError(f"the samples {path} must be {ranks} numbers above 0, one a rank: found {len(counts)}")
+    return counts
+
+
+Compressor: TypeAlias = Literal["topk", "sign", "none"]
+
+_DENSITY = 0.01
+
+
+@dataclass(slots=True)
+class Choco(Reducer):
+    """Gossip with public copies: q = C(x - x̂) to all neighbours, x̂ += q, x += γ·Σ w_ij (x̂_j - x̂_i).
+
+    A. Koloskova, S. Stich, M. Jaggi, "Decentralized stochastic optimization and gossip algorithms with compressed
+    communication", ICML 2019, algorithm 2; with one vector s = Σ w_ij x̂_j a rank in place of all neighbours' copies,
+    as algorithm 6 there has it. Restated from the authors' code (github.com/epfml/ChocoSGD); the numbers of the
+    algorithms are recalled. Models are followed in units of the learning rate, as sums of updates since the start that
+    all share: what a rank ends a step with is its own update, γ's pull towards its neighbours included. Averaged over
+    ranks that is the mean gradient, whatever the compressor loses.
+    """
+
+    compresses_all = True
+    graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
+    weights: str | None = option(
+        None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."
+    )
+    gamma: float = option(0.1, "Step towards the neighbours, in (0, 1]; the authors tune it for every compressor.")
+    compressor: Compressor = option(
+        "topk",
+        "C: the largest elements as index and value, the signs with the mean magnitude, or the difference itself.",
+    )
+    density: float = option(_DENSITY, "Fraction of the elements that ``topk`` keeps, in (0, 1].")
+
+    model: Floats32 | None = field(init=False, repr=False, default=None)
+    """Sum of this rank's updates, x."""
+    public: Floats32 | None = field(init=False, repr=False, default=None)
+    """What all neighbours know of it, x̂."""
+    around: Floats32 | None = field(init=False, repr=False, default=None)
+    """Weighted sum of what is known of the neighbours and of itself, s."""
+
+    about = Traits(
+        name="choco",
+        summary="gossip with neighbours of compressed differences to public copies; every rank has its own model",
+        source="Koloskova, Stich and Jaggi, ICML 2019; github.com/epfml/ChocoSGD",
+        agrees=False,
+        estimates="weights",
+        feedback="own",
+        formula="neighbours x 8k",
+        certainty="code read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "choco")
+        check_shares(self, "choco", "gamma", "density")
+        if self.compressor != "topk" and self.density != _DENSITY:
+            raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
+        if self.weights is not None and self.graph != "ring":
+            raise OptionError(f"choco: graph={self.graph} changes nothing with weights of a file: give one of them")
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Take the local step, tell the neighbours what is new, move towards them."""
+        mixing = rank.replicated(lambda: mixing_matrix(self.graph, self.weights, rank.size))[rank.index]
+        step = flat_vector(gradient)
+        zeros = np.zeros_like(step)
+        model = step if self.model is None else self.model + step
+        public = zeros if self.public is None else self.public
+        around = zeros if self.around is None else self.around
+
+        rank.work(cost.add(len(step)))
+        rank.work(self._encoding(len(step)))
+        message = self._compress(model - public)
+        neighbours = [place for place in np.flatnonzero(mixing).tolist() if place != rank.index]
+        heard = rank.exchange(dict.fromkeys(neighbours, message), label="differences")
+        yield heard
+
+        self.public = public + self._decompress(message, len(step))
+        around = around + np.float32(mixing[rank.index]) * (self.public - public)
+        for place, other in heard.value.items():
+            around += np.float32(mixing[place]) * self._decompress(other, len(step))
+            rank.work(self._adding(len(step)))
+        self.around = around
+        update: Floats32 = step + np.float32(self.gamma) * (around - self.public)
+        rank.work(cost.add(len(step)))
+        self.model = model + (update - step)
+        return Reduced(from_flat_vector(update, gradient), sent=lambda: gradient)
+
+    def _encoding(self, elements: int) -> Work:
+        if self.compressor == "topk":
+            return cost.select(elements, elements_kept(elements, self.density))
+        return cost.encode_values(elements, elements // 8 if self.compressor == "sign" else 0)
+
+    def _adding(self, elements: int) -> Work:
+        if self.compressor == "topk":
+            return cost.add_pairs(0, elements_kept(elements, self.density))
+        return cost.add_codes(elements, 1, elements // 8 if self.compressor == "sign" else 4 * elements)
+
+    def _compress(self, difference: Floats32) -> tuple[NDArray[Any], ...]:
+        if self.compressor == "none":
+            return (difference,)
+        if self.compressor == "sign":
+            scale = np.abs(difference).mean(keepdims=True) if len(difference) else difference
+            return scale, np.packbits(difference >= 0, bitorder="little")
+        kept = select_top_k(difference, elements_kept(len(difference), self.density))
+        return tuple(to_pairs(kept, difference[kept], len(kept)).values())
+
+    def _decompress(self, message: tuple[NDArray[Any], ...], elements: int) -> Floats32:
+        if self.compressor == "none":
+            whole: Floats32 = message[0]
+            return whole
+        if self.compressor == "sign":
+            scale, bits = message
+            positive = np.unpackbits(bits, count=elements, bitorder="little").astype(np.bool_)
+            return np.where(positive, scale, -scale)
+        indices, values = message
+        dense = np.zeros(elements, np.float32)
+        dense[indices] = values
+        return dense

@@ -1,0 +1,302 @@
+"""Unbiased rounding to few levels: QSGD, TernGrad, natural compression, DoReFa."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from s2sim.arrays import Floats32
+from s2sim.codecs.bits import pack_integers, unpack_integers
+from s2sim.codecs.floats import from_powers, to_powers
+from s2sim.codecs.integer_codes import decode_signed, encode_signed
+from s2sim.codecs.quantize import bucket_norms, from_levels, largest_magnitude, to_levels
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient
+from s2sim.options import check_options, option
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import Program, Rank, Traits
+from s2sim.reducers.script import Work
+from s2sim.reducers.shared.gathered import (
+    Aggregate,
+    Gathered,
+    Message,
+    NumberFormat,
+    layer_vectors,
+    read_numbers,
+    write_numbers,
+)
+from s2sim.reducers.shared.quantized_values import Signed, all_reduce_scaled
+
+
+@dataclass(slots=True)
+class Qsgd(Gathered):
+    """Q(x_i) = ||x|| sgn(x_i) l / s, where l is |x_i| s / ||x|| rounded up or down at random: unbiased.
+
+    D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1; its formula, and the width and buckets of GRACE, were read in
+    code. With ``bits=8,bucket=128`` this is what GRACE sends: one byte an element, 8.25 bits with the norms. The
+    paper's typical settings (4 bits, buckets of 512) and its code of Elias are recalled. ChocoSGD's s = 2^b - 1 leaves
+    out the sign: its b is one less than here.
+    """
+
+    bits: int = option(
+        4, "Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16."
+    )
+    bucket: int = option(512, "Neighbours in a tensor that share a norm; the last bucket of a tensor may be smaller.")
+    coding: Literal["fixed", "elias"] = option(
+        "fixed",
+        "All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and "
+        "level as Elias codes, which a core of the host writes and reads.",
+    )
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
+
+    about = Traits(
+        name="qsgd",
+        summary="each element rounded at random to a level of its bucket's norm",
+        source="Alistarh et al., QSGD, NeurIPS 2017; github.com/sands-lab/grace",
+        formula="n(bits/8 + 4/bucket)(P-1)",
+        certainty="code read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "qsgd", bucket=1)
+        if not 2 <= self.bits <= 16:
+            raise OptionError(f"qsgd: bits={self.bits} is not from 2, a sign and one level, to 16")
+
+    @property
+    def levels(self) -> int:
+        """Levels of magnitude above zero."""
+        return (1 << (self.bits - 1)) - 1
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return norms and levels."""
+        norms = bucket_norms(vector, self.bucket)
+        numbers = to_levels(vector, norms, self.bucket, self.levels, random)
+        if self.coding == "elias":
+            return norms, encode_signed(numbers.astype(np.int32) - self.levels)
+        return norms, pack_integers(numbers, self.bits)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return every level's share of its norm."""
+        norms, codes = message
+        if self.coding == "elias":
+            numbers = decode_signed(codes, elements) + self.levels
+        else:
+            numbers = unpack_integers(codes, self.bits, elements)
+        return from_levels(numbers, norms, self.bucket, self.levels)
+
+    def off(self, message: Message, elements: int) -> float:
+        """Return the largest distance between two levels."""
+        return float(message[0].max()) / self.levels
+
+    @property
+    def known_size(self) -> bool:
+        """Whether all elements take the same number of bits."""
+        return self.coding == "fixed"
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of rounding, and of coding on the host if codes differ in length."""
+        work = cost.encode_values if self.coding == "fixed" else cost.encode_levels_cost
+        return work(elements, code_bytes)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of adding levels up, and of reading them on the host if codes differ in length."""
+        work = cost.add_codes if self.coding == "fixed" else cost.decode_levels_cost
+        return work(elements, messages, code_bytes)
+
+
+@dataclass(slots=True)
+class TernGrad(Gathered):
+    """An element keeps its sign and gets the tensor's largest magnitude s with probability |x| / s, else 0: unbiased.
+
+    W. Wen et al., "TernGrad", NeurIPS 2017, section 3, with a scale for each tensor; read in GRACE's code, which clips
+    always and sends a byte an element.
+    """
+
+    clip: float = option(
+        0.0,
+        "Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training "
+        "and GRACE have 2.5, with which it is not unbiased any more.",
+    )
+    shared: bool = option(
+        False,
+        "Whether ranks first agree on the largest scale of all, so that levels are summed by an all-reduce of "
+        "integers: of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and "
+        "are refused.",
+    )
+    wire: NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all. The paper's server sends sums of levels, in more bits.",
+    )
+
+    about = Traits(
+        name="terngrad",
+        summary="each element as -1, 0 or 1 times the largest magnitude, at random: two bits",
+        source="Wen et al., TernGrad, NeurIPS 2017; github.com/sands-lab/grace",
+        formula="(n/4 + 4L)(P-1)",
+        certainty="code read",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "terngrad")
+        if not 0 <= self.clip < np.inf:
+            raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
+        if self.shared and (self.wire, self.aggregate) != ("packed", "gather"):
+            raise OptionError("terngrad: shared=true sums bytes by an all-reduce: leave wire and aggregate out")
+
+    @property
+    def traits(self) -> Traits:
+        """What is clipped is not unbiased, and wants feedback."""
+        return replace(self.about, feedback="needed") if self.clip else self.about
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Encode and gather; or agree on scales first, and sum levels."""
+        if not self.shared:
+            return (yield from Gathered.reduce(self, rank, gradient))
+        vectors = [self._clipped(vector) for vector in layer_vectors(gradient)]
+        dtype: Signed = "int8" if rank.size <= np.iinfo(np.int8).max else "int16"
+        return (yield from all_reduce_scaled(rank, gradient, vectors, levels=1, dtype=dtype))
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return the scale and the signs of what is drawn."""
+        vector = self._clipped(vector)
+        scale = np.array([largest_magnitude(vector)], np.float32)
+        numbers = to_levels(vector, scale, len(vector), 1, random)
+        return scale, write_numbers(numbers, 2, self.wire)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the scale with every sign, and zeros."""
+        scale, codes = message
+        return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
+
+    def off(self, message: Message, elements: int) -> float | None:
+        """Return the scale, unless something was clipped."""
+        return None if self.clip else float(message[0][0])
+
+    def _clipped(self, vector: Floats32) -> Floats32:
+        if not self.clip or not len(vector):
+            return vector
+        limit = np.float32(self.clip * vector.std(dtype=np.float64))
+        return np.clip(vector, -limit, limit)
+
+
+_WIDTHS = {"full": 9, "clipped": 8}
+_SIGN = 1 << 8
+# Exponents that seven bits hold in GRACE, as float32 biases them: 2^-109 to 2^18.
+_LOWEST, _HIGHEST = 18, 145
+
+
+@dataclass(slots=True)
+class Natural(Gathered):
+    """An element between two powers of two becomes the upper one with the probability that makes it unbiased.
+
+    S. Horvath et al., "Natural Compression for Distributed Deep Learning", arXiv:1905.10988: the second moment grows by
+    9/8 at most. That sign and exponent take nine bits is recalled, and gives the abstract's 32/9 = 3.56.
+    """
+
+    exponent: Literal["full", "clipped"] = option(
+        "full",
+        "All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger "
+        "powers than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).",
+    )
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
+
+    about = Traits(
+        name="natural",
+        summary="each element rounded at random to a power of two: sign and exponent, nine bits",
+        source="Horvath et al., Natural Compression, MSML 2022, arXiv:1905.10988; github.com/sands-lab/grace",
+        formula="9n/8 (P-1)",
+        certainty="summary read",
+    )
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return signs and exponents."""
+        codes = to_powers(vector, random)
+        if self.exponent == "clipped":
+            exponents = np.clip(codes & (_SIGN - 1), _LOWEST, _HIGHEST) - _LOWEST
+            codes = exponents | (codes & _SIGN) >> 1
+        return (pack_integers(codes, _WIDTHS[self.exponent]),)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return powers of two."""
+        codes = unpack_integers(message[0], _WIDTHS[self.exponent], elements).astype(np.uint16, copy=False)
+        if self.exponent == "clipped":
+            exponents = codes & 0x7F
+            codes = np.where(exponents > 0, exponents + _LOWEST | (codes & 0x80) << 1, 0).astype(np.uint16)
+        return from_powers(codes)
+
+
+_HALF = np.float32(0.5)
+
+
+@dataclass(slots=True)
+class DoReFa(Gathered):
+    """2 m (q(x / 2m + 1/2 + noise) - 1/2), where m is the tensor's largest magnitude and q rounds to 2^k values.
+
+    S. Zhou et al., "DoReFa-Net: Training Low Bitwidth Convolutional Neural Networks with Low Bitwidth Gradients",
+    arXiv:1606.06160, section 2.5, recalled: the noise is uniform in one step of q, so that a value is its own amount on
+    average. None of the 2^k values is zero. The paper quantises gradients inside backward, for its arithmetic; here
+    they are what workers send.
+    """
+
+    bits: int = option(6, "k, 1 to 16.")
+    aggregate: Aggregate = option(
+        "gather",
+        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+        "these to all.",
+    )
+
+    about = Traits(
+        name="dorefa",
+        summary="each element with noise, rounded to one of 2^bits values up to the largest magnitude",
+        source="Zhou et al., DoReFa-Net, arXiv:1606.06160",
+        formula="(n bits/8 + 4L)(P-1)",
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self, "dorefa")
+        if not 1 <= self.bits <= 16:
+            raise OptionError(f"dorefa: bits={self.bits} is not from 1 to 16")
+
+    @property
+    def last(self) -> np.float32:
+        """The largest of the 2^k numbers."""
+        return np.float32((1 << self.bits) - 1)
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return the largest magnitude and the numbers of the values."""
+        scale = np.array([largest_magnitude(vector)], np.float32)
+        share = vector / (scale if scale[0] else np.float32(1))
+        share *= _HALF
+        share += _HALF
+        share *= self.last
+        # Noise of half a step to either side and rounding is noise of a step upwards and rounding down.
+        share += random.random(len(vector), dtype=np.float32)
+        numbers = np.minimum(share, self.last).astype(np.uint8 if self.bits <= 8 else np.uint16)
+        return scale, pack_integers(numbers, self.bits)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the values."""
+        scale, codes = message
+        shares = unpack_integers(codes, self.bits, elements).astype(np.float32)
+        shares /= self.last
+        shares -= _HALF
+        shares *= np.float32(2)
+        shares *= scale
+        return shares
+
+    def off(self, message: Message, elements: int) -> float:
+        """Return the distance between two values."""
+        return 2 * float(message[0][0]) / float(self.last)

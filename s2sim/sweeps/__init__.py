@@ -1,0 +1,1 @@
+"""Sweeps: thousands of questions at once, on one machine or many, in a store that loses nothing."""

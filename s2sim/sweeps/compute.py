@@ -1,0 +1,198 @@
+"""The cells of a sweep, computed: those that differ in their reducers alone share a run."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.experiment.cluster_spec import ClusterSpec
+from s2sim.experiment.spec import RunSpec
+from s2sim.provenance import content_hash, package_version
+from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
+from s2sim.sweeps.study import Cell
+from s2sim.traffic.spec import CollectiveSpec
+
+_PARTS = re.compile(r"[=:,]")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Cells that are computed together, by key: runs on one network with one set of gradients."""
+
+    cells: tuple[tuple[str, ClusterSpec], ...]
+
+    @property
+    def recordings(self) -> str:
+        """The fields of the spec on which recordings depend, as text; empty if there are none."""
+        spec = self.cells[0][1]
+        if not isinstance(spec, RunSpec):
+            return ""
+        of_gradients = (spec.trace, spec.workers, spec.seed, spec.dtype, spec.scale_to, spec.model, spec.steps)
+        return repr((*of_gradients, spec.profile, spec.discipline, spec.batch, spec.groups, spec.reducers))
+
+
+def cell_key(cell: Cell) -> str:
+    """Return the hash of all that the answer of a cell follows from: its spec, files that this names, and the code."""
+    if cell.spec is None:
+        return content_hash([package_version(), cell.axes, cell.problem])
+    spec = cell.spec.to_json()
+    return content_hash([package_version(), cell.spec.what, spec, [_file_hash(path) for path in _named_files(spec)]])
+
+
+def _named_files(value: Any) -> list[str]:
+    """Return the paths of files that stand in the values of a spec."""
+    if isinstance(value, Mapping):
+        return [path for item in value.values() for path in _named_files(item)]
+    if isinstance(value, list):
+        return [path for item in value for path in _named_files(item)]
+    if not isinstance(value, str):
+        return []
+    return [part for part in (value, *_PARTS.split(value)) if ("/" in part or "." in part) and _file_hash(part)]
+
+
+@lru_cache(maxsize=4096)
+def _file_hash(path: str) -> str:
+    """Return the hash of a file, or of the manifest of a trace; empty if there is none."""
+    import hashlib
+
+    for file in (Path(path), Path(path) / "manifest.json"):
+        if file.is_file():
+            return hashlib.sha256(file.read_bytes()).hexdigest()
+    return ""
+
+
+def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
+    """Return the jobs of cells that have specs, those with the same recordings next to each other.
+
+    First comes one of each recording, few ranks first, which those that follow take from the store.
+    """
+    groups: dict[Any, list[tuple[str, ClusterSpec]]] = {}
+    seen = set()
+    for cell, key in cells:
+        if cell.spec is None or key in seen:
+            continue
+        seen.add(key)
+        network: Any = key
+        if isinstance(cell.spec, RunSpec) and cell.spec.reducers:
+            network = replace(cell.spec, reducers=())
+        groups.setdefault(network, []).append((key, cell.spec))
+    jobs = [Job(tuple(cells)) for cells in groups.values()]
+    jobs.sort(key=lambda job: (_ranks(job), job.recordings))
+    firsts = {job.recordings: job for job in reversed(jobs)}
+    return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
+
+
+def _ranks(job: Job) -> int:
+    spec = job.cells[0][1]
+    if isinstance(spec, RunSpec):
+        return max(spec.workers)
+    return spec.workers if isinstance(spec, CollectiveSpec) else 0
+
+
+def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
+    """Return the answers of all cells of some jobs; nothing that goes wrong with one is lost or raised."""
+    return [outcome for job in jobs for outcome in _compute(job)]
+
+
+def _compute(job: Job) -> list[Outcome]:
+    begun = time.process_time()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", S2SimWarning)
+            answers = _answers(job)
+    except S2SimError as error:
+        return _without_answer(job, "refused", str(error), begun)
+    except MemoryError:
+        return _without_answer(job, "too large", "it took more memory than there is", begun)
+    except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
+        return _without_answer(job, "failed", f"{type(error).__name__}: {error}", begun)
+    spent_s = (time.process_time() - begun) / len(job.cells)
+    return [
+        Outcome(key, "done", None, spent_s, _peak_bytes(), lines, details, inputs)
+        if any(line.state == "done" for line in lines)
+        else Outcome(key, "refused", lines[0].reason, spent_s, _peak_bytes(), lines, details, inputs)
+        for key, lines, details, inputs in answers
+    ]
+
+
+def _without_answer(job: Job, state: State, reason: str, begun: float) -> list[Outcome]:
+    if len(job.cells) > 1:
+        # One of them may be the reason.
+        return compute_jobs([Job((cell,)) for cell in job.cells])
+    ((key, _),) = job.cells
+    line = Line(None, state, reason)
+    return [Outcome(key, state, reason, time.process_time() - begun, _peak_bytes(), (line,), {}, {})]
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that this process has had; 0 where that is not known."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return (1 if sys.platform == "darwin" else 1024) * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+_Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
+
+
+def _answers(job: Job) -> list[_Answer]:
+    first = job.cells[0][1]
+    if isinstance(first, CollectiveSpec):
+        from s2sim.traffic.collective_run import collective_result, plan_collective
+
+        result = collective_result(plan_collective(first))
+        line = Line(
+            None,
+            "done",
+            total_s=result.time_s,
+            bytes_sent_per_rank=result.bytes_per_rank,
+            algorithm=result.algorithm,
+            protocol=result.protocol,
+            busbw_Bps=result.busbw_Bps,
+            lower_bound_s=result.lower_bound_s,
+        )
+        return [(job.cells[0][0], (line,), result.to_json(), {})]
+    assert isinstance(first, RunSpec)
+    return _run_answers(job, first)
+
+
+def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
+    from s2sim.experiment.judgement import judge
+    from s2sim.experiment.run import run
+
+    asked = [spec.reducers for _, spec in job.cells if isinstance(spec, RunSpec)]
+    spec = replace(first, reducers=tuple(dict.fromkeys(name for names in asked for name in names)))
+    result = run(spec=spec, break_even=False, thorough=False)
+    answers: list[_Answer] = []
+    for (key, _), names in zip(job.cells, asked, strict=True):
+        # Without reducers in the spec, those that suit the gradients.
+        own = [row for row in result.results if not names or row.reducer in names or row.baseline]
+        rows = judge(own, spec.max_error)
+        refused = [each for each in result.refused if not names or each.reducer in names]
+        pays = any(row.judgement is not None and row.judgement.rule == "chosen" for row in rows)
+        lines = []
+        for row in rows:
+            figures = row.columns()
+            chosen = figures["rule"] == "chosen" or (row.baseline and not pays)
+            kept = {name: figures[name] for name in COLUMNS if name in figures}
+            lines.append(Line(state="done", chosen=chosen, **kept))
+        lines += [Line(each.reducer, "refused", each.why) for each in refused]
+        details = {
+            "spec": replace(spec, reducers=names).to_json(),
+            "cluster": result.cluster,
+            "library": result.library,
+            "gpu": result.gpu,
+            "results": [row.to_json() for row in rows],
+            "notes": list(result.notes),
+        }
+        answers.append((key, tuple(lines), details, result.provenance["inputs"]))
+    return answers

@@ -1,0 +1,216 @@
+"""The store of a sweep: one SQLite file in WAL mode, to which one process writes.
+
+A cell is stored under the hash of all that its answer follows from, in one transaction with its rows; what is finished
+stays, whatever happens to the process, and is never there twice.
+"""
+
+# ruff: noqa: S608 # statements are made of constants alone
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from s2sim.errors import S2SimError
+from s2sim.sweeps.study import Cell
+
+State: TypeAlias = Literal["done", "refused", "failed", "too large"]
+
+FILE = "sweep.sqlite"
+# Finished for good: others are tried again.
+_FINAL = ("done", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One reducer, or the collective, of a cell; None where a figure does not apply."""
+
+    reducer: str | None
+    state: State
+    reason: str | None = None
+    total_s: float | None = None
+    iteration_s: float | None = None
+    speedup_vs_dense: float | None = None
+    relative_l2: float | None = None
+    bytes_sent_per_rank: int | None = None
+    chosen: bool | None = None  # Whether the cell's verdict takes it
+    algorithm: str | None = None
+    protocol: str | None = None  # Of the library
+    busbw_Bps: float | None = None
+    lower_bound_s: float | None = None
+
+
+COLUMNS = tuple(each.name for each in fields(Line))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer of one cell."""
+
+    key: str
+    state: State
+    reason: str | None
+    cpu_s: float
+    memory_bytes: int  # Most that the process had
+    lines: tuple[Line, ...]
+    details: dict[str, Any]  # The result as JSON, without its inputs
+    inputs: dict[str, Any]  # The inputs of the run record
+
+
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS studies (
+    sha256 TEXT PRIMARY KEY, what TEXT NOT NULL, study TEXT NOT NULL, axes TEXT NOT NULL, started TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS plan (
+    study TEXT NOT NULL, cell INTEGER NOT NULL, key TEXT NOT NULL, axes TEXT NOT NULL, PRIMARY KEY (study, cell));
+CREATE TABLE IF NOT EXISTS inputs (sha256 TEXT PRIMARY KEY, json BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS cells (
+    key TEXT PRIMARY KEY, state TEXT NOT NULL, reason TEXT, cpu_s REAL NOT NULL, memory_bytes INTEGER NOT NULL,
+    finished TEXT NOT NULL, inputs TEXT NOT NULL, details BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS lines (
+    key TEXT NOT NULL, position INTEGER NOT NULL, {", ".join(COLUMNS)}, PRIMARY KEY (key, position));
+"""
+
+
+_INSERT_LINE = f"INSERT INTO lines VALUES ({', '.join('?' * (2 + len(COLUMNS)))})"
+# What another store has and this one has not.
+_NEW = f"SELECT key FROM other.cells WHERE key NOT IN (SELECT key FROM cells WHERE state IN {_FINAL})"
+_MERGE = (
+    f"DELETE FROM lines WHERE key IN ({_NEW})",
+    f"INSERT OR REPLACE INTO lines SELECT * FROM other.lines WHERE key IN ({_NEW})",
+    f"INSERT OR REPLACE INTO cells SELECT * FROM other.cells WHERE key IN ({_NEW})",
+    *(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}" for table in ("inputs", "studies", "plan")),
+)
+
+
+def _pack(value: Any) -> bytes:
+    return zlib.compress(json.dumps(value, separators=(",", ":"), sort_keys=True).encode(), 6)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class SweepStore:
+    """The cells of the sweeps of one folder."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        if not create and not path.exists():
+            raise S2SimError(f"{path.parent} holds no sweep: s2sim sweep STUDY.toml --out {path.parent} makes one")
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=60)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            # A transaction is on the disk before the next begins, even if the power fails.
+            self._connection.execute("PRAGMA synchronous=FULL")
+            self._connection.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}") from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._connection:
+                yield self._connection
+        except sqlite3.Error as error:
+            raise S2SimError(
+                f"{self.path} cannot be written: {error}; what is finished is there, run again to go on"
+            ) from None
+
+    def begin(
+        self, sha256: str, what: str, study: str, axes: Sequence[str], planned: Iterable[tuple[Cell, str]]
+    ) -> None:
+        """Store a study and the keys of its cells; it is the latest from now on."""
+        rows = [(sha256, cell.number, key, json.dumps(list(cell.axes.values()))) for cell, key in planned]
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?)",
+                (sha256, what, study, json.dumps(list(axes)), _now()),
+            )
+            connection.execute("DELETE FROM plan WHERE study = ?", (sha256,))
+            connection.executemany("INSERT INTO plan VALUES (?, ?, ?, ?)", rows)
+
+    def finished(self) -> set[str]:
+        """Return the keys of the cells that need not be computed again."""
+        rows = self._connection.execute(f"SELECT key FROM cells WHERE state IN {_FINAL}")  # a constant
+        return {key for (key,) in rows}
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Store cells in one transaction; those that are there stay, unless they had failed."""
+        from s2sim.provenance import content_hash
+
+        with self._transaction() as connection:
+            for each in outcomes:
+                inputs = content_hash(each.inputs)
+                connection.execute("INSERT OR IGNORE INTO inputs VALUES (?, ?)", (inputs, _pack(each.inputs)))
+                values = (each.key, each.state, each.reason, each.cpu_s, each.memory_bytes, _now(), inputs)
+                (state,) = connection.execute("SELECT state FROM cells WHERE key = ?", values[:1]).fetchone() or (None,)
+                if state in _FINAL:
+                    continue
+                packed = _pack(each.details)
+                connection.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*values, packed))
+                connection.execute("DELETE FROM lines WHERE key = ?", values[:1])
+                lines = [(each.key, position, *astuple(line)) for position, line in enumerate(each.lines)]
+                connection.executemany(_INSERT_LINE, lines)
+
+    def merge(self, other: Path) -> None:
+        """Add what another store has and this one has not."""
+        with self._transaction() as connection:
+            connection.execute("ATTACH DATABASE ? AS other", (str(other),))
+        try:
+            with self._transaction() as connection:
+                for statement in _MERGE:
+                    connection.execute(statement)
+        finally:
+            self._connection.execute("DETACH DATABASE other")
+
+    def latest(self) -> tuple[str, str, list[str]]:
+        """Return the hash of the study that was begun last, what it computes, and the names of its axes."""
+        row = self._connection.execute("SELECT sha256, what, axes FROM studies ORDER BY started DESC").fetchone()
+        if row is None:
+            raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
+        return row[0], row[1], json.loads(row[2])
+
+    def rows(self, study: str) -> Iterator[tuple[int, list[Any], Line]]:
+        """Yield number, values of the axes and each line of the study's finished cells, in their order."""
+        query = (
+            f"SELECT plan.cell, plan.axes, {', '.join(f'lines.{name}' for name in COLUMNS)} FROM plan "
+            "JOIN lines ON lines.key = plan.key WHERE plan.study = ? ORDER BY plan.cell, lines.position"
+        )
+        for cell, axes, *values in self._connection.execute(query, (study,)):
+            line = dict(zip(COLUMNS, values, strict=True))
+            line["chosen"] = None if line["chosen"] is None else bool(line["chosen"])
+            yield cell, json.loads(axes), Line(**line)
+
+    def counts(self, study: str) -> dict[str, int]:
+        """Return how many of the study's cells are in each state, ``missing`` those that were not computed."""
+        query = (
+            "SELECT coalesce(cells.state, 'missing'), count(*) FROM plan LEFT JOIN cells ON cells.key = plan.key "
+            "WHERE plan.study = ? GROUP BY 1"
+        )
+        return dict(self._connection.execute(query, (study,)).fetchall())
+
+    def details(self, study: str, cell: int) -> dict[str, Any]:
+        """Return the stored result of a cell, with the inputs of its run record."""
+        query = (
+            "SELECT cells.state, cells.reason, cells.cpu_s, cells.memory_bytes, cells.details, inputs.json FROM plan "
+            "JOIN cells ON cells.key = plan.key JOIN inputs ON inputs.sha256 = cells.inputs "
+            "WHERE plan.study = ? AND plan.cell = ?"
+        )
+        row = self._connection.execute(query, (study, cell)).fetchone()
+        if row is None:
+            raise S2SimError(f"{self.path.parent}: cell {cell} has not been computed")
+        state, reason, cpu_s, memory_bytes, details, inputs = row
+        found = {"cell": cell, "state": state, "reason": reason, "cpu_s": cpu_s, "memory_bytes": memory_bytes}
+        return {**found, **json.loads(zlib.decompress(details)), "inputs": json.loads(zlib.decompress(inputs))}

@@ -1,0 +1,287 @@
+"""Studies: the questions of a sweep, from a TOML file, and the cells that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_origin, get_type_hints
+
+from s2sim.conditions import holds
+from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
+from s2sim.experiment.cluster_spec import ClusterSpec, options_of
+from s2sim.experiment.spec import RunSpec
+from s2sim.files import read_toml
+from s2sim.traffic.spec import CollectiveSpec
+from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
+
+SPECS: dict[str, type[ClusterSpec]] = {"run": RunSpec, "collective": CollectiveSpec}
+"""What a study may compute in each cell."""
+
+MOST_CELLS = 1_000_000
+_PARALLEL = ("tp", "pp", "dp")
+_QUANTITY = re.compile(r"\s*([0-9.eE+-]+?)\s*([A-Za-z/]+)\s*")
+_SPREADS = ("geometric", "linear", "range")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample of the axes' product, by scipy.stats.qmc."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    cells: int
+    method: Literal["latin-hypercube", "sobol"] = "latin-hypercube"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """The questions of a sweep.
+
+    Fields have the names that `s2sim.run` and `s2sim.run_collective` give them, or those of options (``reducer``,
+    ``set``); a name with a dot is a field of the topology, as ``nic.rate``; ``tp``, ``pp`` and ``dp`` make ``groups``.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    what: Literal["run", "collective"] = "run"
+    base: dict[str, Any] = field(default_factory=dict)  # Fields that are the same in all cells
+    axes: dict[str, Any] = field(default_factory=dict)  # By field a list, or {geometric = [first, last, number]}
+    zip: dict[str, list[Any]] = field(default_factory=dict)  # Fields that go together, in lists of equal length
+    where: dict[str, str] = field(default_factory=dict)  # Conditions that cells have to meet
+    sample: Sample | None = None  # Instead of all combinations
+
+    @classmethod
+    def load(cls, source: Path | str | Mapping[str, Any] | Study) -> Study:
+        """Return the study of a TOML file, or of the same as a dictionary; `S2SimError` for anything else."""
+        from pydantic import TypeAdapter, ValidationError
+
+        if isinstance(source, Study):
+            return source
+        value = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), S2SimError)
+        try:
+            return TypeAdapter(cls).validate_python(value)
+        except ValidationError as error:
+            origin = "the study" if isinstance(source, Mapping) else source
+            raise S2SimError(f"{origin} is not a study: {describe_problems(error.errors(), 'study')}") from None
+
+    def cells(self) -> list[Cell]:
+        """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
+        base = {_canonical(self.what, name): value for name, value in _flat(self.base).items()}
+        axes = [_Axis.of(self.what, name, value) for name, value in _flat(self.axes).items()]
+        names = self.axis_names()
+        axes += self._zipped()
+        for name in names:
+            if names.count(name) > 1 or name in base:
+                raise OptionError(f"study: {name} is given twice: put it in one of [base], [axes] and [zip]")
+        found: list[Cell] = []
+        for values in self._combinations(axes):
+            point = dict(zip(names, values, strict=True))
+            if all(holds(condition, base | point) for condition in self.where.values()):
+                found.append(Cell.of(self.what, len(found), point, base))
+        if not found:
+            raise OptionError("study: no cell is left: look at [axes] and at [where]")
+        return found
+
+    def axis_names(self) -> tuple[str, ...]:
+        """Return the names of the fields that vary."""
+        return tuple(_canonical(self.what, name) for name in (*_flat(self.axes), *self.zip))
+
+    def _zipped(self) -> list[_Axis]:
+        if not self.zip:
+            return []
+        lengths = {name: len(values) for name, values in self.zip.items()}
+        if len(set(lengths.values())) > 1:
+            raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
+        names = tuple(_canonical(self.what, name) for name in self.zip)
+        rows = tuple(zip(*self.zip.values(), strict=True))
+        return [_Axis(names, rows, lambda share: rows[int(share * len(rows))])]
+
+    def _combinations(self, axes: Sequence[_Axis]) -> Iterator[tuple[Any, ...]]:
+        if self.sample is None:
+            for values in islice(product(*(axis.values for axis in axes)), MOST_CELLS + 1):
+                yield tuple(value for several in values for value in several)
+            return
+        from scipy.stats import qmc
+
+        if not axes or self.sample.cells < 1:
+            raise OptionError("study: [sample] draws at least 1 cell of at least one of [axes]")
+        sampler = {"latin-hypercube": qmc.LatinHypercube, "sobol": qmc.Sobol}[self.sample.method]
+        for point in sampler(len(axes), seed=self.sample.seed).random(self.sample.cells):
+            yield tuple(value for axis, share in zip(axes, point, strict=True) for value in axis.at(float(share)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One question of a study: a spec, or the reason why there is none."""
+
+    number: int  # From 0
+    axes: dict[str, Any]  # The value of each axis
+    spec: ClusterSpec | None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, what: str, number: int, axes: dict[str, Any], base: Mapping[str, Any]) -> Cell:
+        """Return the cell of some values; one that makes no spec has the reason."""
+        if number >= MOST_CELLS:
+            raise OptionError(f"study: more than {MOST_CELLS:,} cells: take fewer, or draw some with [sample]")
+        try:
+            return cls(number, axes, make_spec(what, {**base, **axes}))
+        except S2SimError as error:
+            return cls(number, axes, None, str(error))
+
+
+def make_spec(what: str, values: Mapping[str, Any]) -> ClusterSpec:
+    """Return the spec of fields by their names in a study; `S2SimError` if one is unknown or does not fit."""
+    spec = SPECS[what]
+    given: dict[str, Any] = {}
+    overrides: list[str] = []
+    groups = {name: values[name] for name in _PARALLEL if name in values}
+    for name, value in values.items():
+        if "." in name:
+            overrides.append(f"{name}={value}")
+        elif name not in _PARALLEL:
+            given[name] = _field_value(what, name, value)
+    if overrides:
+        given["overrides"] = (*given.get("overrides", ()), *overrides)
+    if any(value != 1 for name, value in groups.items() if name != "dp"):
+        given["groups"] = ",".join(f"{name}={value}" for name, value in {"dp": "rest", **groups}.items())
+    if "topology" not in given:
+        raise OptionError(f"{what} needs a topology: give it in [base] or [axes]")
+    made = spec.of(given.pop("topology"), **given)
+    if isinstance(made, RunSpec) and len(made.workers) > 1:
+        raise OptionError(f"workers = {list(made.workers)}: a cell has one number of workers; several are an axis")
+    return made
+
+
+def _field_value(what: str, name: str, value: Any) -> Any:
+    """Return the value of a field: texts as on the command line, one value where several may be."""
+    parse, is_tuple = _field_type(what, name)
+    read = parse(value) if parse is not None and isinstance(value, str) else value
+    if is_tuple:
+        return tuple(read) if isinstance(read, list | tuple) else (read,)
+    return read
+
+
+@lru_cache(maxsize=128)
+def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool]:
+    option = options_of(SPECS[what]).get(name)
+    parse = option[1].parse if option is not None else parse_size_bytes if name == "size_bytes" else None
+    return parse, get_origin(get_type_hints(SPECS[what])[name]) is tuple
+
+
+@lru_cache(maxsize=1024)
+def _canonical(what: str, name: str) -> str:
+    """Return the name of the field that a study gives: that of the spec, of its option, or of the topology."""
+    if "." in name or name in _PARALLEL:
+        return name
+    spec = SPECS[what]
+    known = {each.name: each.name for each in fields(spec)} | {"size": "size_bytes"}
+    known |= {(each.flag.lstrip("-") or field_name): field_name for field_name, (_, each) in options_of(spec).items()}
+    found = known.get(name) or known.get(name.replace("-", "_"))
+    if found is None or (found == "size_bytes" and what == "run"):
+        raise OptionError(f"study: {what} has no field {name!r}{suggest_nearest(name, known)}")
+    return found
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a table with the names of inner ones joined by dots, as TOML has ``nic.rate = ...`` without quotes."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, dict) and not value.keys() & {*_SPREADS}:
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One or several fields that vary together: their values, and those at a share of the axis from 0 to 1."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
+    at: Callable[[float], tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, what: str, name: str, value: Any) -> _Axis:
+        names = (_canonical(what, name),)
+        if isinstance(value, dict):
+            return cls._spread(names, name, value)
+        if not isinstance(value, list) or not value:
+            instead = "{ geometric = [first, last, number] }"
+            raise OptionError(f"study: {name} = {value!r}: an axis is a list, or {instead}")
+        values = tuple((each,) for each in value)
+        return cls(names, values, lambda share: values[int(share * len(values))])
+
+    @classmethod
+    def _spread(cls, names: tuple[str, ...], name: str, value: dict[str, Any]) -> _Axis:
+        ((kind, ends),) = value.items() if len(value) == 1 else [("", None)]
+        if kind not in _SPREADS or not isinstance(ends, list) or len(ends) != 3:  # ends and a number
+            raise OptionError(f"study: {name} = {value}: write {{ {' | '.join(_SPREADS)} = [first, last, number] }}")
+        scale = _Scale.of(name, ends[0], ends[1])
+        first, last = scale.number(ends[0]), scale.number(ends[1])
+        if kind == "geometric" and min(first, last) <= 0:
+            raise OptionError(f"study: {name}: geometric needs ends above 0")
+        if kind == "range":
+            step = scale.number(ends[2])
+            if step == 0 or (last - first) / step < 0:
+                raise OptionError(f"study: {name}: no value lies between {ends[0]} and {ends[1]} in steps of {ends[2]}")
+            shares = [index * step / (last - first or 1) for index in range(int((last - first) / step + 1e-9) + 1)]
+        else:
+            if not isinstance(ends[2], int) or ends[2] < 1:
+                raise OptionError(f"study: {name}: {ends[2]!r} is no number of values")
+            shares = [index / max(1, ends[2] - 1) for index in range(ends[2])]
+
+        def at(share: float) -> tuple[Any, ...]:
+            if kind == "geometric":
+                return (scale.value(first * (last / first) ** share),)
+            return (scale.value(first + share * (last - first)),)
+
+        return cls(names, tuple(dict.fromkeys(map(at, shares))), at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Numbers of an axis: plain ones, or with a unit."""
+
+    unit: str
+    size: float  # Of the unit; 1 without one
+    parse: Callable[[object], float]
+    whole: bool  # Whether values are whole: plain integers, or bytes
+
+    @classmethod
+    def of(cls, name: str, first: Any, last: Any) -> _Scale:
+        if all(isinstance(end, int | float) for end in (first, last)):
+            return cls("", 1.0, float, all(isinstance(end, int) for end in (first, last)))  # type: ignore[arg-type]
+        match = _QUANTITY.fullmatch(str(first))
+        for parse in (parse_rate_Bps, parse_size_bytes, parse_time_ps):
+            with suppress(S2SimError):
+                parse(first), parse(last)
+                assert match is not None
+                is_size = parse is parse_size_bytes
+                unit = "B" if is_size else match[2]
+                return cls(unit, 1.0 if is_size else float(parse(f"1{unit}")), parse, is_size)
+        raise OptionError(f"study: {name}: {first!r} and {last!r} are neither numbers nor rates, sizes or times")
+
+    def number(self, text: Any) -> float:
+        return float(self.parse(text))
+
+    def value(self, number: float) -> Any:
+        if not self.unit:
+            return round(number) if self.whole else float(f"{number:.12g}")
+        return f"{round(number) if self.whole else f'{number / self.size:.6g}'}{self.unit}"
+
+
+def axis_text(value: Any) -> Any:
+    """Return the value of an axis as a table has it.
+
+    >>> axis_text(["union", "fp16"]), axis_text(8)
+    ('union;fp16', 8)
+    """
+    return ";".join(map(str, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,136 @@
+"""Tables of scalars that leave the tool: CSV, Parquet, LaTeX and data frames; units stand in the names of columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
+
+_LATEX = str.maketrans(
+    {char: f"\\{char}" for char in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\^{}", "\\": r"\textbackslash{}"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of numbers, texts and truth values by column; None where a figure does not apply."""
+
+    columns: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+
+    def select(self, condition: str | None = None, sort: str | None = None) -> Table:
+        """Return the rows that meet a condition, such as ``total_s < 0.1``, ordered by a column, descending by ``-``.
+
+        What does not apply meets no comparison, and comes last.
+        """
+        from s2sim.conditions import holds  # Tables stand behind the JSON of specs, of which help texts are made
+
+        rows = list(self.rows)
+        if condition is not None:
+            rows = [row for row in rows if holds(condition, {k: nan if v is None else v for k, v in row.items()})]
+        if sort is not None:
+            name, last = self._known(sort.removeprefix("-")), sort.startswith("-")
+            known = [row for row in rows if row[name] is not None]
+            known.sort(key=lambda row: row[name], reverse=last)
+            rows = known + [row for row in rows if row[name] is None]
+        return Table(self.columns, tuple(rows))
+
+    def pivot(self, rows: str, columns: str, value: str) -> Table:
+        """Return a row for each value of one column, a column for each value of another; `OptionError` if two meet."""
+        for name in (rows, columns, value):
+            self._known(name)
+        found: dict[Any, dict[str, Any]] = {}
+        for row in self.rows:
+            if row[rows] is None or row[columns] is None:
+                continue
+            line, name = found.setdefault(row[rows], {rows: row[rows]}), str(row[columns])
+            if line.get(name, row[value]) != row[value]:
+                raise OptionError(
+                    f"several rows have {rows} = {row[rows]} and {columns} = {name}: choose among them with --where"
+                )
+            line[name] = row[value]
+        titles = dict.fromkeys(name for line in found.values() for name in line)
+        return Table(tuple(titles), tuple({name: line.get(name) for name in titles} for line in found.values()))
+
+    def _known(self, name: str) -> str:
+        if name not in self.columns:
+            raise OptionError(f"there is no column {name!r}{suggest_nearest(name, self.columns)}")
+        return name
+
+    def is_numeric(self, name: str) -> bool:
+        """Return whether a column has nothing but numbers."""
+        return all(isinstance(row[name], int | float) for row in self.rows if row[name] is not None)
+
+    def shown(self) -> Table:
+        """Return it without columns in which nothing stands."""
+        kept = tuple(name for name in self.columns if any(row[name] is not None for row in self.rows))
+        return Table(kept, self.rows)
+
+    def to_csv(self) -> str:
+        """Return CSV with a line of names; what does not apply is empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def to_latex(self) -> str:
+        """Return a ``tabular`` with the rules of the package booktabs; numbers have four digits."""
+        lines = [" & ".join(name.translate(_LATEX) for name in self.columns)]
+        lines += [" & ".join(_latex_cell(row[name]) for name in self.columns) for row in self.rows]
+        head, *body = (rf"{line} \\" for line in lines)
+        format_of = "".join("r" if self.is_numeric(name) else "l" for name in self.columns)
+        rules = [rf"\begin{{tabular}}{{{format_of}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+        return "\n".join([*rules, r"\end{tabular}", ""])
+
+    def to_frame(self) -> Any:
+        """Return a ``polars.DataFrame``; its ``to_pandas`` makes one of pandas. Needs the extra tables."""
+        try:
+            import polars as pl
+        except ImportError:
+            raise S2SimError("data frames and Parquet need polars: pip install 's2sim[tables]'") from None
+        return pl.DataFrame(
+            {name: [row[name] for row in self.rows] for name in self.columns}, strict=False, infer_schema_length=None
+        )
+
+    def to_parquet(self) -> bytes:
+        """Return the content of a Parquet file."""
+        data = io.BytesIO()
+        self.to_frame().write_parquet(data)
+        return data.getvalue()
+
+
+def _latex_cell(value: Any) -> str:
+    if value is None:
+        return "--"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).translate(_LATEX)
+
+
+def flat_scalars(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers and texts of a JSON object, those of inner objects with joined names; lists are left out.
+
+    >>> flat_scalars({"time_s": {"total": 1.5}, "error": {"l2": 0.1}, "links": [1]})
+    {'total_s': 1.5, 'error_l2': 0.1}
+    """
+    found: dict[str, Any] = {}
+    for name, item in value.items():
+        if isinstance(item, Mapping):
+            before, after = ("", name.removeprefix("time")) if name.startswith("time_") else (f"{name}_", "")
+            found |= {f"{before}{inner}{after}": each for inner, each in flat_scalars(item).items()}
+        elif not isinstance(item, list):
+            found[name] = item
+    return found
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> Table:
+    """Return the table of rows, with all columns that one of them has."""
+    every = tuple(rows)
+    columns = tuple(dict.fromkeys(name for row in every for name in row))
+    return Table(columns, tuple({name: row.get(name) for name in columns} for row in every))

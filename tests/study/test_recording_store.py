@@ -1,0 +1,95 @@
+"""The store of recordings: what it has is what would be computed, whatever happens to its files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import pytest
+
+import s2sim
+from s2sim.experiment import recording_store as store_module
+from s2sim.experiment.recording_store import RecordingStore, recording_store
+from s2sim.experiment.scenario.content_hash import run_content
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
+
+REDUCERS = ("union", "topk:density=0.01")
+OPTIONS = {"workers": 4, "trace": "lstm-lm", "reducers": REDUCERS, "break_even": False, "thorough": False}
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    monkeypatch.setenv("S2SIM_CACHE", str(tmp_path / "cache"))
+    return recording_store()
+
+
+def test_a_second_run_has_the_same_result_and_runs_no_reducer(store, monkeypatch):
+    first = s2sim.run("leaf-spine", **OPTIONS).to_json()
+    assert len(list(store.entries())) == 3
+    monkeypatch.setattr("s2sim.experiment.prediction.record_at_size", None)
+    assert s2sim.run("leaf-spine", **OPTIONS).to_json() == first
+
+
+@pytest.mark.usefixtures("store")
+def test_a_recording_serves_other_networks_and_fewer_reducers(monkeypatch):
+    s2sim.run("leaf-spine", **OPTIONS)
+    monkeypatch.setattr("s2sim.experiment.prediction.record_at_size", None)
+    fewer = OPTIONS | {"reducers": ("union",)}
+    assert [row.reducer for row in s2sim.run("tcp-10g", **fewer).rows] == ["dense", "union"]
+
+
+def test_other_gradients_steps_seeds_and_options_are_recorded_anew(store):
+    s2sim.run("leaf-spine", **OPTIONS)
+    for change in ({"workers": 3}, {"dtype": "bf16"}, {"reducers": ("topk:density=0.02",)}, {"seed": 1}):
+        before = len(list(store.entries()))
+        s2sim.run("leaf-spine", **(OPTIONS | change))
+        assert len(list(store.entries())) > before, change
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:40], lambda data: data[:-1] + b"!", lambda _: b""])
+def test_a_damaged_entry_is_recorded_anew(store, damage):
+    first = s2sim.run("leaf-spine", **OPTIONS).to_json()
+    for path in store.folder.iterdir():
+        path.write_bytes(damage(path.read_bytes()))
+    assert s2sim.run("leaf-spine", **OPTIONS).to_json() == first
+    assert s2sim.run("leaf-spine", **OPTIONS).to_json() == first
+
+
+@pytest.mark.usefixtures("store")
+def test_a_warning_is_given_every_time():
+    options = OPTIONS | {"trace": "cnn", "reducers": ("union",)}
+    for _ in range(2):
+        with pytest.warns(s2sim.S2SimWarning, match="no row-sparse layer"):
+            s2sim.run("leaf-spine", **options)
+
+
+def test_least_recently_used_entries_go_first(store):
+    for key in ("a", "b", "c"):
+        store.put(key, list(range(1000)))
+    size = next(iter(store.entries())).st_size
+    for age, key in enumerate(("b", "c", "a")):
+        path = store.folder / f"{key}.recording"
+        os.utime(path, (age, age))
+    assert store.trim(2 * size) == 1
+    assert [store.get(key) is None for key in "abc"] == [False, True, False]
+
+
+def test_no_folder_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = RecordingStore(tmp_path / "file")
+    store.put("key", 1)
+    assert store.get("key") is None
+    store.put("key", lambda: None)
+
+
+def test_other_code_makes_other_keys(store, monkeypatch):
+    s2sim.run("leaf-spine", **OPTIONS)
+    monkeypatch.setattr(store_module, "code_version", lambda: "another")
+    s2sim.run("leaf-spine", **OPTIONS)
+    assert len(list(store.entries())) == 6
+
+
+def test_the_content_of_a_scenario_survives_pickling():
+    scenario = resolve_run(RunSpec("fat-tree", (8,), reducers=REDUCERS))
+    assert run_content(pickle.loads(pickle.dumps(scenario)), [8]) == run_content(scenario, [8])

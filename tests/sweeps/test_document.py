@@ -1,0 +1,68 @@
+"""The page on sweeps: its study and its commands, those of batch systems too, run as they are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from s2sim.sweeps.results import SweepResult
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def shell(text, folder, **variables):
+    command = ["bash", "-e", "-c", f's2sim() {{ "{sys.executable}" -m s2sim "$@"; }}\n{text}']
+    return subprocess.run(command, check=False, cwd=folder, env=os.environ | variables, capture_output=True, text=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "study.toml").write_text(blocks("toml")[0])
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_commands_run(folder):
+    elsewhere = ("#!/bin/bash", "--dask", "merge")
+    commands = [block for block in blocks("bash") if not any(word in block for word in elsewhere)]
+    for block in commands:
+        ran = shell(block, folder)
+        assert ran.returncode == 0, ran.stderr
+    result = SweepResult.load(folder / "rates")
+    assert result.counts == {"done": 9}
+    assert len((folder / "rates.csv").read_text().splitlines()) == 1 + 9 * 4
+
+
+@pytest.mark.slow
+def test_shards_of_batch_systems_make_the_whole(folder):
+    (array,) = [block for block in blocks("bash") if "SLURM_ARRAY" in block]
+    count = int(re.search(r"--array=1-(\d+)", array)[1])
+    for number in range(1, count + 1):
+        assert shell(array, folder, SLURM_ARRAY_TASK_ID=str(number)).returncode == 0
+    assert shell("s2sim sweep merge rates", folder).returncode == 0
+    (pod,) = blocks("yaml")
+    assert int(re.search(r"completions: (\d+)", pod)[1]) == count
+    command = re.search(r'command: \["sh", "-c", "(.*)"\]', pod)[1].replace("/results", "results")
+    for number in range(count):
+        assert shell(command, folder, JOB_COMPLETION_INDEX=str(number)).returncode == 0
+    assert shell("s2sim sweep merge results", folder).returncode == 0
+    assert SweepResult.load(folder / "rates").to_csv() == SweepResult.load(folder / "results").to_csv()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not __import__("importlib.util").util.find_spec("distributed"), reason="needs the extra cluster")
+def test_the_slurm_job_with_dask_runs(folder):
+    (job,) = [block for block in blocks("bash") if "dask scheduler" in block]
+    tools = f'srun() {{ "$@"; }}\ndask() {{ exec "{sys.executable}" -m dask "$@"; }}\nuntil_there() {{ :; }}\n'
+    ran = shell(tools + job + "\nkill $(jobs -p) || true\n", folder)
+    assert ran.returncode == 0, ran.stderr
+    assert SweepResult.load(folder / "rates").counts == {"done": 9}
