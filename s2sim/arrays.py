@@ -1,11 +1,13 @@
-"""Names for the arrays that most signatures are made of."""
+"""Names for the arrays that most signatures are made of, and tables of the sizes between ranks."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -14,3 +16,83 @@ Floats32: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.uint32]
 Bits: TypeAlias = NDArray[np.uint8]
 Ints16: TypeAlias = NDArray[np.int16]
+
+
+class BlockTable(Sequence[tuple[int, ...]]):
+    """Sizes from each rank to each, one row a rank; equal rows are kept once.
+
+    ``rows``, int64 of shape (k, ranks), are the distinct ones in the order of the ranks that have them first, ``row``,
+    int64 of shape (ranks,), the index of that of each rank. As a sequence it has a tuple of integers for each rank.
+
+    >>> table = BlockTable([[1, 2, 3], [4, 5, 6], [1, 2, 3]])
+    >>> table.rows.tolist(), table.row.tolist(), table[2]
+    ([[1, 2, 3], [4, 5, 6]], [0, 1, 0], (1, 2, 3))
+    """
+
+    def __init__(self, rows: ArrayLike, row: ArrayLike | None = None) -> None:
+        given = np.atleast_2d(np.asarray(rows, np.int64))
+        of_rank = np.arange(len(given)) if row is None else np.asarray(row, np.int64)
+        first: dict[bytes, int] = {}
+        same = np.array([first.setdefault(each.tobytes(), place) for place, each in enumerate(given)], np.int64)
+        used, begins, number = np.unique(same[of_rank], return_index=True, return_inverse=True)
+        order = np.argsort(begins)
+        self.rows: Ints = given[used[order]]
+        self.row: Ints = np.argsort(order)[number]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[int, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return tuple(self.rows[self.row[index]].tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BlockTable):
+            return isinstance(other, tuple) and len(other) == len(self) and tuple(self) == other
+        return np.array_equal(self.row, other.row) and np.array_equal(self.rows, other.rows)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.rows.tobytes(), self.row.tobytes()))
+
+    @property
+    def dense(self) -> Ints:
+        """All rows, int64 of shape (ranks, ranks)."""
+        return self.rows[self.row]
+
+    @property
+    def totals(self) -> tuple[Ints, Ints]:
+        """Sums over each rank's row and column, int64 of shape (ranks,) each."""
+        ranks_with = np.bincount(self.row, minlength=len(self.rows))
+        return self.rows.sum(axis=1)[self.row], ranks_with @ self.rows
+
+    @property
+    def exchanged(self) -> tuple[Ints, Ints]:
+        """Sums over each rank's row and column without its own block, int64 of shape (ranks,) each."""
+        sent, received = self.totals
+        own = self.rows[self.row, np.arange(len(self))]
+        return sent - own, received - own
+
+    def each(self, source: Ints, target: Ints) -> Ints:
+        """Return the sizes from some ranks to others, int64 of their common shape."""
+        return self.rows[self.row[source], target]
+
+
+def as_blocks(blocks: Any) -> BlockTable | tuple[()]:
+    """Return the table of sizes that plug-ins may give as tuples; what is empty stays so."""
+    return BlockTable(blocks) if isinstance(blocks, tuple) and blocks else blocks
+
+
+def sum_tables(tables: Sequence[BlockTable], times: Sequence[int]) -> BlockTable:
+    """Return the sum of tables of the same ranks, each multiplied by an integer."""
+    rows, row = np.unique(np.stack([table.row for table in tables]), axis=1, return_inverse=True)
+    terms = (factor * table.rows[own] for factor, table, own in zip(times, tables, rows, strict=True))
+    return BlockTable(sum(terms), row.reshape(-1))

@@ -193,7 +193,8 @@ def scan_rates(
     capped = varied == "nic.rate" and given and cluster.shape.host_cable
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
     progress.start(len(others), f"looking for break-even over {varied}")
-    replays = RateReplays(scenario, recorded, varied)
+    ways = predictions[0].executed.timer.ways if scenario.groups is None else None
+    replays = RateReplays(scenario, recorded, varied, ways)
     crossings, ends, reasons = [], {}, {}
     for row in others:
         reason = rejected(row, max_error)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.blocks import exchanged_bytes
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.experiment.lower_bounds import iteration_bound_s
 from s2sim.experiment.row_parts import LoweringRow
@@ -25,6 +27,8 @@ from s2sim.simulation.plan import Plan, Watcher, make_plan
 from s2sim.simulation.run import Replay, replay
 from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
+
+T = TypeVar("T")
 
 
 def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable]]) -> list[list[int]]:
@@ -57,10 +61,7 @@ def demand_bytes(demand: Demand) -> tuple[Ints, Ints]:
 
 def ring_traffic(lowered: Iterable[LoweredCall], ranks: int) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank over all launches, as rings would send them."""
-    sent, received = sum_over_ranks(
-        ((each.ranks, demand_bytes(demand)) for each in lowered for demand in each.demands), ranks
-    )
-    return sent, received
+    return _sum_traffic([(each.ranks, demand) for each in lowered for demand in each.demands], demand_bytes, ranks)
 
 
 def mean_bytes(sent_bytes: int, recording: Recording) -> int:
@@ -70,10 +71,19 @@ def mean_bytes(sent_bytes: int, recording: Recording) -> int:
 
 def schedule_traffic(replay: Replay, ranks: int) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank with the algorithms that ran."""
-    sent, received = sum_over_ranks(
-        ((launch.ranks, launch.timed.schedule.traffic()) for launch in replay.launches), ranks
-    )
-    return sent, received
+    launched = [(launch.ranks, launch.timed.schedule) for launch in replay.launches]
+    return _sum_traffic(launched, Schedule.traffic, ranks)
+
+
+def _sum_traffic(
+    parts: Sequence[tuple[tuple[int, ...], T]], bytes_of: Callable[[T], tuple[Ints, Ints]], ranks: int
+) -> tuple[Ints, Ints]:
+    """Return (sent, received) bytes of each rank over what groups of ranks send, each distinct object counted once."""
+    times = Counter((members, id(each)) for members, each in parts)
+    distinct = {(members, id(each)): each for members, each in parts}
+    of_each = {key: np.stack(bytes_of(each)) for key, each in distinct.items()}
+    sent_bytes, received_bytes = sum_over_ranks(((key[0], times[key] * of_each[key]) for key in distinct), ranks)
+    return sent_bytes, received_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,12 @@ class BusiestLink:
 def busiest_link(replay: Replay, cluster: Cluster, steps: int = 1) -> BusiestLink | None:
     """Return the busiest link of a replay of ``steps`` steps; None if nothing crosses one."""
     sent_bytes = np.zeros(len(cluster.fabric.rate_Bps))
+    known: dict[int, Floats] = {}
     # Launches that end before the gradients are ready take no time of this phase.
-    for launch in (launch for launch in replay.launches if launch.end_ps > 0):
-        sent_bytes += link_bytes(launch.timed.schedule, launch.timed.times)
+    for timed in (launch.timed for launch in replay.launches if launch.end_ps > 0):
+        if id(timed) not in known:
+            known[id(timed)] = link_bytes(timed.schedule, timed.times)
+        sent_bytes += known[id(timed)]
     busy_s = sent_bytes / cluster.fabric.rate_Bps
     if replay.communication_ps == 0 or not busy_s.any():
         return None

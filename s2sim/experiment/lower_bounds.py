@@ -53,7 +53,7 @@ def communication_bound(
     known: dict[tuple[int, ...], LowerBound] = {}
     found = []
     # Dictionaries keep the order of ranks, so that of equal bounds the first rank's is given.
-    for script in dict.fromkeys(recording.scripts):
+    for script in recording.distinct_scripts:
         bounds = []
         for calls in map(tuple, stages(script)):
             if calls not in known:
@@ -67,7 +67,7 @@ def communication_bound(
 
 
 def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    after = {call for script in set(recording.scripts) for stage in stages(script) for call in stage}
+    after = {call for script in recording.distinct_scripts for stage in stages(script) for call in stage}
     sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
     return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
 
@@ -128,7 +128,7 @@ def iteration_bound_s(
     sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
     for ready_s, _, leaving in later:
         plan = make_plan(leaving.recording, library)
-        after = {call for script in set(leaving.recording.scripts) for stage in stages(script) for call in stage}
+        after = {call for script in leaving.recording.distinct_scripts for stage in stages(script) for call in stage}
         for call in sorted(after):
             for demand in plan.lowered[call].demands:
                 key = (demand.kind, demand.root, plan.lowered[call].ranks)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
 
+from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link
@@ -46,10 +48,16 @@ _LINKS = {"pcie": "PCIe", "nvlink": "NVLink", "nic": "network interfaces"}
 class RateReplays:
     """Compared times of recorded reducers, ``dense`` among them, on the same cluster at other rates; computed once.
 
-    ``varied`` is the topology field of the rate.
+    ``varied`` is the topology field of the rate; ``ways`` are routes on the cluster, if known.
     """
 
-    def __init__(self, scenario: ReducerScenario, recorded: Sequence[RecordedReducer], varied: str) -> None:
+    def __init__(
+        self,
+        scenario: ReducerScenario,
+        recorded: Sequence[RecordedReducer],
+        varied: str,
+        ways: RouteTable | None = None,
+    ) -> None:
         self._scenario = scenario
         self._workers = recorded[0].recording.workers
         self._recorded = {item.option_string: item for item in recorded}
@@ -58,7 +66,8 @@ class RateReplays:
         self._varied = varied
         self._scenarios: dict[float, ReducerScenario] = {}
         self._timers: dict[tuple[float, str | None], Timer] = {}
-        self._ways = scenario.route_table(self._workers)
+        self._ways = ways or scenario.route_table(self._workers)
+        self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
         self._phases: dict[tuple[float, str], int] = {}
 

@@ -21,11 +21,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import s2sim
 from s2sim.experiment.scenario.content_hash import gradients_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.files import replace_file
-from s2sim.provenance import content_hash
+from s2sim.provenance import content_hash, package_version
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import option_string
 
@@ -39,8 +38,6 @@ LIMIT_BYTES = 10**9
 
 _SUFFIX = ".recording"
 _HASH_BYTES = 32
-# The code that recordings follow from.
-_ROOMS = ("codecs", "experiment", "gradients", "reducers", "simulation/bucketing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ def through_store(
     store = recording_store()
     if store is None:
         return dict(compute(reducers))
-    shared = [code_version(), gradients_content(scenario), scenario.seed, *what]
+    shared = [package_version(), np.__version__, gradients_content(scenario), scenario.seed, *what]
     keys = {item.option_string: content_hash([*shared, reducer_content(item.reducer)]) for item in reducers}
     found = {name: value for name, key in keys.items() if (value := store.get(key)) is not None}
     missing = [item for item in reducers if item.option_string not in found]
@@ -174,14 +171,3 @@ def _plugin_version(kind: type) -> str:
         return ""
     source = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else kind.__module__
-
-
-@lru_cache(maxsize=1)
-def code_version() -> str:
-    """Return a hash of the code that recordings follow from, and of the version of NumPy."""
-    hashed = hashlib.sha256(f"{s2sim.__version__} {np.__version__} {sys.version_info[:2]}".encode())
-    root = Path(s2sim.__file__).parent
-    for room in _ROOMS:
-        for path in sorted((root / room).rglob("*.py")):
-            hashed.update(path.read_bytes())
-    return hashed.hexdigest()

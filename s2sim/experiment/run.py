@@ -102,7 +102,8 @@ def run(
     try:
         for count in spec.workers:
             recorded, refused = record(scenario, ranks[count], progress)
-            state.add(predict(scenario, recorded, thorough=thorough), refused, count, ranks[count])
+            predictions = predict(scenario, recorded, thorough=thorough)
+            state.add(predictions, refused, count, ranks[count], final=count != max(spec.workers))
         if timelines is not None:
             for each in state.predictions[state.largest]:
                 timelines[each.row.reducer] = record_timeline(each.executed, timeline_rank)

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from s2sim.arrays import BlockTable
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.record import RecordedReducer, record
 from s2sim.experiment.row_parts import Refused
@@ -224,13 +225,12 @@ def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recordi
 
 
 def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
-    if calls[0].blocks:
-        # Ranks that hand in the same share a row.
-        rows = {tuple(map(id, same)): same for same in zip(*(call.blocks for call in calls), strict=True)}
-        scaled = {key: tuple(_extrapolate_sizes(same, times).tolist()) for key, same in rows.items()}
-        sums = {key: sum(row) for key, row in scaled.items()}
-        keys = [tuple(map(id, same)) for same in zip(*(call.blocks for call in calls), strict=True)]
-        return replace(calls[0], elements=tuple(sums[key] for key in keys), blocks=tuple(scaled[key] for key in keys))
+    tables = [call.blocks for call in calls if call.blocks]
+    if tables:
+        rows, row = np.unique(np.stack([table.row for table in tables]), axis=1, return_inverse=True)
+        sizes = [table.rows[own] for table, own in zip(tables, rows, strict=True)]
+        blocks = BlockTable(_extrapolate_sizes(sizes, times), row.reshape(-1))
+        return replace(calls[0], elements=tuple(blocks.totals[0].tolist()), blocks=blocks)
     return replace(calls[0], elements=tuple(_extrapolate_sizes([call.elements for call in calls], times).tolist()))
 
 
@@ -259,7 +259,7 @@ def _recording_structure(recording: Recording) -> tuple[object, ...]:
     calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
     kinds = {
         id(script): [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
-        for script in recording.scripts
+        for script in {id(each): each for each in recording.scripts}.values()
     }
     return calls, [kinds[id(script)] for script in recording.scripts]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
+from s2sim.arrays import BlockTable, sum_tables
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
 from s2sim.collectives.schedules.demand import Demand
@@ -48,8 +49,7 @@ class CollectiveRequest:
         if kind in ("all_reduce", "reduce"):
             return self.op
         if self.op == "exchange" and self.demand.blocks:
-            # Ranks that hand in the same share a row.
-            sizes = {size for row in {id(row): row for row in self.demand.blocks}.values() for size in row}
+            sizes = set(self.demand.blocks.rows.reshape(-1).tolist())
         differ = len(sizes) > 1 and self.op != "peers"
         return f"{self.op}v" if differ or (self.size_from_data and kind != "reduce_scatter") else self.op
 
@@ -88,7 +88,13 @@ class LocalWork:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: LocalWork) -> LocalWork:
-        return LocalWork(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return LocalWork(
+            self.gpu_bytes + other.gpu_bytes,
+            self.kernels + other.kernels,
+            self.host_syncs + other.host_syncs,
+            self.to_host_bytes + other.to_host_bytes,
+            self.to_gpu_bytes + other.to_gpu_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,8 @@ def merge_into_launch(demands: Sequence[Demand]) -> Demand:
     if len(demands) == 1:
         return first
     if any(demand.blocks for demand in demands):
-        return all_to_all_demand(np.sum([blocks_of(demand).sizes() for demand in demands], axis=0), 1)
+        tables = [blocks_of(demand).table for demand in demands]
+        return all_to_all_demand(sum_tables(tables, [demand.itemsize for demand in demands]), 1)
     if first.shared:
         return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1, first.root)
     sizes = zip(*([count * demand.itemsize for count in demand.elements] for demand in demands), strict=True)
@@ -192,7 +199,7 @@ def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
 def result_bytes(demand: Demand) -> int:
     """Return the bytes of the largest result of a rank."""
     if demand.kind == "all_to_all":
-        return int(blocks_of(demand).sizes().sum(axis=0).max())
+        return int(blocks_of(demand).table.totals[1].max()) * demand.itemsize
     return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
 
 
@@ -203,7 +210,8 @@ def _size_exchange(request: CollectiveRequest) -> tuple[LaunchStep, ...]:
     demand = request.demand
     counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
     if request.op == "peers":
-        counts = all_to_all_demand((blocks_of(demand).sizes() > 0).astype(np.int64), SIZE_BYTES)
+        blocks = blocks_of(demand).table
+        counts = all_to_all_demand(BlockTable(blocks.rows > 0, blocks.row), SIZE_BYTES)
     elif demand.kind == "all_to_all":
         counts = replace(counts, elements=(demand.ranks,) * demand.ranks)
     return (LaunchStep((counts,), what=SIZE_EXCHANGE),)
@@ -241,7 +249,7 @@ def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
 
 def _exchange_pairwise(request: CollectiveRequest) -> Executed:
     demand = request.demand
-    sizes = np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks)
+    sizes = BlockTable(np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks))
     executes = _append_reason(request, f"sends and receives of {request.dtype} between all pairs")
     return (*_size_exchange(request), LaunchStep((all_to_all_demand(sizes, demand.itemsize),))), LocalWork(), executes
 

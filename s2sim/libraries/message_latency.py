@@ -113,7 +113,8 @@ def message_overheads(
     tighter = np.where(most_Bps[source] <= most_Bps[target], source, target)
     values = np.array([*most_Bps, protocol.limit_Bps])
     powers = (*(powers for powers, _ in most), ((f"protocol.{protocol.name}.limit", -1),))
-    limits = [MessageConstants("limit", powers, values, np.where(inside, nowhere, tighter))]
+    limit_row = np.where(inside, nowhere, tighter).astype(np.min_scalar_type(len(values)))
+    limits = [MessageConstants("limit", powers, values, limit_row)]
     of_links = select_constant("share", shares, share_row)
     return overheads_of([select_constant("hop", hops, hop_row), *latencies], [of_links, protocol_share], limits)
 
@@ -142,7 +143,8 @@ def select_constant(kind: str, named: Sequence[tuple[str, float]], row: Ints, ti
     """
     power = -1 if kind in ("share", "limit") else 1
     powers = tuple(((name, power),) if name else () for name, _ in named)
-    return MessageConstants(kind, powers, np.array([value for _, value in named], np.float64), row, times)
+    values = np.array([value for _, value in named], np.float64)
+    return MessageConstants(kind, powers, values, row.astype(np.min_scalar_type(len(values))), times)
 
 
 def path_latencies(path: InterNodePath, *, announced: bool) -> list[tuple[str, int]]:

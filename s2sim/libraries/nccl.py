@@ -156,13 +156,15 @@ class NcclProfile(LibraryProfile):
         """Return all inputs of `overheads`; those of switches depend on rates and sizes."""
         if sent.pattern.through_switch:
             return None
-        # The only rates that limits follow, see `message_overheads`.
-        to_hosts = tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.dims.node_set.specs)
         announced = self._announced(sent, schedule, cluster)
         whole = schedule.stage.whole
         around = schedule.algorithm.partition(":")[0] == "ring"
         pipeline = None if whole is None else (schedule.demand.kind == "all_reduce", whole.key)
-        return self, to_hosts, announced, around, pipeline
+        return self, self.rates_of(cluster), announced, around, pipeline
+
+    def rates_of(self, cluster: Cluster) -> Hashable:
+        """Return those to hosts, the only ones that limits follow, see `message_overheads`."""
+        return tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.dims.node_set.specs)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""

@@ -83,7 +83,7 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
         sends = demand.sizes_bytes > 0
         same = node_of_rank == np.roll(node_of_rank, -1)
         return int((sends & same).any()), int((sends & ~same).any())
-    if not demand.blocks:
+    if not demand.blocks or demand.blocks.rows.all():
         # Each rank sends to all.
         in_node = np.bincount(node_of_rank)
         return int(in_node.max()) - 1, demand.ranks - int(in_node[in_node > 0].min())

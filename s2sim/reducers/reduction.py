@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.arrays import BlockTable
 from s2sim.codecs.floats import NARROW, narrow, widen
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
@@ -190,13 +191,15 @@ class Collective(ABC):
         if dtypes and len(set(dtypes)) == 1:
             dtype = dtypes[0]
         # Members that hand in the same share one row.
-        rows = {id(row): {to: size // dtype.itemsize for to, size in row.items()} for row in sizes_bytes}
+        given = {id(row): row for row in sizes_bytes}
+        rows = {key: {to: size // dtype.itemsize for to, size in row.items()} for key, row in given.items()}
         sizes = [rows[id(row)] for row in sizes_bytes]
         head = self.heading
-        blocks: tuple[tuple[int, ...], ...] = ()
+        blocks: BlockTable | tuple[()] = ()
         if head.kind == "all_to_all":
-            cells = {key: tuple(row.get(to, 0) for to in range(len(self.ranks))) for key, row in rows.items()}
-            blocks = tuple(cells[id(row)] for row in sizes_bytes)
+            place = {key: number for number, key in enumerate(rows)}
+            cells = [[row.get(to, 0) for to in range(len(self.ranks))] for row in rows.values()]
+            blocks = BlockTable(cells, [place[id(row)] for row in sizes_bytes])
         return Call(
             kind=head.kind,
             op=head.op,

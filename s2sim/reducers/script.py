@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from s2sim.arrays import Ints
+from s2sim.arrays import BlockTable, Ints, as_blocks
 
 Phase: TypeAlias = Literal["encode", "decode"]
 Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"]
@@ -57,9 +57,12 @@ class Call:
     size_from_data: bool
     label: str  # What is sent, for people
     # Elements that each rank has for each rank, itself included, in an all-to-all; empty in others
-    blocks: tuple[tuple[int, ...], ...] = ()
+    blocks: BlockTable | tuple[()] = ()
     root: int = 0  # Place among the ranks that a broadcast comes from or a reduce goes to
     ranks: tuple[int, ...] = ()  # Who takes part, in rank order; empty for all
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", as_blocks(self.blocks))
 
     @property
     def bytes_by_rank(self) -> tuple[int, ...]:
@@ -115,6 +118,23 @@ class Recording:
         """Number of ranks."""
         return len(self.scripts)
 
+    @property
+    def distinct_scripts(self) -> list[Script]:
+        """Unequal scripts, in the order of the ranks that have them first."""
+        return [self.scripts[rank] for rank in dict.fromkeys(representative_ranks(self.scripts))]
+
+
+def representative_ranks(scripts: Sequence[Script]) -> list[int]:
+    """Return the first rank with an equal script for each rank."""
+    # Most ranks share one object, whose steps are compared once.
+    objects = dict(zip(map(id, scripts), scripts, strict=True))
+    if len(objects) == 1:
+        return [0] * len(scripts)
+    first: dict[Script, int] = {}
+    place = dict(zip(map(id, reversed(scripts)), range(len(scripts) - 1, -1, -1), strict=True))
+    number = {key: first.setdefault(script, place[key]) for key, script in objects.items()}
+    return [number[id(script)] for script in scripts]
+
 
 def join_recordings(recordings: Sequence[Recording]) -> Recording:
     """Return what happened in several steps, one after the other; a single one as it is.
@@ -158,7 +178,7 @@ class Rounds(NamedTuple):
 def count_rounds(recording: Recording) -> Rounds:
     """Return the rounds of a recording: the most of any rank, where ranks do unlike things."""
     return max(
-        (_rounds(script, recording) for script in set(recording.scripts)), key=lambda found: (sum(found[:2]), found)
+        (_rounds(script, recording) for script in recording.distinct_scripts), key=lambda found: (sum(found[:2]), found)
     )
 
 
@@ -207,9 +227,9 @@ def ring_bytes(call: Call) -> tuple[Ints, Ints]:
         parts = np.asarray(call.elements, np.int64) * call.itemsize
         return parts.sum() - parts, parts.sum() - np.roll(parts, 1)
     if call.kind == "all_to_all":
-        blocks = np.asarray(call.blocks, np.int64) * call.itemsize
-        np.fill_diagonal(blocks, 0)
-        return blocks.sum(axis=1), blocks.sum(axis=0)
+        assert call.blocks
+        sent, received = call.blocks.exchanged
+        return sent * call.itemsize, received * call.itemsize
     if call.kind == "all_reduce":
         chunks = np.diff(chunk_bounds(call.elements[0], ranks)) * call.itemsize
         sent = 2 * chunks.sum() - np.roll(chunks, -1) - np.roll(chunks, -2)

@@ -47,6 +47,7 @@ class SymmetricRank:
     step: int
     seed: int
     index: int = 0
+    for_shapes: bool = True  # Reducers may leave out what values alone need
     script: list[Step] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)

@@ -12,9 +12,9 @@ import simpy
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.reducers.script import AwaitGradient, Work
+from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
 from s2sim.simulation.accounting import IterationParts, Iterations, IterationSettings, RankActivity, time_breakdown
-from s2sim.simulation.bucketing.policy import BucketExchange, representative_ranks, split_at_gradient
+from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults

@@ -89,8 +89,12 @@ def to_request(call: Call) -> CollectiveRequest:
 
 def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     """Return the execution of a recording by ``library``."""
-    lowered = tuple(replace(lower(to_request(call), library), ranks=call.ranks) for call in recording.calls)
-    return Plan(lowered, library.groups, library.in_flight, library.profile)
+    # Buckets of equal layers share their calls.
+    calls = {id(call): call for call in recording.calls}
+    lowered = {key: replace(lower(to_request(call), library), ranks=call.ranks) for key, call in calls.items()}
+    return Plan(
+        tuple(lowered[id(call)] for call in recording.calls), library.groups, library.in_flight, library.profile
+    )
 
 
 class Watcher(Protocol):

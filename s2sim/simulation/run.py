@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
@@ -11,7 +12,18 @@ import simpy
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import AwaitGradient, Call, HostSync, Phase, Post, Recording, Script, Wait, Work
+from s2sim.reducers.script import (
+    AwaitGradient,
+    Call,
+    HostSync,
+    Phase,
+    Post,
+    Recording,
+    Script,
+    Wait,
+    Work,
+    representative_ranks,
+)
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
 from s2sim.simulation.faults.fault import Effect, Fault, effects_on_work, straggler_delays
@@ -164,7 +176,10 @@ def replay(
         raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
     plan = plan or make_plan(recording)
     timer = timer.with_profile(plan.profile)
-    early = replace(recording, scripts=tuple(map(_before_gradient, recording.scripts)))
+    before = {
+        id(script): _before_gradient(script) for script in {id(each): each for each in recording.scripts}.values()
+    }
+    early = replace(recording, scripts=tuple(before[id(script)] for script in recording.scripts))
     start_ps = 0
     if any(early.scripts):
         start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
@@ -173,10 +188,11 @@ def replay(
     factors, late_ps = straggler_delays(faults, recording.workers)
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = late_ps * recording.steps
-    kinds = list(zip(recording.scripts, factors.tolist(), late_ps.tolist(), strict=True))
-    by_kind: dict[tuple[Script, float, int], _RankClass] = {}
-    for kind in kinds:
-        by_kind.setdefault(kind, _RankClass(env, gpu, cluster.shape.pcie, *kind)).ranks += 1
+    kinds = list(zip(representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
+    by_kind = {
+        kind: _RankClass(env, gpu, cluster.shape.pcie, recording.scripts[kind[0]], *kind[1:], ranks=ranks)
+        for kind, ranks in Counter(kinds).items()
+    }
     classes = list(by_kind.values())
     on_loads = None if watcher is None else watcher.add_loads
     disturbance = FaultyNetwork(env, cluster, faults, cluster.seed, on_loads) if has_transient_faults(faults) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from s2sim.arrays import BlockTable
 from s2sim.collectives.algorithms.all_to_all import Pairwise, SpreadOut
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
@@ -152,7 +153,7 @@ def test_sizes_that_all_know_are_not_exchanged(library):
 )
 def test_blocks_that_do_not_fit_are_refused(kind, elements, blocks, complaint):
     with pytest.raises(S2SimError, match=complaint):
-        Demand(kind, elements, 4, blocks=blocks)
+        Demand(kind, elements, 4, blocks=BlockTable(blocks))
 
 
 def test_refusals(clusters):

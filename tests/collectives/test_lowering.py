@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s2sim.arrays import BlockTable
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
 from s2sim.libraries.lowering import EXECUTIONS, SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
@@ -38,7 +39,7 @@ def scatter_of(elements, op, dtype):
 
 def peers_of(*, from_data=False):
     """Rank 0 sends 5 elements to 1 and 3 to 2, rank 3 sends 7 to 0."""
-    blocks = ((0, 5, 3, 0), (0, 0, 0, 0), (0, 0, 0, 0), (7, 0, 0, 0))
+    blocks = BlockTable([[0, 5, 3, 0], [0, 0, 0, 0], [0, 0, 0, 0], [7, 0, 0, 0]])
     return CollectiveRequest(
         Demand("all_to_all", (8, 0, 0, 7), 4, blocks=blocks), "peers", "float32", size_from_data=from_data
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from s2sim.arrays import BlockTable
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
@@ -233,7 +234,7 @@ def test_ranks_of_unequal_work_wait_for_each_other_before_the_gradient(timer, gp
 
 @pytest.mark.parametrize("workers", [1, 3, 20])
 def test_an_exchange_takes_the_time_of_its_blocks(workers, timer, gpu):
-    blocks = tuple(tuple(1000 * (source + 2 * target) for target in range(workers)) for source in range(workers))
+    blocks = BlockTable([[1000 * (source + 2 * target) for target in range(workers)] for source in range(workers)])
     call = Call("all_to_all", "exchange", "uint8", 1, tuple(map(sum, blocks)), True, "rows", blocks)
     chosen = Timer(timer(workers).cluster)
     found = replay(Recording((call,), ((Post(0), Wait((0,))),) * workers), chosen, gpu)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import s2sim
+from s2sim.arrays import BlockTable
 from s2sim.errors import OptionError, S2SimError, TraceError
 from s2sim.experiment.hold_out import check_extrapolation
 from s2sim.experiment.record import record
@@ -126,7 +127,7 @@ def test_a_sketch_sized_for_an_error_is_sized_once_and_then_grows():
 
 def test_blocks_of_an_exchange_are_scaled_one_by_one():
     def recording(factor):
-        blocks = ((0, 3 * factor), (5 * factor, 7))
+        blocks = BlockTable([[0, 3 * factor], [5 * factor, 7]])
         call = Call("all_to_all", "exchange", "float32", 4, tuple(map(sum, blocks)), False, "rows", blocks)
         work = Work("decode", 100 * factor + 1, factor, 0, 0, 7 * factor, 5 * factor, 3 * factor)
         return Recording((call,), ((Post(0), Wait((0,)), work),) * 2)

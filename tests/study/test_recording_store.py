@@ -85,7 +85,7 @@ def test_no_folder_is_no_error(tmp_path):
 
 def test_other_code_makes_other_keys(store, monkeypatch):
     s2sim.run("leaf-spine", **OPTIONS)
-    monkeypatch.setattr(store_module, "code_version", lambda: "another")
+    monkeypatch.setattr(store_module, "package_version", lambda: "another")
     s2sim.run("leaf-spine", **OPTIONS)
     assert len(list(store.entries())) == 6
 

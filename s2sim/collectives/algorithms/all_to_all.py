@@ -260,7 +260,8 @@ def _goes_first(source: Ints, target: Ints, ranks: int) -> Mask:
 
 def _has_block(demand: Demand) -> Mask:
     """Return a mask of the non-empty blocks for other ranks, bool of shape (ranks, ranks)."""
-    held: Mask = np.asarray(demand.blocks) > 0
+    assert demand.blocks
+    held: Mask = demand.blocks.dense > 0
     np.fill_diagonal(held, val=False)
     return held
 

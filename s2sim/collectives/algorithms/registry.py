@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from s2sim.collectives.algorithms.chain import Chain
 from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.channels import groups_in_orders
@@ -142,6 +143,12 @@ def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
         able = [other for other in ALGORITHMS.names() if kind in ALGORITHMS.get(other).kinds]
         raise OptionError(f"{algorithm.name} does not run {kind}; these do: {', '.join(able)}")
     return algorithm
+
+
+def same_at_any_rate(algorithm: Algorithm) -> bool:
+    """Return whether an algorithm is known to make the same schedule on clusters that differ in rates only."""
+    chunked = isinstance(algorithm, (DoubleBinaryTree, Chain)) and algorithm.chunks is not None
+    return chunked or isinstance(algorithm, Ring)
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import BlockTable, Floats, Ints, as_blocks
 from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.files import read_text
@@ -34,9 +34,10 @@ class Demand:
     itemsize: int  # Bytes of one element; 0 for a barrier
     root: int = 0  # Source of a broadcast, destination of a reduce
     # Of an all_to_all: elements from each rank to each rank, itself included; empty if contributions are cut evenly
-    blocks: tuple[tuple[int, ...], ...] = ()
+    blocks: BlockTable | tuple[()] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", as_blocks(self.blocks))
         if self.kind not in KINDS:
             raise S2SimError(f"unknown collective {self.kind!r}; known: {', '.join(KINDS)}")
         if not self.elements or min(self.elements) < 0:
@@ -50,9 +51,9 @@ class Demand:
         if self.blocks:
             if self.kind != "all_to_all":
                 raise S2SimError(f"{self.kind} has no blocks: leave them out")
-            if len(self.blocks) != self.ranks or any(len(row) != self.ranks for row in self.blocks):
+            if self.blocks.rows.shape[1] != self.ranks or len(self.blocks) != self.ranks:
                 raise S2SimError(f"the blocks of {self.ranks} ranks are a table of {self.ranks} by {self.ranks}")
-            if min(map(min, self.blocks)) < 0 or tuple(map(sum, self.blocks)) != self.elements:
+            if self.blocks.rows.min() < 0 or tuple(self.blocks.totals[0].tolist()) != self.elements:
                 raise S2SimError("a rank's blocks must not be negative, and add up to its elements")
 
     @property

@@ -9,6 +9,7 @@ from operator import add, mul
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
@@ -25,7 +26,7 @@ class MessageConstants:
     kind: str  # ``"hop"``, ``"fill"``, ``"limit"`` ..
     powers: tuple[Powers, ...]  # Constants to which each value is proportional; may be empty
     values: Floats  # Whole picoseconds, bytes per second, or shares
-    row: Ints  # Index of the value of each message
+    row: NDArray[np.integer]  # Index of the value of each message; of few bytes, as messages are many
     times: int = 1  # Factor of all values
 
     @property

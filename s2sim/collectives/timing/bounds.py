@@ -60,25 +60,19 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
         own, rest = own if others else nothing, np.where(occupied, size - own, 0.0)
         out, into = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
         return _BorderBytes(out, into, float(rest.sum()), float(rest.sum()))
-    out, into = np.zeros((2, groups))
-    for source, target, sizes in _required_messages(demand):
-        leaves = np.where(group[source] != group[target], sizes, 0.0)
-        out += np.bincount(group[source], leaves, groups)
-        into += np.bincount(group[target], leaves, groups)
-    return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
-
-
-def _required_messages(demand: Demand) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yield (source, target, bytes) of the messages that a kind requires, one shift of all ranks at a time."""
-    source = np.arange(demand.ranks)
     if demand.kind == "send_recv":
-        yield source, (source + 1) % demand.ranks, demand.sizes_bytes
-        return
-    blocks = blocks_of(demand)
-    for shift in range(1, demand.ranks):
-        target: Ints = (source + shift) % demand.ranks
-        begin, end = blocks.bounds(source, target)
-        yield source, target, (end - begin).astype(np.float64) * demand.itemsize
+        leaves = np.where(group != np.roll(group, -1), demand.sizes_bytes, 0.0)
+        out, into = (np.bincount(side, leaves, groups).astype(np.float64) for side in (group, np.roll(group, -1)))
+        return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
+    table = blocks_of(demand).table
+    out, into = np.zeros(groups), np.zeros(groups)
+    ranks_with = np.bincount(table.row * groups + group, minlength=len(table.rows) * groups).reshape(-1, groups)
+    # Sums of whole bytes are exact in any order.
+    for row, senders in zip(table.rows, ranks_with, strict=True):
+        for_group = np.bincount(group, row * float(demand.itemsize), groups)
+        out += senders * (for_group.sum() - for_group)
+        into += (senders.sum() - senders) * for_group
+    return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
 
 
 def lower_bound(
@@ -99,16 +93,18 @@ def lower_bound(
     assisted : bool
         Whether switches or servers reduce, so that only the bytes of single groups count.
     """
-    places = [np.asarray(ranks, np.int64) for ranks in members] if members else []
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:
-        crossings = []
+        crossings: list[_BorderBytes] = []
         for of_rank in family.group_of_rank.reshape(cuts.concurrent, -1):
-            groups = [of_rank[ranks] if len(ranks) else of_rank for ranks in places]
-            crossings += [
-                _border_bytes(demand, group[: demand.ranks], family.groups)
-                for demand, group in zip(demands, groups or [of_rank] * len(demands), strict=True)
-            ]
+            # Those of equal demands of the same ranks are counted once.
+            known: dict[tuple[Demand, tuple[int, ...]], _BorderBytes] = {}
+            for demand, ranks in zip(demands, members or [()] * len(demands), strict=True):
+                key = demand, tuple(ranks)
+                if key not in known:
+                    group = of_rank[np.asarray(ranks, np.int64)] if len(ranks) else of_rank
+                    known[key] = _border_bytes(demand, group[: demand.ranks], family.groups)
+                crossings.append(known[key])
         for seconds, text in _cut_times(family, crossings, assisted=assisted):
             # Rounded down to the picosecond, as times are rounded up.
             whole = floor(seconds * PS_PER_S) / PS_PER_S
@@ -155,6 +151,10 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     """Return when the last step of a schedule has been delivered, in integer picoseconds from its start."""
+    kept = times.kept_shape(schedule)
+    if kept is not None:
+        shape, capacity = kept
+        return schedule.launch_ps + shape.duration_ps(capacity, lambda step: times.time_ps(schedule.steps[step].round))
     ends_ps = step_ends_ps(schedule, cluster, times)
     return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
 
@@ -189,6 +189,10 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a lower bound of the duration of a schedule, without solving for rates."""
+    kept = times.kept_shape(schedule)
+    if kept is not None:
+        shape, capacity = kept
+        return schedule.launch_ps + shape.at_least_ps(capacity)
     if schedule.stage.whole is not None:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     if schedule.stage.chain:

@@ -148,7 +148,7 @@ class ConcurrentGroupsTimer(Timer):
         super().__init__(cluster.within(everyone), algorithm, ways.within(everyone) if ways else None, profile)
         self._members = np.arange(members.size, dtype=np.int64).reshape(members.shape)
         self._kinds = _equally_placed_groups(self.cluster, self._members)
-        self._sharing = LinkSharing(self.cluster, self._ways, self._members, sets)
+        self._sharing = LinkSharing(self.cluster, self.ways, self._members, sets)
         gpus = self.cluster.shape.gpus_per_node
         if not isinstance(self._algorithm, str) and helpers_of(self._algorithm, self.workers, gpus):
             raise OptionError(
@@ -179,7 +179,7 @@ class ConcurrentGroupsTimer(Timer):
 
     def _make(self, members: Ints, profile: LibraryProfile, alone: Timer) -> Timer:
         return ConcurrentGroupsTimer(
-            self.cluster, members, self._algorithm, self._ways, profile, alone=alone, sets=self._sharing.sets
+            self.cluster, members, self._algorithm, self.ways, profile, alone=alone, sets=self._sharing.sets
         )
 
     def bound(self, demands: Sequence[Demand], *, assisted: bool = False) -> LowerBound:

@@ -15,16 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round
+from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round, Schedule
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
+from s2sim.collectives.timing.shapes import Crossings, PipelineBound, ScheduleShape, considers_each_latency
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 from s2sim.units import PS_PER_S
-
-# Links times rounds, up to which a bound may consider each latency.
-_MAX_LATENCIES = 2**20
 
 
 @dataclass(slots=True)
@@ -145,29 +143,18 @@ class RoundTimes:
         Each round counts the bytes of a link after the least latency on it in rounds up to there, or from there on,
         whichever is longer; with very many links the least latency in all rounds.
         """
-        way, stages = self._ways.of(whole.round.pattern), int(whole.first.max()) + 1
-        messages = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
-        places = whole.first[messages] * len(way.used) + way.place
-        carried = np.bincount(places, whole.round.bytes[messages] * way.routes.weights, stages * len(way.used))
-        until = np.zeros((stages + 1, len(way.used)))
-        np.cumsum(carried.reshape(stages, -1), axis=0, out=until[1:])
-        so_far_ps = from_there_ps = np.broadcast_to(way.soonest_ps, (stages, len(way.used)))
-        if so_far_ps.size <= _MAX_LATENCIES:
-            soonest_ps = np.full((stages, len(way.used)), np.inf)
-            np.minimum.at(soonest_ps.reshape(-1), places, way.routes.latency_ps[messages])
-            so_far_ps = np.minimum.accumulate(soonest_ps)
-            from_there_ps = np.minimum.accumulate(soonest_ps[::-1])[::-1]
-        rate = self._capacity_of(way)[way.used]
-        # Rounds with the same first and last active stage have the same messages.
-        rounds = np.arange(1, stages + whole.times)
-        begun, ended = np.minimum(rounds, stages), np.maximum(rounds - whole.times, 0)
-        at_least_ps = 0
-        for both, times in zip(*np.unique(begun * stages + ended, return_counts=True), strict=True):
-            first, last = both % stages, both // stages - 1
-            sent_bytes = until[last + 1] - until[first]
-            busy_ps = (np.maximum(so_far_ps[last], from_there_ps[first]) + sent_bytes / rate)[sent_bytes > 0]
-            at_least_ps += int(times) * int(busy_ps.max(initial=0))
-        return at_least_ps
+        way = self._ways.of(whole.round.pattern)
+        each_latency = considers_each_latency(whole, way)
+        bound = PipelineBound.of(Crossings.of(whole, way), len(way.used), whole.times, each_latency=each_latency)
+        return bound.at_least_ps(self._capacity_of(way)[way.used])
+
+    def kept_shape(self, schedule: Schedule) -> tuple[ScheduleShape, Floats] | None:
+        """Return the shape of a schedule that is kept for several rates, and the capacities of its kinds of links."""
+        kept = self._ways.kept
+        shape = None if kept is None else kept.shape(schedule)
+        if kept is None or shape is None or (capacity := kept.capacity(self._capacity)) is None:
+            return None
+        return shape, capacity
 
     def _times(self, sent: Round) -> _RoundBounds:
         digest = blake2b(sent.pattern.key, digest_size=16)

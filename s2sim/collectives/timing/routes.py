@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
@@ -15,10 +17,15 @@ from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
 
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.shapes import KeptSchedules
+
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
-# Some 32 bytes each.
-_CACHED_CROSSINGS = 1 << 22
+# Some 40 bytes each.
+_CACHED_CROSSINGS = 1 << 20
+# Some 5 bytes each.
+_PACKED_CROSSINGS = 1 << 23
 # Passes over all messages in search of shared links, before graphs are used.
 _PASSES = 8
 
@@ -154,6 +161,28 @@ class RouteSet:
         return connected[self.component]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedRoutes:
+    """Routes in a third of the memory."""
+
+    offsets: NDArray[np.int32]
+    links: NDArray[np.int32]
+    weights: Floats | None  # None where all are 1
+    latency_ps: Ints
+
+    @classmethod
+    def of(cls, routes: Routes) -> PackedRoutes:
+        """Return routes without limits in this form."""
+        weights = None if (routes.weights == 1).all() else routes.weights
+        return cls(routes.offsets.astype(np.int32), routes.links.astype(np.int32), weights, routes.latency_ps)
+
+    @property
+    def routes(self) -> Routes:
+        """The same routes as given."""
+        weights = np.ones(len(self.links)) if self.weights is None else self.weights
+        return Routes(self.offsets.astype(np.int64), self.links.astype(np.int64), weights, self.latency_ps)
+
+
 class RouteTable:
     """A cache of the routes of patterns on a cluster, and on others that differ from it in rates only.
 
@@ -161,17 +190,26 @@ class RouteTable:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
+        self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
+        self._packed: dict[bytes, PackedRoutes] = {}
+        self._packed_crossings = 0
         self._within: dict[tuple[int, ...], RouteTable] = {}
         self.searches = 0
+        self.sent = PatternCache()
+
+    def forget(self) -> None:
+        """Empty the caches, of which timers may need little more."""
+        self._found, self._packed, self._within = {}, {}, {}
+        self._crossings = self._packed_crossings = 0
         self.sent = PatternCache()
 
     def within(self, ranks: tuple[int, ...]) -> RouteTable:
         """Return the table of a group of some ranks, numbered from 0."""
         if ranks not in self._within:
-            self._within[ranks] = RouteTable(self._cluster.within(ranks))
+            self._within[ranks] = RouteTable(self.cluster.within(ranks))
         return self._within[ranks]
 
     def of(self, pattern: Pattern) -> RouteSet:
@@ -195,12 +233,21 @@ class RouteTable:
             whole, chosen = pattern.part_of
             routes = self.of(whole).original_routes.take(chosen)
             return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
-        self.searches += 1
-        return find_routes(self._cluster, pattern)
+        bare = pattern if pattern.overheads is None else replace(pattern, overheads=None)
+        packed = self._packed.get(bare.key)
+        if packed is not None:
+            routes = packed.routes
+        else:
+            self.searches += 1
+            routes = find_routes(self.cluster, bare)
+            if self._packed_crossings + len(routes.links) <= _PACKED_CROSSINGS:
+                self._packed_crossings += len(routes.links)
+                self._packed[bare.key] = PackedRoutes.of(routes)
+        return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
 
     def _search(self, pattern: Pattern) -> RouteSet:
         given = self.routes(pattern)
-        routes, limits_Bps = given.with_limits_as_links(len(self._cluster.fabric))
+        routes, limits_Bps = given.with_limits_as_links(len(self.cluster.fabric))
         users = np.bincount(routes.links)
         used = np.flatnonzero(users)
         numbers = np.empty(len(users), np.int64)

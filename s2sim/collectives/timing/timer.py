@@ -10,7 +10,13 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm
+from s2sim.collectives.algorithms.registry import (
+    ALGORITHMS,
+    Algorithm,
+    make_algorithm,
+    read_algorithm,
+    same_at_any_rate,
+)
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.round_latency import inside_node
@@ -206,8 +212,8 @@ class Timer:
         self._known: dict[Demand, TimedSchedule] = {}
         self._by_profile: dict[LibraryProfile, Timer] = {profile: self}
         self._within: dict[tuple[int, ...], Timer] = {}
-        self._ways = ways or RouteTable(cluster)
-        self._times = {release: RoundTimes(cluster, release, self._ways) for release in get_args(Release)}
+        self.ways = ways or RouteTable(cluster)
+        self._times = {release: RoundTimes(cluster, release, self.ways) for release in get_args(Release)}
 
     @property
     def workers(self) -> int:
@@ -234,7 +240,7 @@ class Timer:
         return self._within[ranks]
 
     def _make_within(self, ranks: tuple[int, ...]) -> Timer:
-        return _GroupTimer(self.cluster.within(ranks), self._algorithm, self._ways.within(ranks), self.profile)
+        return _GroupTimer(self.cluster.within(ranks), self._algorithm, self.ways.within(ranks), self.profile)
 
     def time(self, demand: Demand) -> TimedSchedule:
         """Return the schedule for this demand and its duration alone."""
@@ -251,7 +257,7 @@ class Timer:
         return self._by_profile[profile]
 
     def _make_with_profile(self, profile: LibraryProfile) -> Timer:
-        return Timer(self.cluster, self._algorithm, self._ways, profile)
+        return Timer(self.cluster, self._algorithm, self.ways, profile)
 
     def candidates(self, demand: Demand, factor: float) -> list[TimedSchedule]:
         """Return the fastest candidate, and all that take less than ``factor`` times as long, in order.
@@ -319,10 +325,17 @@ class Timer:
 
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
         """Return the schedules of an algorithm, one for each protocol of the library."""
-        schedule = make_algorithm(algorithm, demand.kind).schedule(demand, self.cluster)
+        made, kept = make_algorithm(algorithm, demand.kind), self.ways.kept
+        rates = self.profile.rates_of(self.cluster)
+        if kept is None or rates is None or not same_at_any_rate(made):
+            return self._make_schedules(made, demand)
+        return kept.of((made, demand, self.profile, rates), lambda: self._make_schedules(made, demand))
+
+    def _make_schedules(self, algorithm: Algorithm, demand: Demand) -> list[Schedule]:
+        schedule = algorithm.schedule(demand, self.cluster)
         check_timing_cost(schedule, len(self.cluster.fabric))
         profiles = self.profile.protocols(schedule, self.cluster)
-        return [apply_overheads(schedule, self.cluster, profile, self._ways.sent) for profile in profiles]
+        return [apply_overheads(schedule, self.cluster, profile, self.ways.sent) for profile in profiles]
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
         """Return the schedules of the algorithms that can run this number of ranks on this cluster."""
@@ -354,4 +367,4 @@ class _GroupTimer(Timer):
     def _choose(self, demand: Demand) -> TimedSchedule:
         with suppress(OptionError, TopologyError):
             return super()._choose(demand)
-        return Timer(self.cluster, AUTO, self._ways, self.profile).time(demand)
+        return Timer(self.cluster, AUTO, self.ways, self.profile).time(demand)

@@ -193,7 +193,7 @@ def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str
     works = [
         step
         for recording in recordings
-        for script in set(recording.scripts)
+        for script in recording.distinct_scripts
         for step in script
         if isinstance(step, Work)
     ]

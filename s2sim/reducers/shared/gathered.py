@@ -129,17 +129,20 @@ class Gathered(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Encode, gather, add up; or let owners or a server add up, encode the sums and send them to all."""
-        vectors = self.vectors(gradient)
         if self.aggregate == "two-phase":
-            return (yield from self._two_phase(rank, gradient, vectors))
+            return (yield from self._two_phase(rank, gradient))
+        vectors = self.vectors(gradient)
         sizes = list(map(len, vectors))
         own = self.encode_all(rank, vectors, "own")
+        # Other ranks run before this one goes on.
+        del vectors
         if self.aggregate == "server":
             return (yield from self._through_server(rank, gradient, own, sizes))
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
         self.charge_decode(rank, gathered.value, sizes)
-        mean = rank.replicated(lambda: self._result(self._sum(gathered.value, sizes), rank.size, gradient))
+        summed = gathered.value[:1] if _for_shapes(rank) else gathered.value
+        mean = rank.replicated(lambda: self._result(self._sum(summed, sizes), rank.size, gradient))
         bounds = rank.replicated(lambda: self._bounds(gathered.value, sizes))
         if bounds is not None:
             self._off = bounds
@@ -151,13 +154,16 @@ class Gathered(Reducer):
             return None
         return ErrorBound(self._off, relative=False, share=1.0, relative_l2=None, source=self.about.source)
 
-    def _two_phase(self, rank: Rank, gradient: Gradient, vectors: Sequence[Floats32]) -> Program:
+    def _two_phase(self, rank: Rank, gradient: Gradient) -> Program:
         # Chunks by owner, one of each vector, and their sizes and messages.
+        vectors = self.vectors(gradient)
         by_vector = [np.split(vector, chunk_bounds(len(vector), rank.size)[1:-1]) for vector in vectors]
         chunks = [[parts[owner] for parts in by_vector] for owner in range(rank.size)]
         sizes = [list(map(len, parts)) for parts in chunks]
         encoded = iter(self.encode_all(rank, list(chain.from_iterable(chunks)), "own"))
         own = [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
+        # Other ranks run before this one goes on.
+        del vectors, by_vector, chunks
         first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size, unequal=True)
         yield first
         again, lost = self._sum_again(rank, first.value, sizes[rank.index])
@@ -201,7 +207,7 @@ class Gathered(Reducer):
     ) -> tuple[_Messages, list[Floats32]]:
         """Return the messages of the sums of ranks' messages, and the loss of encoding them again."""
         self.charge_decode(rank, messages, sizes)
-        totals = self._sum(messages, sizes)
+        totals = self._sum(messages[:1] if _for_shapes(rank) else messages, sizes)
         again = self.encode_all(rank, totals, "sum")
         return again, self.lost_again(again, totals)
 
@@ -218,7 +224,10 @@ class Gathered(Reducer):
         nothing: Message = ()
         if not all(map(len, vectors)):
             nothing = tuple(array[:0] for array in self.encode(np.zeros(1, np.float32), random))
-        messages = [self.encode(vector, random) if len(vector) else nothing for vector in vectors]
+        # Vectors of one length have messages of one length, which is all that a rank for shapes reads.
+        encoded = {len(vector): vector for vector in vectors} if _for_shapes(rank) else dict(enumerate(vectors))
+        known = {key: self.encode(vector, random) if len(vector) else nothing for key, vector in encoded.items()}
+        messages = [known[len(vector) if _for_shapes(rank) else place] for place, vector in enumerate(vectors)]
         rank.work(self.encode_work(sum(map(len, vectors)), _bytes_of(messages)))
         return tuple(messages)
 
@@ -253,6 +262,11 @@ class Gathered(Reducer):
 
     def _result(self, totals: Sequence[Floats32], ranks: int, like: Gradient) -> Gradient:
         return self.from_vectors([self.decided(total, ranks) for total in totals], like)
+
+
+def _for_shapes(rank: Rank) -> bool:
+    """Return whether a rank reads no values, as `s2sim.reducers.symmetric.SymmetricRank`."""
+    return getattr(rank, "for_shapes", False)
 
 
 def _concatenate_chunks(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.options import build, option_text, split_option_string
-from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Step, Wait
+from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Step, Wait, representative_ranks
 from s2sim.registry import Registry
 
 Exchange: TypeAlias = Callable[[int], int]
@@ -145,7 +145,8 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
     # Most ranks have equal scripts in all buckets, which are merged once.
     cache: dict[tuple[int, ...], Script] = {}
-    representatives = [representative_ranks(each.recording.scripts) for each in exchange]
+    known = {id(each.recording): representative_ranks(each.recording.scripts) for each in exchange}
+    representatives = [known[id(each.recording)] for each in exchange]
     scripts = []
     for key in zip(*representatives, strict=True):
         if key not in cache:
@@ -153,12 +154,6 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
             cache[key] = _merge_rank_programs(list(zip(own, firsts, strict=False)))
         scripts.append(cache[key])
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
-
-
-def representative_ranks(scripts: Sequence[Script]) -> list[int]:
-    """Return the first rank with an equal script for each rank."""
-    first: dict[Script, int] = {}
-    return [first.setdefault(script, rank) for rank, script in enumerate(scripts)]
 
 
 def _merge_rank_programs(programs: Sequence[tuple[Script, int]]) -> Script:
