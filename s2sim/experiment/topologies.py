@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,8 +80,6 @@ class TopologiesResult(ResultForm):
 def run_topologies(
     topology: str | Sequence[str] | None = None,
     *,
-    workers: int | Sequence[int] | None = None,
-    reducers: Sequence[str] | None = None,
     spec: RunSpec | None = None,
     progress: ProgressWatcher | None = None,
     break_even: bool = False,
@@ -95,10 +92,6 @@ def run_topologies(
     ----------
     topology : str or sequence of str
         Names of shipped topologies or paths of TOML files, or a text of them between commas.
-    workers : int or sequence of int
-        Number of ranks, on each topology.
-    reducers : sequence of str, optional
-        Option strings; without them those that `s2sim run` compares.
     spec : RunSpec, optional
         The whole experiment as a value, instead of the other arguments; its topology has the names between commas.
     progress : ProgressWatcher, optional
@@ -120,7 +113,7 @@ def run_topologies(
         If the experiment cannot be run as given on one of them.
     """
     names = topology if topology is None or isinstance(topology, str) else ",".join(topology)
-    spec = spec_of(names, workers, reducers, spec, options)
+    spec = spec_of(names, options.pop("workers", None), options.pop("reducers", None), spec, options)
     each = [replace(spec, topology=name) for name in spec.topologies]
     if len({one.topology for one in each}) < len(each):
         raise OptionError(f"--topology {spec.topology}: a topology stands there twice")
@@ -175,7 +168,7 @@ def _lines(rows: Sequence[TopologyRow], first: Row) -> list[str]:
     rate = "" if fastest.samples_per_s is None else f"{fastest.samples_per_s:,.0f} samples/s, "
     lines = [f"{fastest.name} is fastest: {rate}{scope} takes {format_seconds(fastest.time_s)} with {fastest.best}"]
     if others:
-        lines[0] += _follows(others[0], others[0].compared_s / fastest.compared_s, "takes", "as long")
+        lines[0] += _follows(others[0], others[0].compared_s, fastest.compared_s, "takes", "as long")
     priced = sorted((row for row in rows if row.cost is not None), key=lambda row: row.cost or 0.0)
     currencies = sorted({str(row.currency) for row in priced})
     if len(currencies) > 1:
@@ -184,10 +177,9 @@ def _lines(rows: Sequence[TopologyRow], first: Row) -> list[str]:
         cheapest, second = priced[:2]
         of = " of those with a price" if len(priced) < len(rows) else ""
         cost = format_money(cheapest.cost or 0.0, str(cheapest.currency))
-        ratio = (second.cost or 0.0) / cheapest.cost if cheapest.cost else inf
         lines.append(
             f"{cheapest.name} is cheapest{of}: {cost} for {cost_unit(first)} with {cheapest.best}"
-            f"{_follows(second, ratio, 'costs', 'as much')}"
+            f"{_follows(second, second.cost or 0.0, cheapest.cost or 0.0, 'costs', 'as much')}"
         )
     if len({row.samples for row in rows}) > 1:
         each = ", ".join(f"{row.samples:,} on {row.name}" for row in rows)
@@ -195,10 +187,10 @@ def _lines(rows: Sequence[TopologyRow], first: Row) -> list[str]:
     return [f"{line}." for line in lines]
 
 
-def _follows(row: TopologyRow, ratio: float, verb: str, how: str) -> str:
-    if ratio < WORTHWHILE:
+def _follows(row: TopologyRow, value: float, least: float, verb: str, how: str) -> str:
+    if value <= WORTHWHILE * least:
         return f", and {row.name} within 1 % of that"
-    return f"; {row.name} {verb} {f'{ratio:.2f}x' if isfinite(ratio) else 'many times'} {how}"
+    return f"; {row.name} {verb} {f'{value / least:.2f}x' if least else 'many times'} {how}"
 
 
 def topology_name(topology: str) -> str:

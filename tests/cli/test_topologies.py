@@ -79,6 +79,13 @@ def test_with_prices_the_cheapest_is_named_and_costs_are_of_whole_nodes(priced):
     assert result.results[0].to_json()["prices"] == [{"workers": 7, "nodes": 2, "per_hour": 180.0, "currency": "USD"}]
 
 
+def test_one_worker_sends_nothing_anywhere():
+    result = run_topologies(NAMES, **OPTIONS | {"workers": 1})
+    assert result.lines == (
+        "fat-tree is fastest: communication takes 0 s with dense, and single-switch within 1 % of that.",
+    )
+
+
 def test_currencies_are_not_converted(priced, tmp_path):
     slow = tmp_path / "slow.toml"
     slow.write_text(slow.read_text().replace("USD", "EUR"))
