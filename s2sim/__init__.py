@@ -1,9 +1,9 @@
 """Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
 
-``run`` compares reducers on a cluster: it is ``record``, ``predict`` and ``compare``. ``sweep`` asks thousands of
-such questions; ``run_collective`` times one collective, ``run_flows`` any traffic;
-``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported when first
-used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
+``run`` compares reducers on a cluster: it is ``record``, ``predict`` and ``compare``. ``run_topologies`` does so on
+several clusters, ``sweep`` asks thousands of such questions; ``run_collective`` times one collective, ``run_flows`` any
+traffic; ``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported
+when first used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from s2sim.experiment.run import run
     from s2sim.experiment.spec import RunSpec
     from s2sim.experiment.stages import compare, predict, record
+    from s2sim.experiment.topologies import run_topologies
     from s2sim.reducers.run import reduce_once, reduce_steps
     from s2sim.sweeps.sweep import sweep
     from s2sim.traffic.collective_run import run_collective
@@ -40,6 +41,7 @@ __all__ = [
     "run",
     "run_collective",
     "run_flows",
+    "run_topologies",
     "sweep",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "sweep": "s2sim.sweeps.sweep",
     "run_collective": "s2sim.traffic.collective_run",
     "run_flows": "s2sim.traffic.flows",
+    "run_topologies": "s2sim.experiment.topologies",
 }
 
 

@@ -199,6 +199,15 @@ def format_count(number: int) -> str:
     return _scaled(number, [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]).rstrip()
 
 
+def format_money(amount: float, currency: str) -> str:
+    """Return an amount of money in cents, or where it is small in three digits.
+
+    >>> format_money(1234.567, "USD"), format_money(0.012345, "EUR")
+    ('1,234.57 USD', '0.0123 EUR')
+    """
+    return f"{amount:,.2f} {currency}" if amount >= 1 else f"{amount:.3g} {currency}"
+
+
 def plural(number: int, word: str) -> str:
     """Return a word for one or for several things.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from s2sim.cli.options import (
     JsonOption,
     QuietOption,
     TimelineOption,
+    argument,
     check_targets,
     examples,
     option,
@@ -23,7 +24,6 @@ from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
 
-NCCL_TESTS = "nccl-tests"
 _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"
 EXAMPLES = examples(
     _EXAMPLE,
@@ -37,14 +37,21 @@ EXAMPLES = examples(
     "s2sim collective all_reduce --topology leaf-spine --workers 16 --size 1MiB --cross-check",
     "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
     "--fault background:load=0.2",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --library nccl --format nccl-tests "
-    "--from 8B --to 1GiB",
-    "s2sim collective --topology dgx-h100 --library nccl --against measured.log",
 )
+TABLE_EXAMPLES = examples(
+    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
+    "s2sim collective table all_gather --topology fat-tree --workers 16 --from 1MiB --to 64MiB --factor 4",
+)
+LOG_EXAMPLES = examples(
+    "s2sim collective log measured.log --topology dgx-h100 --library nccl",
+    "s2sim collective log measured.log all_reduce --topology dgx-h100 --workers 2 --json -",
+)
+
+_RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
 
 
 @takes_tables(hidden=("parquet", "latex"))
-@options_from(CollectiveSpec, needed=("kind", "topology", "workers"))
+@options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
 def collective_command(
     experiment: Experiment[CollectiveSpec],
     size: Annotated[
@@ -52,7 +59,7 @@ def collective_command(
         option(
             "SIZE",
             "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
-            "all-gather the gathered one. Required but for a barrier and a row of sizes.",
+            "all-gather the gathered one. Required but for a barrier.",
             False,
         ),
     ] = None,
@@ -64,11 +71,6 @@ def collective_command(
             "equal ones",
         ),
     ] = None,
-    first: Annotated[
-        str | None, option("SIZE", "First size of a table, with its unit, for example 8B.", False, flag="--from")
-    ] = None,
-    last: Annotated[str | None, option("SIZE", "Last size of a table, for example 1GiB.", False, flag="--to")] = None,
-    factor: Annotated[int | None, option("N", "Ratio of one size of a table to the next.", "2")] = None,
     show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
     terms: Annotated[
         bool,
@@ -83,75 +85,34 @@ def collective_command(
         str | None, option("FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file")
     ] = None,
     timeline: TimelineOption = None,
-    form: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "nccl-tests: print the table that nccl-tests prints, for --size or for sizes --from ... --to.",
-            "what the time is made of",
-            flag="--format",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        option(
-            "LOG",
-            "Simulate the sizes of a log of nccl-tests or rccl-tests as NCCL_DEBUG=INFO says that they ran, and "
-            "tell the difference term by term. KIND and --workers may be left out where the log says them.",
-            "no log",
-        ),
-    ] = None,
     json: JsonOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
-    algbw and busbw are those of nccl-tests.
+    algbw and busbw are those of nccl-tests. s2sim collective table prints the times of many sizes as nccl-tests does,
+    and s2sim collective log compares them with a log that it wrote. Options that are rarely used are in docs/usage.md.
     """
     check_targets(json=json, goal=goal, timeline=timeline, png=png)
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
     if goal == STDOUT and terms and json is None:
         raise OptionError("standard output takes one thing: give a file for --goal, or leave --terms out")
-    table = _table_sizes(form, size, first, last, factor)
     values = experiment.values
-    of_one = {"show": show, "terms": terms, "png": png, "goal": goal, "timeline": timeline, "sizes": sizes}
-    of_one["cross_check"] = values["cross_check"]
-    if form is not None:
-        _refuse_views_of_one("--format", **of_one, json=json)
     if values["groups"] is not None:
-        of_groups = {"show": show, "png": png, "goal": goal, "timeline": timeline, "format": form, "against": against}
-        _refuse_views_of_one("--groups", **of_groups)
-    if against is not None:
-        _refuse_views_of_one("--against", **of_one, size=size, format=form)
+        for name, value in {"show": show, "png": png, "goal": goal, "timeline": timeline}.items():
+            if value:
+                raise OptionError(f"--groups is of many collectives, and --{name} of one: leave either out")
 
     from s2sim.cli import collective_output as output
-
-    log = None if against is None else output.tables_of_log(against, values["kind"], values["workers"])
-    if log is not None:
-
-        def of_log() -> dict[str, Any]:
-            return {"kind": log.kind, "workers": log.workers, "size_bytes": log.largest_bytes}
-
-        output.show_against(experiment.saved_or(_EXAMPLE, of_log, ("--topology",)), log, json, quiet=quiet)
-        return
 
     def of_options() -> dict[str, Any]:
         # Errors of these are reported before those of sizes.
         kind, workers = values["kind"].replace("-", "_"), parse_workers(values["workers"])
-        return {
-            "kind": kind,
-            "workers": workers,
-            "size_bytes": table.bytes[-1] if table.bytes else _size_bytes(kind, size, sizes),
-        }
+        return {"kind": kind, "workers": workers, "size_bytes": _size_bytes(kind, size, sizes)}
 
     spec = experiment.saved_or(_EXAMPLE, of_options)
-    if table.bytes:
-        output.show_table(spec, table.bytes, table.factor, quiet=quiet)
-    else:
-        output.show_collective(
-            spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet
-        )
+    output.show_collective(spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[int, ...]:
@@ -166,41 +127,51 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
     return 0 if size is None else size_parser("--size")(size)
 
 
-class _Sizes(NamedTuple):
-    """The sizes of a table, if one is requested."""
+@takes_tables(hidden=("parquet", "latex"))
+@options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
+def table_command(
+    experiment: Experiment[CollectiveSpec],
+    first: Annotated[
+        str | None, option("SIZE", "First size, with its unit, for example 8B.", False, flag="--from")
+    ] = None,
+    last: Annotated[str | None, option("SIZE", "Last size, for example 1GiB.", False, flag="--to")] = None,
+    factor: Annotated[int, option("N", "Ratio of one size to the next.")] = 2,
+    size: Annotated[str | None, option("SIZE", "This size alone, instead of --from and --to.", False)] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Print the simulated times of many sizes as nccl-tests prints measured ones.
 
-    bytes: list[int]
-    factor: int
-
-
-def _table_sizes(form: str | None, size: str | None, first: str | None, last: str | None, factor: int | None) -> _Sizes:
-    given = [name for name, value in (("--from", first), ("--to", last), ("--factor", factor)) if value is not None]
-    if form is None:
-        if given:
-            raise OptionError(f"{given[0]} is for a table: give --format {NCCL_TESTS} too")
-        return _Sizes([], 0)
-    if form != NCCL_TESTS:
-        raise OptionError(f"--format {form} is not known: write --format {NCCL_TESTS}")
+    Sizes are those of nccl-tests: a rank's buffer, for an all-gather the gathered one.
+    """
+    from s2sim.cli.collective_output import show_table
     from s2sim.traffic.size_sweep import sweep_sizes
 
-    ratio = 2 if factor is None else factor
     one, low, high = (
         None if text is None else size_parser(option)(text)
         for option, text in (("--size", size), ("--from", first), ("--to", last))
     )
-    if one is not None and given:
-        raise OptionError(f"--size and {given[0]} cannot be given together: leave one out")
-    if one is not None:
-        return _Sizes([one], ratio)
-    if low is None or high is None:
-        raise OptionError(f"--format {NCCL_TESTS} needs sizes: give --from 8B --to 1GiB, or --size 1MiB")
-    return _Sizes(sweep_sizes(low, high, ratio), ratio)
+    if one is not None and (low is not None or high is not None):
+        raise OptionError("--size is one size, --from and --to are many: leave either out")
+    if one is None and (low is None or high is None):
+        raise OptionError("a table needs sizes: give --from 8B --to 1GiB, or --size 1MiB")
+    sizes = [one] if one is not None else sweep_sizes(low or 0, high or 0, factor)
+    show_table(experiment.spec(size_bytes=sizes[-1]), sizes, factor, quiet=quiet)
 
 
-def _refuse_views_of_one(option: str, **given: object) -> None:
-    """Raise `OptionError` for options that show one collective, if ``option`` requests many."""
-    for name, value in given.items():
-        if value:
-            raise OptionError(
-                f"{option} is of many collectives, and --{name.replace('_', '-')} of one: leave either out"
-            )
+@takes_tables(hidden=("parquet", "latex"))
+@options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
+def log_command(
+    experiment: Experiment[CollectiveSpec],
+    log: Annotated[str, argument("LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO.")],
+    kind: Annotated[str | None, argument("KIND", "Collective, such as all_reduce.", "what the log says")] = None,
+    workers: Annotated[str | None, option("N", "Number of ranks.", "as many as the log says")] = None,
+    json: JsonOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
+    check_targets(json=json)
+    from s2sim.cli.collective_output import show_against, tables_of_log
+
+    found = tables_of_log(log, kind, workers)
+    spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
+    show_against(spec, found, json, quiet=quiet)

@@ -310,7 +310,8 @@ def schema_command(
         str,
         argument(
             "RESULT",
-            "What wrote it: run, collective, against (collective --against), flows, validate, paper, or regimes.",
+            "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
+            "paper, or regimes.",
         ),
     ] = "run",
 ) -> None:

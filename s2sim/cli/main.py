@@ -80,6 +80,9 @@ _add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
+# Typer has no command that takes arguments and has others below it: these have names of two words.
+app.command("collective table", epilog=collective.TABLE_EXAMPLES, hidden=True)(collective.table_command)
+app.command("collective log", epilog=collective.LOG_EXAMPLES, hidden=True)(collective.log_command)
 _add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
 _add(app, "list", listing.list_command, listing.LIST_EXAMPLES, "List what there is to choose from.")
 app.add_typer(trace.app, name="trace")
@@ -209,6 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _once_each(_show_warning)
         try:
             line = with_new_names(sys.argv[1:] if arguments is None else arguments)
+            if " ".join(line[:2]) in ("collective table", "collective log"):
+                line[:2] = [" ".join(line[:2])]
             code = command.main(args=line, prog_name="s2sim", standalone_mode=False)
             sys.stdout.flush()
         except S2SimError as error:

@@ -38,6 +38,7 @@ def with_new_names(arguments: Sequence[str]) -> list[str]:
             if old == ("codec", "compare"):
                 rest += [part for name, value in _COMPARED.items() for part in _missing(rest, name, value)]
             line = [*new, *rest]
+    line = _collective(line)
     options = next((names for command, names in _OPTIONS.items() if " ".join(line).startswith(f"{command} ")), {})
     found: list[str] = []
     for part in line:
@@ -49,6 +50,34 @@ def with_new_names(arguments: Sequence[str]) -> list[str]:
         _say(name, " ".join(renamed))
         found += [*renamed[:-1], f"{renamed[-1]}{sign}{value}"]
     return found
+
+
+_OF_TABLES = ("--format", "--from", "--to", "--factor")
+
+
+def _collective(line: list[str]) -> list[str]:
+    """Return a line of ``collective`` with many sizes, or with a log, as one of its sub-command."""
+    given = {part.partition("=")[0] for part in line}
+    if line[:1] != ["collective"] or line[1:2] in (["table"], ["log"]):
+        return line
+    if "--against" in given:
+        _say("collective --against LOG", "collective log LOG")
+        log, rest = _taken(line[1:], "--against")
+        return ["collective", "log", *log, *rest]
+    if given.isdisjoint(_OF_TABLES):
+        return line
+    _say("collective --format nccl-tests", "collective table")
+    return ["collective", "table", *_taken(line[1:], "--format")[1]]
+
+
+def _taken(line: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+    """Return the value of an option, and a line without it."""
+    for place, part in enumerate(line):
+        found, sign, value = part.partition("=")
+        if found == name:
+            end = place + (1 if sign else 2)
+            return [value] if sign else list(line[place + 1 : end]), [*line[:place], *line[end:]]
+    return [], list(line)
 
 
 def _missing(line: Sequence[str], name: str, value: str | None) -> list[str]:

@@ -37,6 +37,7 @@ EXAMPLES = examples(
     "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
     "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16",
     "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16",
+    "s2sim run --topology fat-tree,leaf-spine,dgx-h100 --workers 16",
     "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
     "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
@@ -117,6 +118,9 @@ def run_command(
 
     many = PARETO in shown and not experiment.values["reducers"]
     spec = experiment.saved_or(EXAMPLE, lambda: {"reducers": COMPARED} if many else {})
+    if len(spec.topologies) > 1:
+        _run_topologies(spec, json, quiet=quiet, show=shown, png=png, timeline=timeline)
+        return
     drawn = None if png is None else choose_plot(plot or (ERROR if PARETO in shown else None), spec)
     timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
@@ -144,6 +148,22 @@ def run_command(
 
         defaults = None if experiment.path is not None else defaults_line(result, experiment.given)
         show_result(result, defaults, shown, quiet=quiet, saved=json)
+    if result.interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, **of_one: object) -> None:
+    """Ask the same on several topologies."""
+    for name, value in of_one.items():
+        if value:
+            raise OptionError(f"--{name} is of one topology: leave it out, or name one of {spec.topology}")
+    from s2sim.cli.output import show_result
+    from s2sim.experiment.topologies import run_topologies
+    from s2sim.report.screens import topologies_screen
+
+    with watching(quiet=quiet) as progress:
+        result = run_topologies(spec=spec, progress=progress, break_even=json is not None, thorough=json is not None)
+    show_result(result, json, topologies_screen, lambda result: result.lines, quiet=quiet)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 

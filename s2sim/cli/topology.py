@@ -123,7 +123,7 @@ def _value_text(value: Any) -> str:
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     from s2sim.report.format import rates_text
-    from s2sim.units import PS_PER_S, format_seconds
+    from s2sim.units import PS_PER_S, format_money, format_seconds
 
     def time(value: int) -> str:
         return format_seconds(value / PS_PER_S)
@@ -160,6 +160,7 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("diameter", "diameter_hops", lambda value: f"{value} links"),
         ("shortest latency", "latency_min_ps", time),
         ("longest latency", "latency_max_ps", time),
+        ("price", "price", lambda cost: f"{format_money(cost['per_hour'], cost['currency'])} an hour"),
         ("link directions", "links", str),
         ("of these", "links_by_class", lambda value: ", ".join(f"{number} {name}" for name, number in value.items())),
     ]

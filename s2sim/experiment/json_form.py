@@ -98,7 +98,18 @@ SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
 
 _SCREENS = "s2sim.report.screens"
-_SCREENED = ("against", "calibrate", "collective", "flows", "iterations", "paper", "regimes", "train", "validate")
+_SCREENED = (
+    "against",
+    "calibrate",
+    "collective",
+    "flows",
+    "iterations",
+    "paper",
+    "regimes",
+    "topologies",
+    "train",
+    "validate",
+)
 # Notebooks look for a method on the class, while what draws it stands above.
 _VIEWS = Registry(
     "view",
@@ -224,6 +235,9 @@ class SchemaBuilder:
             for key, always in keys.items()
         }
         found["required"] = [key for key, always in keys.items() if always]
+        if issubclass(kind, ResultForm):
+            found["properties"] = {"schema_version": {"const": SCHEMA_VERSION}, **found["properties"]}
+            found["required"] = ["schema_version", *found["required"]]
         return found
 
     def _type_of(self, kind: Any, hints: Mapping[str, Any], key: str, *, always: bool) -> Any:
@@ -297,6 +311,7 @@ RESULTS = Registry(
     "s2sim.results",
     {
         "run": "s2sim.experiment.rows:Result",
+        "topologies": "s2sim.experiment.topologies:TopologiesResult",
         "collective": "s2sim.traffic.collective_result:CollectiveResult",
         "against": "s2sim.validation.compare_log_result:LogComparisonResult",
         "calibrate": "s2sim.validation.calibrate_result:CalibrationResult",
@@ -323,8 +338,6 @@ def schema_of(name: str) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"s2sim {name}, version {SCHEMA_VERSION}",
         **top,
-        "properties": {"schema_version": {"const": SCHEMA_VERSION}, **top["properties"]},
-        "required": ["schema_version", *top["required"]],
         "$defs": builder.definitions,
     }
 

@@ -24,6 +24,7 @@ from s2sim.experiment.row_parts import (
     WorstLayer,
 )
 from s2sim.experiment.spec import RunSpec
+from s2sim.topology.price import HourlyCost
 from s2sim.uncertainty.interval import Band
 
 ROUNDING_ERROR = 1e-6
@@ -174,6 +175,7 @@ class Result(ResultForm):
     """What `s2sim.run` returns."""
 
     answers: ClassVar[str] = "run"
+    more_json: ClassVar[tuple[str, ...]] = ("prices?",)
     tabulated: ClassVar[str] = "results"
 
     spec: RunSpec  # What was computed
@@ -193,6 +195,7 @@ class Result(ResultForm):
     refused: tuple[Refused, ...] = ()  # What was asked for together with others, and did not run
     notes: tuple[str, ...] = ()  # What a reader must know to read the numbers rightly
     caveats: tuple[str, ...] = ()  # Those of them without which the verdict would mislead
+    prices: tuple[HourlyCost, ...] = ()  # One a number of workers, where the topology states a price
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -31,6 +31,7 @@ from s2sim.experiment.verdict import give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
+from s2sim.topology.price import HourlyCost
 from s2sim.topology.shape import ClusterShape
 
 
@@ -197,7 +198,17 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
+        prices=_prices(scenario, list(state.predictions)),
     )
+
+
+def _prices(scenario: ReducerScenario, workers: Sequence[int]) -> tuple[HourlyCost, ...]:
+    """Return what the cluster costs for each number of workers; nothing where its price is not known."""
+    price = scenario.shape.price
+    if price is None:
+        return ()
+    nodes = (scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes for count in workers)
+    return tuple(price.cost(count, number) for count, number in zip(workers, nodes, strict=True))
 
 
 def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
@@ -209,6 +220,8 @@ def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
 
 def resolve_checked(spec: RunSpec) -> ReducerScenario:
     """Return the scenario of a run with all its clusters built; `S2SimError` if the spec does not fit it."""
+    if len(spec.topologies) > 1:
+        raise OptionError(f"--topology {spec.topology}: s2sim.run takes one topology, s2sim.run_topologies several")
     scenario = resolve_run(spec)
     for workers in spec.workers:
         scenario.cluster(scenario.ranks_of(workers))

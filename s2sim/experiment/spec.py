@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from s2sim.errors import OptionError, suggest_nearest
@@ -10,6 +11,7 @@ from s2sim.experiment.cluster_spec import (
     GPU,
     LIBRARY,
     REDUCER,
+    TOPOLOGY,
     ClusterSpec,
     check_integer,
     check_tuples,
@@ -79,6 +81,13 @@ class RunSpec(ClusterSpec):
 
     what: ClassVar[str] = "run"
 
+    topology: str = field(
+        metadata=described(
+            TOPOLOGY["metavar"],
+            "Name of a shipped topology (see s2sim list topologies) or path of a TOML file; several separated by "
+            "commas for a table of clusters.",
+        )
+    )
     workers: tuple[int, ...] = field(
         metadata=described(
             "N[,N...]",
@@ -210,6 +219,12 @@ class RunSpec(ClusterSpec):
         _check_values(self)
         _check_training(self)
         _check_groups(self)
+
+    @property
+    def topologies(self) -> tuple[str, ...]:
+        """The topologies that stand between commas; a comma may be part of the path of a file."""
+        several = "," in self.topology and not Path(self.topology).exists()
+        return tuple(each.strip() for each in self.topology.split(",")) if several else (self.topology,)
 
     @property
     def by_default(self) -> bool:

@@ -34,7 +34,7 @@ from s2sim.report.grid import (
 )
 from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
 from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
-from s2sim.units import format_bytes, format_seconds
+from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Judgement, Refused, Verdict
@@ -272,9 +272,22 @@ def about_lines(result: Result, *, details: bool = False) -> list[str]:
     if not details:
         # Nodes, links and interfaces, without the fabric.
         cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
-        return [*_best_lines(result), f"{cluster}.", result.gradients.short_sentence()]
+        return [*_best_lines(result), f"{cluster}.", *price_lines(result), result.gradients.short_sentence()]
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
-    return [result.cluster, machines, result.gradients.sentence()]
+    return [result.cluster, machines, *price_lines(result), result.gradients.sentence()]
+
+
+def price_lines(result: Result) -> list[str]:
+    """Return what the largest number of workers costs for an hour, and steps with dense and the first choice."""
+    if not result.prices:
+        return []
+    cost = max(result.prices, key=lambda each: each.workers)
+    rows = [row for row in result.results if row.workers == cost.workers]
+    named = [row for row in rows if row.baseline or row.reducer == result.verdict.best]
+    each = (f"{format_money(cost.of_steps(_judgement(row).time_s), cost.currency)} with {row.reducer}" for row in named)
+    what = "iterations" if rows[0].time_s.iteration is not None else "exchanges"
+    hour = f"{format_money(cost.per_hour, cost.currency)} an hour for {format_number_of(cost.nodes, 'node')}"
+    return [f"Price: {hour}; 1,000 {what} cost {', '.join(each)}."]
 
 
 # What needs no explanation.

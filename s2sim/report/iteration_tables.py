@@ -17,13 +17,13 @@ from s2sim.report.format import (
     workers_with_mark,
 )
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.units import format_bytes, format_number_of, format_seconds
+from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import IterationRow
     from s2sim.experiment.rows import Result, Row
     from s2sim.training.curve import Interval
-    from s2sim.training.result import TrainResult
+    from s2sim.training.result import TrainResult, TrainRow
     from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
 
 
@@ -220,6 +220,15 @@ def train_grid(result: TrainResult) -> Grid:
     def ratio(value: Interval | None) -> str:
         return UNDEFINED if value is None else interval_text(value)
 
+    price = result.price
+    money: list[TableColumn[TrainRow]] = []
+    if price is not None:
+        currency = price.currency
+        money.append(
+            number_column(
+                "cost\nto it", lambda row: UNDEFINED if row.cost is None else format_money(row.cost.mean, currency)
+            )
+        )
     return tabulate(
         "on held-out data, by reducer",
         result.rows,
@@ -237,6 +246,7 @@ def train_grid(result: TrainResult) -> Grid:
         number_column(f"seeds\nto {goal}", lambda row: f"{row.reached} of {row.trained}"),
         number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
         number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
+        *money,
         number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
         number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
     )

@@ -63,12 +63,17 @@ def _tables(
     return [tabulate(title.format(workers_with_mark(rows[0])), select(rows), *columns) for rows in groups]
 
 
-def _reducer(row: Row) -> str:
-    return row.reducer
-
-
-def _all_rows(rows: list[Row]) -> list[Row]:
-    return rows
+def _row_tables(
+    result: Result,
+    title: str,
+    *columns: TableColumn[Row],
+    only: Callable[[Row], object] | None = None,
+    name: str = "reducer",
+) -> list[Grid]:
+    """Return a table of the rows of each number of workers for which ``only`` is true, where there are any."""
+    first: TableColumn[Row] = text_column(name, lambda row: row.reducer)
+    grids = _tables(result, title, lambda rows: [row for row in rows if only is None or only(row)], first, *columns)
+    return [grid for grid in grids if grid.rows]
 
 
 def comparison_grids(result: Result) -> list[Grid]:
@@ -81,11 +86,9 @@ def comparison_grids(result: Result) -> list[Grid]:
     note = "; first step, no feedback" if any(row.steps for row in result.results) else ""
     if any(row.iteration is not None for row in result.results):
         note = ", if all gradients were there at once"
-    return _tables(
+    return _row_tables(
         result,
         f"{{}}: phases of the slowest rank, and bound{note}",
-        _all_rows,
-        text_column("reducer", _reducer),
         number_column("encode", lambda row: exposed(row.time_s.encode, row.encode_work_s)),
         number_column("communi-\ncation", lambda row: format_seconds(row.time_s.communication)),
         number_column("decode", lambda row: exposed(row.time_s.decode, row.decode_work_s)),
@@ -97,41 +100,31 @@ def comparison_grids(result: Result) -> list[Grid]:
 def errors_grids(result: Result) -> list[Grid]:
     """Return the errors of each reducer that is not exact, and its worst layer."""
 
-    def lossy(rows: list[Row]) -> list[Row]:
-        return [row for row in rows if not row.exact]
-
     def worst_layer(row: Row) -> str:
         layer, error = row.error_worst_layer
         return UNDEFINED if layer is None else f"{layer} {error_text(error)}"
 
-    grids = _tables(
+    return _row_tables(
         result,
         "{}: errors, that of an element over the L2 norm of what is compressed",
-        lossy,
-        text_column("reducer", _reducer),
         number_column("cosine", lambda row: cosine_text(row.error.cosine)),
         number_column("of com-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
         number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
         text_column("worst layer,\nits error", worst_layer),
+        only=lambda row: not row.exact,
     )
-    return [grid for grid in grids if grid.rows]
 
 
 def bounds_grids(result: Result) -> list[Grid]:
     """Return the errors of elements with their theoretical bounds, of reducers for which there are bounds."""
 
-    def bounded(rows: list[Row]) -> list[Row]:
-        return [row for row in rows if row.error_bound is not None]
-
     def shares(row: Row) -> str:
         bound = row.error_bound
         return UNDEFINED if bound is None else f"{share_text(bound.share)}, {share_text(bound.share_found)}"
 
-    grids = _tables(
+    return _row_tables(
         result,
         "{}: bounds on the error of an element, by theorem",
-        bounded,
-        text_column("reducer", _reducer),
         number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
         number_column("bound\non it", bound_text),
         number_column("which holds for\nat least, found", shares),
@@ -139,18 +132,16 @@ def bounds_grids(result: Result) -> list[Grid]:
             "L2 error\nby law",
             lambda row: error_text(None if (bound := row.error_bound) is None else bound.relative_l2),
         ),
+        only=lambda row: row.error_bound,
     )
-    return [grid for grid in grids if grid.rows]
 
 
 def mechanics_grids(result: Result) -> list[Grid]:
     """Return rounds and host syncs of each reducer, and its total with the ideal library and with a real one."""
     library = result.results[0].real_library if result.results else ""
-    return _tables(
+    return _row_tables(
         result,
         f"{{}}: rounds that wait for others, the ideal library and {library}",
-        _all_rows,
-        text_column("reducer", _reducer),
         number_column("bytes\nratio", lambda row: factor_text(row.ratio)),
         number_column("rounds", rounds_text),
         number_column(f"host\nsyncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
@@ -174,34 +165,24 @@ def _shown_steps(count: int) -> list[int]:
 def residual_grids(result: Result) -> list[Grid]:
     """Return the residual norms by step, of reducers that have residuals."""
 
-    def with_feedback(rows: list[Row]) -> list[Row]:
-        return [row for row in rows if row.residual_trend is not None]
-
     def residual(step: int, row: Row) -> str:
         return error_text(row.steps[step].residual)
 
-    grids = _tables(
+    return _row_tables(
         result,
         "{}: L2 norm of the residuals over that of the gradients, by step",
-        with_feedback,
-        text_column("reducer, with feedback", _reducer),
         *(number_column(f"step {step}", partial(residual, step)) for step in _shown_steps(result.spec.steps)),
         number_column("trend", lambda row: row.residual_trend or ""),
+        only=lambda row: row.residual_trend is not None,
+        name="reducer, with feedback",
     )
-    return [grid for grid in grids if grid.rows]
 
 
 def steps_grids(result: Result) -> list[Grid]:
     """Return error, time and bytes of the first and the last step of each reducer."""
-
-    def with_steps(rows: list[Row]) -> list[Row]:
-        return [row for row in rows if row.steps]
-
-    return _tables(
+    return _row_tables(
         result,
         f"{{}}: first and last of {result.spec.steps} steps",
-        with_steps,
-        text_column("reducer", _reducer),
         number_column("error,\nfirst step", lambda row: error_text(row.steps[0].error)),
         number_column("error,\nlast step", lambda row: error_text(row.steps[-1].error)),
         number_column("error of\nall steps' sum", lambda row: error_text(row.steps[-1].error_so_far)),
@@ -209,6 +190,7 @@ def steps_grids(result: Result) -> list[Grid]:
         number_column("total,\nlast step", lambda row: format_seconds(row.steps[-1].total_s)),
         number_column("sent a rank,\nfirst step", lambda row: format_bytes(row.steps[0].bytes_sent_per_rank)),
         number_column("sent a rank,\nlast step", lambda row: format_bytes(row.steps[-1].bytes_sent_per_rank)),
+        only=lambda row: row.steps,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s2sim.report.answer import lines_text
+from s2sim.report.answer import alternative_lines, lines_text, price_lines, verdict_lines
 from s2sim.report.format import collective_lines
 from s2sim.report.html import lines_html
 from s2sim.report.iteration_tables import (
@@ -19,7 +19,15 @@ from s2sim.report.iteration_tables import (
 )
 from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
 from s2sim.report.run_tables import fault_lines, links_grid
-from s2sim.report.study_tables import claims_grid, names_line, paper_head, papers_lines, regime_grids, why_lines
+from s2sim.report.study_tables import (
+    claims_grid,
+    names_line,
+    paper_head,
+    papers_lines,
+    regime_grids,
+    topologies_grid,
+    why_lines,
+)
 from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
 from s2sim.report.validation_tables import (
     LEGEND,
@@ -36,6 +44,7 @@ from s2sim.report.validation_tables import (
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult
     from s2sim.experiment.json_form import ResultForm
+    from s2sim.experiment.topologies import TopologiesResult
     from s2sim.regimes.map import RegimeMap
     from s2sim.report.grid import Grid
     from s2sim.traffic.collective_result import CollectiveResult
@@ -115,6 +124,24 @@ def papers_screen(result: PapersResult) -> Screen:
     return Screen(papers_lines(result), [claims_grid(paper) for paper in result.papers], why)
 
 
+def topologies_screen(result: TopologiesResult) -> Screen:
+    """Return which topology is fastest and cheapest, a row for each, and what to do on it."""
+    from s2sim.experiment.topologies import topology_name  # it knows of runs, which other screens do not need
+
+    says: dict[str, list[str]] = {}
+    for each in result.results:
+        for line in (
+            *verdict_lines(each)[: len(each.verdicts)],
+            *alternative_lines(each),
+            *price_lines(each),
+            *_notes(each.caveats),
+        ):
+            says.setdefault(line, []).append(topology_name(each.spec.topology))
+    of_all = [line for line, names in says.items() if len(names) == len(result.results)]
+    of_some = [f"{', '.join(names)}: {line}" for line, names in says.items() if line not in of_all]
+    return Screen(list(result.lines), [topologies_grid(result)], [*of_some, *of_all])
+
+
 def train_screen(result: TrainResult) -> Screen:
     """Return the steps, time and bytes to the target of each reducer, and the verdict."""
     after = ["", *_notes(result.notes), "", *result.verdict]
@@ -129,6 +156,7 @@ _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "iterations": iterations_screen,
     "paper": papers_screen,
     "regimes": regimes_screen,
+    "topologies": topologies_screen,
     "train": train_screen,
     "validate": validate_screen,
 }

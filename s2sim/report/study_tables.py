@@ -1,4 +1,4 @@
-"""Tables of codec comparisons, rebuilt papers and regime maps."""
+"""Tables of several topologies, rebuilt papers and regime maps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.format import UNDEFINED, factor_text
+from s2sim.report.format import UNDEFINED, factor_text, throughput_text, workers_text
 from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.units import format_rate, format_seconds
+from s2sim.report.run_tables import time_scope_text
+from s2sim.units import format_money, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult, Rebuilt, Table
+    from s2sim.experiment.topologies import TopologiesResult, TopologyRow
     from s2sim.regimes.map import Cell, RegimeMap
 
 
@@ -136,3 +138,32 @@ def names_line(reducers: Sequence[str]) -> str | None:
     """Return the long forms of short names; None if no name is shortened."""
     parts = [f"{name} is {text}" for text, name in short_names(reducers).items() if name != text]
     return f"Short names: {'; '.join(parts)}." if parts else None
+
+
+def topologies_grid(result: TopologiesResult) -> Grid:
+    """Return the best reducer on each topology, its time and gain, and what that costs where a price is known."""
+    from s2sim.experiment.topologies import cost_unit
+
+    rows = result.topologies
+    several = len({row.workers for row in rows}) > 1
+    columns: list[TableColumn[TopologyRow]] = [text_column("topology", lambda row: row.name)]
+    if several:
+        columns.append(number_column("workers", lambda row: str(row.workers)))
+    columns += [
+        text_column("best", lambda row: row.best),
+        number_column("time", lambda row: format_seconds(row.time_s)),
+        number_column("dense", lambda row: format_seconds(row.dense_s)),
+        number_column("speed-\nup", lambda row: factor_text(row.speedup)),
+    ]
+    if any(row.samples_per_s for row in rows):
+        columns.append(number_column("samples\n/s", lambda row: throughput_text(row.samples_per_s)))
+    if any(row.cost is not None for row in rows):
+        columns.append(
+            number_column(
+                f"cost of {cost_unit(result.results[0].results[0])}".replace(" of ", "\nof ").replace(" s", "\ns"),
+                lambda row: UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency)),
+            )
+        )
+    scope = time_scope_text(result.results[0].results)
+    title = f"time of {scope} with the best reducer" if several else f"{workers_text(rows[0].workers)}: time of {scope}"
+    return tabulate(title, rows, *columns)

@@ -9,6 +9,7 @@ from typing import Any
 from s2sim.errors import TopologyError, suggest_nearest, unknown_name
 from s2sim.files import data_directory, read_toml
 from s2sim.topology.kinds import KINDS
+from s2sim.topology.price import PRICE_FIELDS
 from s2sim.topology.quantity import MAX_TEXT, Quantity, read_quantity
 
 HARDWARE_FILE = "hardware.toml"
@@ -65,10 +66,11 @@ _COUNTS = (
     *(field for field in FIELDS_OF_KIND if field not in SIZES),
     "fabric.nodes",
     "machine.processors",
+    "price.years",
 )
 MACHINE_FIELDS = ("gpu", "library")
 _TEXTS = ("name", "description", "source", *MACHINE_FIELDS, "routing", "fabric.kind")
-FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_link_fields(["fabric.link"]), "machine.packet")
+FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_link_fields(["fabric.link"]), "machine.packet", *PRICE_FIELDS)
 # Of each of [[nodes]], which replaces [node].
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
 _NAMED_LINK_FIELDS = ("rate", "latency")

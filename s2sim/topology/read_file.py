@@ -16,6 +16,7 @@ from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_l
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
+from s2sim.topology.price import read_price
 from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.read_node import read_groups
 from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks
@@ -107,6 +108,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
+    read_price(fields)
     return ClusterShape(
         name=fields.text("name", path.stem),
         description=fields.text("description", ""),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from s2sim.topology.quantity import Quantity
+from s2sim.topology.price import Price, read_price
+from s2sim.topology.quantity import FieldReader, Quantity
 
 TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
 PATHS = ("switch", "host-bridge", "other-socket", "staged")
@@ -122,6 +123,11 @@ class ClusterShape:
     named_links: tuple[NamedLinks, ...]  # Links with another rate or latency; of several for a link, the last counts
     routing: str
     quantities: tuple[Quantity, ...]
+
+    @property
+    def price(self) -> Price | None:
+        """What an hour of it costs; None where nothing says that."""
+        return read_price(FieldReader({each.field: each for each in self.quantities}, self.name))
 
     @property
     def nodes(self) -> tuple[NodeSpec, ...]:

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from math import ceil, floor, inf, isinf, log10
 from typing import Any, ClassVar
 
+from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
 from s2sim.provenance import run_record
 from s2sim.pytorch.model_updates import TrainingSetup
+from s2sim.topology.price import HourlyCost
 from s2sim.training.curve import Curve, Interval, Target, TargetCrossing, find_crossing, ratio_interval, t_interval
 from s2sim.training.resolve import ResolvedTraining, TaskFacts
 from s2sim.training.spec import TrainSpec
-from s2sim.units import format_count, format_number_of
+from s2sim.units import format_count, format_money, format_number_of, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class TrainRow:
     sent_bytes: Interval | None
     time_ratio: Interval | None
     bytes_ratio: Interval | None
+    cost: Interval | None = None  # Until then, in the currency of the topology's price; None without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ class TrainResult(ResultForm):
     compute_why: str  # What a rank computes in a step, and where that is from
     notes: tuple[str, ...]  # What is to be known
     provenance: dict[str, Any]  # The run record
+    price: HourlyCost | None = None  # Of the cluster; None where the topology states none
 
     @property
     def complete(self) -> bool:
@@ -72,6 +76,7 @@ def make_train_row(
     reaches: dict[int, TargetCrossing | None],
     base: dict[int, TargetCrossing | None],
     steps: int,
+    price: HourlyCost | None = None,
 ) -> TrainRow:
     """Return the row of a reducer from its curves and target crossings by seed, with those of dense."""
     whole = [each for each in curves.values() if len(each.step_loss) >= steps and not each.stopped]
@@ -100,6 +105,7 @@ def make_train_row(
         sent_bytes=t_interval([each.sent_bytes for each in every]),
         time_ratio=ratio_interval([each.time_s for each in own], [each.time_s for each in other]),
         bytes_ratio=ratio_interval([each.sent_bytes for each in own], [each.sent_bytes for each in other]),
+        cost=None if price is None else t_interval([price.of(each.time_s) for each in every]),
     )
 
 
@@ -125,12 +131,12 @@ def interval_text(interval: Interval) -> str:
 
 
 def train_verdict_lines(
-    rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, base: str
+    rows: Sequence[TrainRow], curves: Sequence[Curve], target: Target | None, base: str, currency: str = ""
 ) -> tuple[str, ...]:
-    """Return a line per reducer except dense: whether it reaches the target, in which share of dense's time."""
+    """Return which reducer is first at the target; and a line for each, in which share of dense's time it is there."""
     if target is None:
         return ()
-    lines = []
+    lines = _first_lines(rows, target, base, currency)
     for row in rows:
         if row.reached < row.trained:
             lines.append(_unreached(row, curves, target))
@@ -148,6 +154,29 @@ def train_verdict_lines(
                 f"{base}{sent}, over {format_number_of(row.trained, 'seed')}{undecided}"
             )
     return tuple(lines)
+
+
+def _first_lines(rows: Sequence[TrainRow], target: Target, base: str, currency: str) -> list[str]:
+    """Return the time and, where a price is known, the money after which the first reducer and dense are there.
+
+    Dense counts as first where no other saves 1 %.
+    """
+
+    def spent(row: TrainRow, time: Interval) -> str:
+        money = "" if row.cost is None else f" and {format_money(row.cost.mean, currency)}"
+        return f"{format_seconds(time.mean)}{money}"
+
+    def lasts(reached: tuple[TrainRow, Interval]) -> float:
+        row, time = reached
+        return time.mean / (WORTHWHILE if row.reducer == base else 1)
+
+    there = sorted(((row, row.time_s) for row in rows if row.time_s is not None), key=lasts)
+    if not there:
+        return []
+    (first, time), *others = there
+    after = "" if first.iterations is None else f" after {first.iterations.mean:.3g} steps"
+    beside = [f"; {base} takes {spent(row, later)}" for row, later in others if row.reducer == base]
+    return [f"{first.reducer} is first at {target_text(target)}: {spent(first, time)}{after}{''.join(beside)}"]
 
 
 def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:
@@ -176,8 +205,10 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         name: {seed: None if target is None else find_crossing(each, target) for seed, each in own.items()}
         for name, own in by_reducer.items()
     }
+    where, known = wanted.cluster_scenario, wanted.cluster_scenario.shape.price
+    price = None if known is None else known.cost(spec.workers, where.cluster(spec.workers).dims.nodes)
     rows = tuple(
-        make_train_row(name, _feedback_text(each), by_reducer[name], reaches[name], reaches[base], spec.steps)
+        make_train_row(name, _feedback_text(each), by_reducer[name], reaches[name], reaches[base], spec.steps, price)
         for each in wanted.fittings
         if by_reducer[name := each.option_string]
     )
@@ -190,10 +221,11 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         target_why=why,
         rows=rows,
         curves=tuple(curves),
-        verdict=train_verdict_lines(rows, curves, target, base),
+        verdict=train_verdict_lines(rows, curves, target, base, "" if price is None else price.currency),
         compute_why=facts.compute.why,
         notes=(*notes, *([INTERRUPTED_NOTE] if interrupted else [])),
         provenance=_provenance(wanted, facts),
+        price=price,
     )
 
 

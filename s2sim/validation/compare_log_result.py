@@ -176,7 +176,7 @@ class ComparedRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogComparisonResult(ResultForm):
-    """What ``s2sim collective --against`` finds."""
+    """What ``s2sim collective log`` finds."""
 
     answers: ClassVar[str] = "against"
     tabulated: ClassVar[str] = "rows"

@@ -20,7 +20,7 @@ SIZES = ("16B", "64KiB", "1MiB", "16MiB", "1GiB")
 
 
 def table(s2sim, *asked):
-    code, out, err = s2sim("collective", *asked, "--format", "nccl-tests")
+    code, out, err = s2sim("collective", "table", *asked)
     assert (code, err) == (0, "")
     return out
 
@@ -52,7 +52,7 @@ def other_machine(s2sim, tmp_path, monkeypatch, logs):
 
 
 def against(s2sim, library):
-    asked = ("collective", *MACHINE, "--against", "all.log", "--library", library, "--json", "-")
+    asked = ("collective", "log", "all.log", *MACHINE, "--library", library, "--json", "-")
     return json.loads(s2sim(*asked)[1])
 
 

@@ -87,7 +87,7 @@ def test_other_collectives_are_outside_in_all_forms_of_output(s2sim, mine):
     said = "mine.toml is used outside of what it was fitted to: all_gather was not measured, only all_reduce"
     _, out, _ = s2sim("collective", "all_gather", *asked, "--size", "1MiB")
     assert f"Note: {said}." in out.splitlines()
-    _, out, _ = s2sim("collective", "all_gather", *asked, "--size", "1MiB", "--format", "nccl-tests")
+    _, out, _ = s2sim("collective", "table", "all_gather", *asked, "--size", "1MiB")
     assert f"# {said}" in out.splitlines()
     _, out, _ = s2sim("run", *asked, "--trace", "ncf", "--reducer", "topk", "--no-break-even")
     assert said in " ".join(out.split())

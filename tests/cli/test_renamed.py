@@ -58,8 +58,14 @@ def test_the_help_shows_few_commands_and_options():
     assert len([option for option in COMMANDS["run"].params if not getattr(option, "hidden", False)]) <= 30
 
 
-def test_options_that_the_help_leaves_out_are_documented():
+@pytest.mark.parametrize(("command", "most"), [("collective", 25), ("collective table", 25), ("collective log", 25)])
+def test_the_help_of_a_collective_is_a_page(command, most):
+    assert len([option for option in COMMANDS[command].params if not getattr(option, "hidden", False)]) <= most
+
+
+@pytest.mark.parametrize("command", ["run", "collective"])
+def test_options_that_the_help_leaves_out_are_documented(command):
     text = USAGE.read_text("utf-8")
-    hidden = [option.opts[0] for option in COMMANDS["run"].params if getattr(option, "hidden", False)]
+    hidden = [option.opts[0] for option in COMMANDS[command].params if getattr(option, "hidden", False)]
     assert hidden
     assert [option for option in hidden if f"`{option}" not in text] == []

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
+from s2sim.topology.price import HourlyCost
 from s2sim.training.curve import CurveHistory, Interval, StepTime, Target, find_crossing, ratio_interval, t_interval
 from s2sim.training.result import make_train_row, train_verdict_lines
 from s2sim.training.run import checkpoint_path, load, save
 from s2sim.training.spec import TrainSpec
+from s2sim.units import format_seconds
 
 SPEC = TrainSpec("fat-tree", model="cnn")
 
@@ -78,11 +80,11 @@ def test_ratios_are_of_pairs():
     assert ratio_interval([0.0], [1.0]) is None
 
 
-def rows_of(own, other, target):
+def rows_of(own, other, target, price=None):
     both = {"dense": own, "union": other}
     reaches = {name: {c.seed: find_crossing(c, target) for c in of} for name, of in both.items()}
     return [
-        make_train_row(name, "none", {c.seed: c for c in of}, reaches[name], reaches["dense"], 20)
+        make_train_row(name, "none", {c.seed: c for c in of}, reaches[name], reaches["dense"], 20, price)
         for name, of in both.items()
     ]
 
@@ -98,7 +100,29 @@ def test_a_row_compares_seed_by_seed():
     assert union.reached == 2
     lines = train_verdict_lines([dense, union], [*own, *other], Target("loss", 5.0), "dense")
     half = "0.5x [0.5, 0.5]"
-    assert lines == (f"union reaches loss 5 in {half} the simulated time of dense and {half} its bytes, over 2 seeds",)
+    assert lines[0].startswith("union is first at loss 5: ")
+    assert lines[0].endswith(f"; dense takes {format_seconds(dense.time_s.mean)}")
+    close = [replace(each, step_s=each.step_s * 1.99) for each in other]
+    dense_first = train_verdict_lines(
+        rows_of(own, close, Target("loss", 5)), [*own, *close], Target("loss", 5.0), "dense"
+    )
+    assert dense_first[0].startswith("dense is first at loss 5: ")
+    assert lines[1:] == (
+        f"union reaches loss 5 in {half} the simulated time of dense and {half} its bytes, over 2 seeds",
+    )
+
+
+def test_with_a_price_time_to_the_target_is_money_too():
+    price = HourlyCost(workers=8, nodes=2, per_hour=7200.0, currency="EUR")
+    own, other = [curve([8, 4, 2])], [replace(curve([8, 4, 2], step_s=0.25), reducer="union")]
+    rows = rows_of(own, other, Target("loss", 5), price)
+    assert [row.cost.mean for row in rows] == [pytest.approx(2 * row.time_s.mean) for row in rows]
+    first = train_verdict_lines(rows, [*own, *other], Target("loss", 5.0), "dense", "EUR")[0]
+    dense, union = (f"{row.cost.mean:.2f} EUR" for row in rows)
+    assert f" and {union} after " in first
+    assert first.endswith(f" and {dense}")
+    assert rows_of(own, other, Target("loss", 5))[0].cost is None
+    assert rows_of(own, other, Target("loss", 1), price)[0].cost is None
 
 
 def test_what_does_not_get_there_says_how_far_it_came():
@@ -107,7 +131,9 @@ def test_what_does_not_get_there_says_how_far_it_came():
     rows = rows_of(own, other, Target("loss", 5))
     assert rows[1].loss is None
     assert rows[1].time_ratio is None
-    (line,) = train_verdict_lines(rows, [*own, *other], Target("loss", 5.0), "dense")
+    first, line = train_verdict_lines(rows, [*own, *other], Target("loss", 5.0), "dense")
+    assert first.startswith("dense is first at loss 5: ")
+    assert "; dense" not in first
     assert line == "union reaches loss 5 with no seed (lowest loss 7; seed 0: after 10 steps: the sum overflows)"
 
 

@@ -35,7 +35,7 @@ from .validation_folder import row, write_folder
 PINNED = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.txt"
 SMALL = "--trace synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 RUN = f"run --topology fat-tree --reducer union --reducer topk --reducer s2:rows=1,cells=0.5 {SMALL}"
-AGAINST = "collective --topology fat-tree --against measured.log"
+AGAINST = "collective log measured.log --topology fat-tree"
 TRANSFERS = "flows transfers.csv --topology fat-tree"
 REGIMES = "regimes --workers 8 --overlap 0.5 --latency 1us --rows 600 --width 4 --rate 1Gbps,10Gbps"
 COMMANDS = [
@@ -55,6 +55,7 @@ MORE_COMMANDS = [
     ("run", "run --topology tcp-10g --workers 4 --trace lstm-lm-steps --steps 2 --reducer topk:density=0.01"),
     ("run", "run --topology fat-tree --workers 8 --trace ncf --scale-to 5M --reducer union"),
     ("run", f"run --topology fat-tree --show pareto --workers 2 --reducer union --reducer fp16 {SMALL}"),
+    ("topologies", f"{RUN.replace('fat-tree', 'fat-tree,ring')} --workers 4"),
     ("collective", "collective barrier --topology fat-tree --workers 8"),
     ("collective", "collective all_reduce --topology fat-tree --workers 1 --size 1MiB"),
     ("collective", "collective all_reduce --topology fat-tree --workers 8 --size 64KiB --cross-check"),
@@ -207,6 +208,7 @@ def test_python_has_the_names_of_json(transfers):
     log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
+        s2sim.run_topologies("fat-tree,ring", workers=2, reducers=["fp16"], trace=SMALL.split()[1]),
         s2sim.run_collective("all_reduce", "fat-tree", workers=4, size_bytes=2**20, faults=["jitter:latency=5us"]),
         compare_log(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
