@@ -9,6 +9,7 @@ import typer
 
 from s2sim.cli.options import (
     Experiment,
+    ForceOption,
     JsonOption,
     QuietOption,
     TimelineOption,
@@ -19,7 +20,7 @@ from s2sim.cli.options import (
     options_from,
     takes_tables,
 )
-from s2sim.cli.output import STDOUT
+from s2sim.cli.output import STDOUT, note
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
@@ -86,6 +87,7 @@ def collective_command(
     ] = None,
     timeline: TimelineOption = None,
     json: JsonOption = None,
+    force: ForceOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
@@ -105,6 +107,8 @@ def collective_command(
                 raise OptionError(f"--groups is of many collectives, and --{name} of one: leave either out")
 
     from s2sim.cli import collective_output as output
+    from s2sim.experiment.costs import make_gate
+    from s2sim.traffic.collective_run import collective_cost
 
     def of_options() -> dict[str, Any]:
         # Errors of these are reported before those of sizes.
@@ -112,6 +116,7 @@ def collective_command(
         return {"kind": kind, "workers": workers, "size_bytes": _size_bytes(kind, size, sizes)}
 
     spec = experiment.saved_or(_EXAMPLE, of_options)
+    make_gate(note, force=force)(collective_cost(spec))
     output.show_collective(spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
 

@@ -105,10 +105,12 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
         plan: SweepPlan = plan_sweep(Study.load(study), store, part)
     refused = [cell for cell in plan.cells if cell.spec is None]
     left = sum(len(job.cells) for job in plan.jobs)
+    cost = plan.cost()
+    taken = f", {cost.text()} at most" if plan.jobs else ""
     show_line(
         f"{format_number_of(len(plan.cells), 'cell')}: {plan.finished} finished, {left} to compute in "
         f"{format_number_of(len(plan.jobs), 'run')} from {format_number_of(plan.recordings, 'set')} of recordings, "
-        f"{len(refused)} refused."
+        f"{len(refused)} refused{taken}."
     )
     show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
 

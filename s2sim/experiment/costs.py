@@ -39,6 +39,10 @@ class TooLargeError(S2SimError):
 Gate = Callable[[Cost], None]
 
 
+def accept_any(_cost: Cost) -> None:
+    """Accept any cost without a word."""
+
+
 def make_gate(say: Callable[[str], None], *, force: bool) -> Gate:
     """Return a check of a cost: large ones are said first, those beyond free memory refused unless ``force``."""
 

@@ -11,7 +11,7 @@ from s2sim.errors import OptionError
 from s2sim.experiment.alternatives import find_alternatives
 from s2sim.experiment.break_even import BreakEvenScan, scan_rates
 from s2sim.experiment.cluster_spec import accept_fields_of
-from s2sim.experiment.costs import Gate, run_cost
+from s2sim.experiment.costs import Gate, accept_any, run_cost
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
 from s2sim.experiment.prediction import predict, record
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -48,7 +48,7 @@ def run(
     break_even: bool = True,
     thorough: bool = True,
     curves: dict[int, RateCurves] | None = None,
-    gate: Gate | None = None,
+    gate: Gate = accept_any,
     **options: Any,
 ) -> Result:
     """Compare gradient reducers on a cluster.
@@ -94,8 +94,7 @@ def run(
     scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
     progress = progress or SILENT
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
-    if gate is not None:
-        gate(run_cost(scenario, list(ranks.values())))
+    gate(run_cost(scenario, list(ranks.values())))
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     extrapolation = extrapolate(scenario, max(ranks.values()), progress)
     if extrapolation is not None and extrapolation.refused:

@@ -14,10 +14,15 @@ from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
+from s2sim.experiment.costs import Cost, run_cost
+from s2sim.experiment.judgement import judge
+from s2sim.experiment.run import run
+from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import content_hash, package_version
 from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
+from s2sim.traffic.collective_run import collective_cost, collective_result, plan_collective
 from s2sim.traffic.spec import CollectiveSpec
 
 _PARTS = re.compile(r"[=:,]")
@@ -28,6 +33,14 @@ class Job:
     """Cells that are computed together, by key: runs on one network with one set of gradients."""
 
     cells: tuple[tuple[str, ClusterSpec], ...]
+
+    @property
+    def ranks(self) -> int:
+        """Workers of its cells."""
+        spec = self.cells[0][1]
+        if isinstance(spec, RunSpec):
+            return max(spec.workers)
+        return spec.workers if isinstance(spec, CollectiveSpec) else 0
 
     @property
     def recordings(self) -> str:
@@ -85,16 +98,22 @@ def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
             network = replace(cell.spec, reducers=())
         groups.setdefault(network, []).append((key, cell.spec))
     jobs = [Job(tuple(cells)) for cells in groups.values()]
-    jobs.sort(key=lambda job: (_ranks(job), job.recordings))
+    jobs.sort(key=lambda job: (job.ranks, job.recordings))
     firsts = {job.recordings: job for job in reversed(jobs)}
     return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
 
 
-def _ranks(job: Job) -> int:
+def job_cost(job: Job) -> Cost:
+    """Return what a job takes; nothing if it will be refused."""
     spec = job.cells[0][1]
-    if isinstance(spec, RunSpec):
-        return max(spec.workers)
-    return spec.workers if isinstance(spec, CollectiveSpec) else 0
+    try:
+        if isinstance(spec, CollectiveSpec):
+            return collective_cost(spec)
+        assert isinstance(spec, RunSpec)
+        scenario = resolve_run(spec)
+        return run_cost(scenario, [scenario.ranks_of(count) for count in spec.workers])
+    except S2SimError:
+        return Cost(0.0, 0.0)
 
 
 def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
@@ -147,8 +166,6 @@ _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 def _answers(job: Job) -> list[_Answer]:
     first = job.cells[0][1]
     if isinstance(first, CollectiveSpec):
-        from s2sim.traffic.collective_run import collective_result, plan_collective
-
         result = collective_result(plan_collective(first))
         line = Line(
             None,
@@ -166,9 +183,6 @@ def _answers(job: Job) -> list[_Answer]:
 
 
 def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
-    from s2sim.experiment.judgement import judge
-    from s2sim.experiment.run import run
-
     asked = [spec.reducers for _, spec in job.cells if isinstance(spec, RunSpec)]
     spec = replace(first, reducers=tuple(dict.fromkeys(name for names in asked for name in names)))
     result = run(spec=spec, break_even=False, thorough=False)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.costs import Cost
 from s2sim.experiment.recording_store import cache_folder
 from s2sim.provenance import content_hash
-from s2sim.sweeps.compute import Job, cell_key, make_jobs
+from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
 from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
 from s2sim.sweeps.results import SweepResult
 from s2sim.sweeps.store import FILE, Line, Outcome, SweepStore
@@ -39,6 +40,16 @@ class SweepPlan:
     def recordings(self) -> int:
         """How often reducers have to run on other gradients."""
         return len({job.recordings for job in self.jobs} - {""})
+
+    def cost(self) -> Cost:
+        """Return the CPU time of all, as if each recorded for itself, and the memory of the largest."""
+        groups: dict[tuple[str, int], list[Job]] = {}
+        for job in self.jobs:
+            groups.setdefault((job.recordings, job.ranks), []).append(job)
+        costs = [(job_cost(jobs[0]), len(jobs)) for jobs in groups.values()]
+        return Cost(
+            sum(cost.seconds * count for cost, count in costs), max((cost.bytes for cost, _ in costs), default=0.0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
