@@ -63,7 +63,7 @@ def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, 
     """Return the features of a comparison of reducers by name."""
     reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
     tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)
-    found = dict.fromkeys(("start", "pairs", "gradients", "recorded", "scaled", "buckets", "messages", "held"), 0.0)
+    found = dict.fromkeys(("start", "pairs", "gradients", "recorded", "scaled", "buckets"), 0.0)
     found["start"] = 1.0
     for ranks in counts:
         by_ranks = {few: len(items) for few, items in scenario.by_recorded_ranks(ranks).items()}
@@ -73,8 +73,6 @@ def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, 
         found["recorded"] += run * held_MB / 1e3
         found["scaled"] += 0.0 if scenario.target is None and tensors == 0 else run / 1e3
         found["buckets"] += tensors * reducers / 1e3
-        found["messages"] += reducers * (ranks / 1e3) ** 2
-        found["held"] = max(found["held"], max(by_ranks) * held_MB / 1e3)
     return found
 
 

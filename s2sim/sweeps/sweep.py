@@ -47,9 +47,8 @@ class SweepPlan:
         for job in self.jobs:
             groups.setdefault((job.recordings, job.ranks), []).append(job)
         costs = [(job_cost(jobs[0]), len(jobs)) for jobs in groups.values()]
-        return Cost(
-            sum(cost.seconds * count for cost, count in costs), max((cost.bytes for cost, _ in costs), default=0.0)
-        )
+        seconds = sum(cost.seconds * count for cost, count in costs)
+        return Cost(seconds, max((cost.bytes for cost, _ in costs), default=0.0))
 
 
 @dataclass(frozen=True, slots=True)
