@@ -42,6 +42,7 @@ class InProcess:
     workers = 1
 
     def __init__(self, cache: str) -> None:
+        self._cache_before = os.environ.get(VARIABLE, "")
         os.environ[VARIABLE] = cache
         self._waiting: list[Chunk] = []
 
@@ -55,6 +56,7 @@ class InProcess:
 
     def close(self) -> None:
         """Forget what was submitted."""
+        os.environ[VARIABLE] = self._cache_before
         self._waiting.clear()
 
 
