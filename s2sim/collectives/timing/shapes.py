@@ -277,7 +277,7 @@ def _alone(sent: Round) -> CombinedRound:
 
 
 # Collectives whose schedules are in use at the same time; some 10 MB each with 1,024 ranks.
-_IN_USE = 4
+_IN_USE = 2
 
 
 class KeptSchedules:
