@@ -226,7 +226,7 @@ class ChainShape:
         sent_bytes, sent_ps, crosses = self._messages
         own = sent_bytes[of_message]
         used, place = np.unique(link, return_inverse=True)
-        load = np.bincount(place, weight)
+        load = np.bincount(place, weight).astype(np.float64)
         soonest_ps = np.full(len(used), latency_ps.max())
         np.minimum.at(soonest_ps, place, latency_ps)
         mean = own[0] if all_equal(own) else np.bincount(place, sizes * weight) / load
