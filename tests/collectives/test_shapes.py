@@ -11,16 +11,17 @@ from s2sim.arrays import BlockTable, sum_tables
 from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of, exchanged_bytes
 from s2sim.collectives.schedules.demand import Demand, make_demand
 from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.shapes import KeptSchedules, distinct_rows
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
 
-NCCL = choose_library("nccl").profile
-IDEAL = choose_library("ideal").profile
+NCCL = NcclProfile("nccl")
+IDEAL = NO_OVERHEADS
 TOPOLOGIES = ("dgx-h100", "dgx-a100", "fat-tree", "leaf-spine", "rail-optimised", "torus", "dragonfly")
 RATES_BPS = (1.25e6, 3e9, 5e10, 4e11)
 
@@ -67,8 +68,9 @@ def test_every_kept_algorithm_is_as_afresh(algorithm, profile):
 )
 @settings(max_examples=150, deadline=None)
 def test_kept_schedules_equal_those_made_afresh(topology, workers, placement, size_bytes, nccl, algorithm):
-    demand = make_demand("all_reduce", size_bytes, workers)
-    assert_kept_as_afresh(load_shape(topology), workers, demand, NCCL if nccl else IDEAL, algorithm, placement)
+    demand, shape = make_demand("all_reduce", size_bytes, workers), load_shape(topology)
+    profile = NCCL if nccl and NCCL.unmodelled_reason(shape) is None else IDEAL
+    assert_kept_as_afresh(shape, workers, demand, profile, algorithm, placement)
 
 
 def test_links_with_one_digest_are_told_apart(monkeypatch):

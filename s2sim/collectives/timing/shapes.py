@@ -224,13 +224,14 @@ class ChainShape:
         link, latency_ps = crossing.link[of_crossing], crossing.latency_ps[of_crossing]
         weight, sizes = crossing.weight[of_crossing], crossing.bytes[of_crossing]
         sent_bytes, sent_ps, crosses = self._messages
-        own = sent_bytes[of_message]
+        own, own_ps, own_links = sent_bytes[of_message], sent_ps[of_message], crosses[of_message]
+        rows, _ = distinct_rows([own, own_ps, *own_links.T])
         used, place = np.unique(link, return_inverse=True)
         load = np.bincount(place, weight).astype(np.float64)
         soonest_ps = np.full(len(used), latency_ps.max())
         np.minimum.at(soonest_ps, place, latency_ps)
         mean = own[0] if all_equal(own) else np.bincount(place, sizes * weight) / load
-        return RoundShape(used, load, mean, soonest_ps, own, sent_ps[of_message], crosses[of_message])
+        return RoundShape(used, load, mean, soonest_ps, own[rows], own_ps[rows], own_links[rows])
 
     def bounds_ps(self, capacity: Floats) -> list[tuple[int, int]]:
         """Return an upper and a lower bound of one round of each step in picoseconds."""
