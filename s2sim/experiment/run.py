@@ -130,12 +130,12 @@ def _add_workers(
 ) -> None:
     """Add the predictions of a number of workers; those of the ``last`` one are replayed at other rates."""
 
-    def told(row: Row) -> None:
+    def report(row: Row) -> None:
         tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
 
     ranks = scenario.ranks_of(count)
     recorded, refused = record(scenario, ranks, progress)
-    predictions = predict(scenario, recorded, thorough=thorough, on_row=told)
+    predictions = predict(scenario, recorded, thorough=thorough, on_row=report)
     state.add(predictions, refused, count, ranks)
     if not last:
         predictions[0].executed.timer.ways.forget()
