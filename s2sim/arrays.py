@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, TypeAlias, overload
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,11 +17,11 @@ Bits: TypeAlias = NDArray[np.uint8]
 Ints16: TypeAlias = NDArray[np.int16]
 
 
-class BlockTable(Sequence[tuple[int, ...]]):
+class BlockTable:
     """Sizes from each rank to each, one row a rank; equal rows are kept once.
 
     ``rows``, int64 of shape (k, ranks), are the distinct ones in the order of the ranks that have them first, ``row``,
-    int64 of shape (ranks,), the index of that of each rank. As a sequence it has a tuple of integers for each rank.
+    int64 of shape (ranks,), the index of that of each rank. It can be read as a sequence of a tuple for each rank.
 
     >>> table = BlockTable([[1, 2, 3], [4, 5, 6], [1, 2, 3]])
     >>> table.rows.tolist(), table.row.tolist(), table[2]
@@ -42,14 +41,11 @@ class BlockTable(Sequence[tuple[int, ...]]):
     def __len__(self) -> int:
         return len(self.row)
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[int, ...]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[int, ...]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[int, ...] | list[tuple[int, ...]]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        return tuple(self.rows[self.row[index]].tolist())
+    def __getitem__(self, rank: int) -> tuple[int, ...]:
+        return tuple(self.rows[self.row[rank]].tolist())
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return (self[rank] for rank in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BlockTable):
@@ -57,10 +53,6 @@ class BlockTable(Sequence[tuple[int, ...]]):
         return np.array_equal(self.row, other.row) and np.array_equal(self.rows, other.rows)
 
     def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
         return hash((self.rows.tobytes(), self.row.tobytes()))
 
     @property
@@ -81,18 +73,16 @@ class BlockTable(Sequence[tuple[int, ...]]):
         own = self.rows[self.row, np.arange(len(self))]
         return sent - own, received - own
 
-    def each(self, source: Ints, target: Ints) -> Ints:
-        """Return the sizes from some ranks to others, int64 of their common shape."""
-        return self.rows[self.row[source], target]
-
-
-def as_blocks(blocks: Any) -> BlockTable | tuple[()]:
-    """Return the table of sizes that plug-ins may give as tuples; what is empty stays so."""
-    return BlockTable(blocks) if isinstance(blocks, tuple) and blocks else blocks
-
 
 def sum_tables(tables: Sequence[BlockTable], times: Sequence[int]) -> BlockTable:
     """Return the sum of tables of the same ranks, each multiplied by an integer."""
     rows, row = np.unique(np.stack([table.row for table in tables]), axis=1, return_inverse=True)
     terms = (factor * table.rows[own] for factor, table, own in zip(times, tables, rows, strict=True))
     return BlockTable(sum(terms), row.reshape(-1))
+
+
+def as_table(blocks: BlockTable | Sequence[Sequence[int]]) -> BlockTable | tuple[()]:
+    """Return the table of rows, none for none."""
+    if isinstance(blocks, BlockTable) or not blocks:
+        return cast("BlockTable | tuple[()]", blocks)
+    return BlockTable(blocks)

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
@@ -262,12 +263,20 @@ def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
         progress.stop()
 
 
+_AT_ONCE_S = 1.0
+
+
 class Bar:
-    """A transient progress bar per phase, a `s2sim.experiment.progress.ProgressWatcher`."""
+    """A transient progress bar per phase, a `s2sim.experiment.progress.ProgressWatcher`.
+
+    Results of work that takes more than a second are printed above the bar as they are finished.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
+        self._began_s = monotonic()
+        self._untold: list[str] = []
 
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
@@ -290,6 +299,14 @@ class Bar:
         """Take some steps of the phase."""
         if self._bar is not None:
             self._bar.advance(self._task, steps)
+
+    def tell(self, line: str) -> None:
+        """Print a result."""
+        self._untold.append(printable(line))
+        if self._bar is not None and monotonic() > self._began_s + _AT_ONCE_S:
+            for each in self._untold:
+                self._bar.console.print(each, markup=False, highlight=False, soft_wrap=True)
+            self._untold.clear()
 
     def stop(self) -> None:
         """End the phase."""

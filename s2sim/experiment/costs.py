@@ -9,12 +9,14 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim.errors import S2SimError
-from s2sim.experiment.scenario.memory import free_memory_bytes, held_bytes
-from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.machine import free_memory_bytes
 from s2sim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from s2sim.experiment.scenario.reducers import ReducerScenario
 
 # Less is not worth a line.
 _LONG_S, _LARGE_BYTES = 10.0, 2e9
@@ -61,6 +63,8 @@ def make_gate(say: Callable[[str], None], *, force: bool) -> Gate:
 
 def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, float]:
     """Return the features of a comparison of reducers by name."""
+    from s2sim.experiment.scenario.memory import held_bytes
+
     reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
     tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)
     found = dict.fromkeys(("start", "pairs", "gradients", "recorded", "scaled", "buckets"), 0.0)
@@ -79,12 +83,11 @@ def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, 
 def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, float]:
     """Return the features of one collective by name."""
     tree = "tree" in algorithm or algorithm == "auto"
-    exchange = kind == "all_to_all" or algorithm in ("pairwise", "direct", "bruck")
     return {
         "start": 1.0,
         "ranks": ranks / 1e3,
         "trees": ranks / 1e3 if tree else 0.0,
-        "exchanges": (ranks / 1e3) ** 2 if exchange else 0.0,
+        "exchanges": (ranks / 1e3) ** 2 if kind == "all_to_all" else 0.0,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,7 +126,11 @@ def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> l
 
 
 def predict(
-    scenario: ReducerScenario, recorded: Sequence[RecordedReducer], *, thorough: bool = True
+    scenario: ReducerScenario,
+    recorded: Sequence[RecordedReducer],
+    *,
+    thorough: bool = True,
+    on_row: Callable[[Row], None] = lambda _: None,
 ) -> list[Prediction]:
     """Return the times of recordings on a scenario's cluster, with its library and on its GPU.
 
@@ -138,13 +142,16 @@ def predict(
         All of the same number of ranks, ``dense``, with which all are compared, among them.
     thorough : bool
         Whether to predict the times with other libraries too, which takes more replays.
+    on_row : callable
+        Called with each row once it is finished.
     """
     executed = execute(scenario, recorded)
     dense = executed[list(recorded).index(baseline_of(recorded))]
-    return [
-        Prediction(item, each, make_row(item, each, dense, thorough=thorough))
-        for item, each in zip(recorded, executed, strict=True)
-    ]
+    found = []
+    for item, each in zip(recorded, executed, strict=True):
+        found.append(Prediction(item, each, make_row(item, each, dense, thorough=thorough)))
+        on_row(found[-1].row)
+    return found
 
 
 def make_row(

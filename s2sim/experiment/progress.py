@@ -21,6 +21,13 @@ class ProgressWatcher(Protocol):
         """End the last phase."""
 
 
+def tell(watcher: ProgressWatcher, line: str) -> None:
+    """Tell a watcher who listens, by a method ``tell``, of a result that is finished."""
+    listens = getattr(watcher, "tell", None)
+    if listens is not None:
+        listens(line)
+
+
 class SilentProgress:
     """Watches without a word."""
 

@@ -10,15 +10,16 @@ from typing import Any
 from s2sim.errors import OptionError
 from s2sim.experiment.alternatives import find_alternatives
 from s2sim.experiment.break_even import BreakEvenScan, scan_rates
+from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any, run_cost
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
 from s2sim.experiment.prediction import predict, record
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.rate_curve import RateCurves, limiting_rate, rate_curves_of, rate_of
 from s2sim.experiment.record import describe_gradients
 from s2sim.experiment.row_parts import Refused
-from s2sim.experiment.rows import Result
+from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.cluster import Machines
@@ -33,6 +34,7 @@ from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
 from s2sim.topology.price import HourlyCost
 from s2sim.topology.shape import ClusterShape
+from s2sim.units import format_seconds
 
 
 @accept_fields_of(RunSpec)
@@ -106,9 +108,7 @@ def run(
     interrupted = False
     try:
         for count in spec.workers:
-            recorded, refused = record(scenario, ranks[count], progress)
-            predictions = predict(scenario, recorded, thorough=thorough)
-            state.add(predictions, refused, count, ranks[count], final=count != max(spec.workers))
+            _add_workers(state, scenario, count, progress, thorough=thorough, last=count == max(spec.workers))
         if timelines is not None:
             for each in state.predictions[state.largest]:
                 timelines[each.row.reducer] = record_timeline(each.executed, timeline_rank)
@@ -127,6 +127,22 @@ def run(
         interrupted = True
     progress.stop()
     return compare(spec, scenario, state, interrupted=interrupted)
+
+
+def _add_workers(
+    state: RunState, scenario: ReducerScenario, count: int, progress: ProgressWatcher, *, thorough: bool, last: bool
+) -> None:
+    """Add the predictions of a number of workers; those of the ``last`` one are replayed at other rates."""
+
+    def report(row: Row) -> None:
+        tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
+
+    ranks = scenario.ranks_of(count)
+    recorded, refused = record(scenario, ranks, progress)
+    predictions = predict(scenario, recorded, thorough=thorough, on_row=report)
+    state.add(predictions, refused, count, ranks)
+    if not last:
+        predictions[0].executed.timer.ways.forget()
 
 
 def spec_of(

@@ -27,17 +27,10 @@ class RunState:
     alternatives: tuple[Alternative, ...] = ()  # The same on clusters that differ
     extrapolated: RunExtrapolation | None = None  # None if all gradients were recorded
 
-    def add(
-        self, predictions: list[Prediction], refused: list[Refused], workers: int, ranks: int, *, final: bool = False
-    ) -> None:
-        """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows.
-
-        ``final`` ones are not timed again, so that their routes are freed.
-        """
+    def add(self, predictions: list[Prediction], refused: list[Refused], workers: int, ranks: int) -> None:
+        """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows."""
         self.predictions[workers] = self.mark(predictions, ranks)
         self.refused += refused
-        if final:
-            predictions[0].executed.timer.ways.forget()
 
     def mark(self, predictions: list[Prediction], ranks: int) -> list[Prediction]:
         """Return predictions with a mark in extrapolated rows."""

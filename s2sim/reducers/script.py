@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from s2sim.arrays import BlockTable, Ints, as_blocks
+from s2sim.arrays import BlockTable, Ints, as_table
 
 Phase: TypeAlias = Literal["encode", "decode"]
 Kind: TypeAlias = Literal["all_reduce", "all_gather", "all_to_all", "reduce_scatter", "broadcast", "reduce"]
@@ -62,7 +62,7 @@ class Call:
     ranks: tuple[int, ...] = ()  # Who takes part, in rank order; empty for all
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", as_blocks(self.blocks))
+        object.__setattr__(self, "blocks", as_table(self.blocks))
 
     @property
     def bytes_by_rank(self) -> tuple[int, ...]:

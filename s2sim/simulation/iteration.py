@@ -16,7 +16,7 @@ from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
 from s2sim.simulation.accounting import IterationParts, Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
 from s2sim.simulation.communicator import Communicators, CompletedCalls
-from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, IterationRanks, collective_gpu_share
+from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
 from s2sim.simulation.faults.fault import Fault, effects_on_work, straggler_delays
 from s2sim.simulation.plan import Plan, make_plan, work_ps
@@ -64,6 +64,8 @@ class _IterationReplay:
         if self._iterations % self._period:
             raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
         self._env = simpy.Environment()
+        # Timers keep what they have timed.
+        self._held: dict[tuple[int, tuple[int, ...]], GpuShare | None] = {}
         self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
@@ -133,7 +135,11 @@ class _IterationReplay:
 
     def _launched(self, timed: TimedSchedule, ranks: tuple[int, ...]) -> Callable[[], None]:
         """Record that a collective's kernels run on its ranks; return the callback for their end."""
-        held = collective_gpu_share(timed, self._timer.within(ranks).cluster, self._timer.profile, self._gpu)
+        key = id(timed), ranks
+        if key not in self._held:
+            cluster = self._timer.within(ranks).cluster
+            self._held[key] = collective_gpu_share(timed, cluster, self._timer.profile, self._gpu)
+        held = self._held[key]
         if held is None:
             return lambda: None
         members = self._classes if not ranks else list(dict.fromkeys(self._of_rank[rank] for rank in ranks))

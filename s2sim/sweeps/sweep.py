@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.costs import Cost
 from s2sim.experiment.recording_store import cache_folder
+from s2sim.machine import usable_cores
 from s2sim.provenance import content_hash
 from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
 from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
@@ -171,8 +171,7 @@ def _make_engine(folder: Path, jobs: int | None, dask: str | None, plan: SweepPl
         return Dask(dask, jobs)
     if jobs is not None and jobs < 1:
         raise OptionError(f"--jobs {jobs}: at least one process is needed")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(jobs or cores, len(plan.jobs))
+    workers = min(jobs or usable_cores(), len(plan.jobs))
     # Processes share recordings through the store, which is in the sweep's folder if the user wants none elsewhere.
     cache = str(cache_folder() or folder / "recordings")
     return InProcess(cache) if workers == 1 else Processes(workers, cache)

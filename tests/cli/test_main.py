@@ -208,6 +208,21 @@ def test_control_characters_reach_no_table_and_no_bar(s2sim, tmp_path, capsys):
     assert "\u202e" not in capsys.readouterr().err
 
 
+def test_finished_results_stand_above_a_bar_of_long_work(capsys, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr("s2sim.cli.output.monotonic", lambda: now_s)
+    bar = Bar()
+    bar.start(2, "running")
+    bar.tell("8 workers, dense: 1 ms")
+    assert "dense" not in capsys.readouterr().err
+    now_s = 1.5
+    bar.tell(f"8 workers, fp16{UNPRINTABLE}: 1 ms")
+    bar.stop()
+    told = capsys.readouterr().err
+    assert "8 workers, dense: 1 ms\n" in told
+    assert "8 workers, fp16\\x1b[31m" in told
+
+
 def test_control_characters_of_a_warning_reach_no_terminal(s2sim, monkeypatch):
     def warn(*_, **__):
         warnings.warn(UNPRINTABLE, S2SimWarning, stacklevel=2)

@@ -16,6 +16,7 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.break_even import HIGHEST_BPS, LOWEST_BPS, find_crossings, pays, search_loads
 from s2sim.experiment.lower_bounds import stages
+from s2sim.experiment.progress import SilentProgress
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
 
@@ -313,6 +314,25 @@ class Interrupting:
 
     def stop(self):
         pass
+
+
+class Listening(SilentProgress):
+    """Keeps the results that it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, line):
+        self.told.append(line)
+
+
+def test_rows_are_told_as_they_are_finished():
+    listening = Listening()
+    spec = RunSpec("fat-tree", workers=(2, 4), trace=SMALL, reducers=("fp16",))
+    result = s2sim.run(spec=spec, progress=listening, break_even=False)
+    assert [line.partition(":")[0] for line in listening.told] == [
+        f"{row.workers} workers, {row.reducer}" for row in result.rows
+    ]
 
 
 def test_ctrl_c_keeps_what_is_finished():

@@ -49,7 +49,8 @@ class Blocks:
     def bytes(self, source: Ints, target: Ints) -> Floats:
         """Return the bytes of each block on the network, float64: its size, or an even share of its range."""
         if self.demand.blocks:
-            return self.demand.blocks.each(source, target).astype(np.float64) * self.demand.itemsize
+            table = self.demand.blocks
+            return table.rows[table.row[source], target].astype(np.float64) * self.demand.itemsize
         begin, end = self._stretches
         return (end - begin)[source] * self.demand.itemsize / self.demand.ranks
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2sim.arrays import BlockTable, Floats, Ints, as_blocks
+from s2sim.arrays import BlockTable, Floats, Ints, as_table
 from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.files import read_text
@@ -37,7 +37,7 @@ class Demand:
     blocks: BlockTable | tuple[()] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", as_blocks(self.blocks))
+        object.__setattr__(self, "blocks", as_table(self.blocks))
         if self.kind not in KINDS:
             raise S2SimError(f"unknown collective {self.kind!r}; known: {', '.join(KINDS)}")
         if not self.elements or min(self.elements) < 0:

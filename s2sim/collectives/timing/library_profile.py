@@ -14,7 +14,7 @@ from s2sim.topology.quantity import Quantity
 from s2sim.topology.shape import ClusterShape
 
 # Some 50 bytes each.
-_CACHED_MESSAGES = 1 << 21
+_CACHED_MESSAGES = 1 << 20
 
 
 class PatternCache:

@@ -17,7 +17,7 @@ import numpy as np
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round, Schedule
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
-from s2sim.collectives.timing.shapes import Crossings, PipelineBound, ScheduleShape, considers_each_latency
+from s2sim.collectives.timing.shapes import PipelineBound, ScheduleShape, considers_each_latency, crossings_of
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
@@ -145,7 +145,7 @@ class RoundTimes:
         """
         way = self._ways.of(whole.round.pattern)
         each_latency = considers_each_latency(whole, way)
-        bound = PipelineBound.of(Crossings.of(whole, way), len(way.used), whole.times, each_latency=each_latency)
+        bound = PipelineBound.of(crossings_of(whole, way), len(way.used), whole.times, each_latency=each_latency)
         return bound.at_least_ps(self._capacity_of(way)[way.used])
 
     def kept_shape(self, schedule: Schedule) -> tuple[ScheduleShape, Floats] | None:

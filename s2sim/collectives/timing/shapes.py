@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,7 @@ class PipelineBound:
         return at_least_ps
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Crossings:
+class Crossings(NamedTuple):
     """Links that messages cross, in the order of messages: arrays of one shape."""
 
     link: Ints  # Index among the links that are used
@@ -78,12 +77,12 @@ class Crossings:
     bytes: Floats
     latency_ps: Ints
 
-    @classmethod
-    def of(cls, whole: CombinedRound, way: RouteSet) -> Crossings:
-        """Return those of all messages of a chain of rounds on their routes."""
-        message = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
-        sizes_bytes, latency_ps = whole.round.bytes[message], way.routes.latency_ps[message]
-        return cls(way.place, way.routes.weights, whole.first[message], sizes_bytes, latency_ps)
+
+def crossings_of(whole: CombinedRound, way: RouteSet) -> Crossings:
+    """Return those of all messages of a chain of rounds on their routes."""
+    message = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
+    of_message = whole.first[message], whole.round.bytes[message], way.routes.latency_ps[message]
+    return Crossings(way.place, way.routes.weights, *of_message)
 
 
 def considers_each_latency(whole: CombinedRound, way: RouteSet) -> bool:
@@ -168,74 +167,76 @@ class Alike:
         )
 
 
+class RoundShape(NamedTuple):
+    """The links and messages of a round: load, mean bytes and least latency; size, latency and links crossed."""
+
+    link: Ints
+    load: Floats
+    mean_bytes: Floats | np.float64
+    soonest_ps: Ints
+    bytes: Floats
+    latency_ps: Ints
+    crosses: Ints
+
+    def bounds_ps(self, capacity: Floats) -> tuple[int, int]:
+        """Return an upper and a lower bound of its duration; ``capacity`` is of each link, in bytes per picosecond."""
+        share = np.zeros(len(capacity))
+        share[self.link] = capacity[self.link] / self.load
+        at_most_ps = self.latency_ps + round_up_ps(self.bytes / share[self.crosses].min(axis=1))
+        at_least_ps = self.soonest_ps + round_up_ps(self.mean_bytes / share[self.link])
+        return int(at_most_ps.max()), int(at_least_ps.max())
+
+
 class ChainShape:
     """Bounds of a chain of rounds in which each message is sent in ``whole.times`` consecutive ones."""
 
     def __init__(self, whole: CombinedRound, way: RouteSet, alike: Alike, sizes: Floats, latencies_ps: Ints) -> None:
         self._alike, self._times = alike, whole.times
         self._each_latency = considers_each_latency(whole, way)
-        self._sizes, self._latencies_ps = sizes, latencies_ps
+        of_crossings = sizes[alike.size], latencies_ps[alike.latency]
+        self._crossings = Crossings(alike.link, alike.weight, alike.first, *of_crossings)
+        self._messages = sizes[alike.message_size], latencies_ps[alike.message_latency], alike.crosses
         begins = np.unique(whole.first)
         starts = np.union1d(begins, begins + whole.times)
-        self._starts, self.lengths = starts[:-1], np.diff(starts)
+        self._starts, self.lengths = starts[:-1], np.diff(starts).tolist()
 
     @cached_property
     def _pipeline(self) -> PipelineBound:
-        alike = self._alike
-        sizes, latencies_ps = self._sizes[alike.size], self._latencies_ps[alike.latency]
-        crossings = Crossings(alike.link, alike.weight, alike.first, sizes, latencies_ps)
-        return PipelineBound.of(crossings, len(alike.kind), self._times, each_latency=self._each_latency)
+        links = len(self._alike.kind)
+        return PipelineBound.of(self._crossings, links, self._times, each_latency=self._each_latency)
 
     def at_least_ps(self, capacity: Floats) -> int:
         """Return the lower bound of all rounds at a capacity of each kind of link in bytes per picosecond."""
         return self._pipeline.at_least_ps(capacity[self._alike.kind])
 
     @cached_property
-    def _rounds(self) -> tuple[Floats, Floats, Floats]:
-        """Load, mean bytes and least latency of each link in each step, float64 of shape (steps, links)."""
-        alike, links = self._alike, len(self._alike.kind)
-        sizes, latencies_ps = self._sizes[alike.size], self._latencies_ps[alike.latency]
-        load, mean, soonest = np.zeros((3, len(self._starts), links))
-        soonest[:] = inf
-        for step, start in self._steps:
-            active = (alike.first <= start) & (alike.first > start - self._times)
-            link, weight = alike.link[active], alike.weight[active]
-            load[step] = np.bincount(link, weight, links)
-            np.minimum.at(soonest[step], link, latencies_ps[active])
-            own = self._sizes[alike.message_size[self._active(start)]]
-            carried = np.bincount(link, sizes[active] * weight, links)
-            crossed = load[step] > 0
-            mean[step] = own[0] if all_equal(own) else 0.0
-            if not all_equal(own):
-                np.divide(carried, load[step], out=mean[step], where=crossed)
-        return load, mean, soonest
+    def _rounds(self) -> list[RoundShape | None]:
+        return [self._round(start) for start in self._starts.tolist()]
 
-    @property
-    def _steps(self) -> list[tuple[int, int]]:
-        """Steps in which something is sent, with their first rounds."""
-        return [(step, start) for step, start in enumerate(self._starts.tolist()) if self._active(start).any()]
+    def _round(self, start: int) -> RoundShape | None:
+        """Return one round of the step that starts with this one; None if nothing is sent."""
+        of_message, of_crossing = (
+            (first <= start) & (first > start - self._times) for first in (self._alike.message_first, self._alike.first)
+        )
+        if not of_message.any():
+            return None
+        crossing = self._crossings
+        link, latency_ps = crossing.link[of_crossing], crossing.latency_ps[of_crossing]
+        weight, sizes = crossing.weight[of_crossing], crossing.bytes[of_crossing]
+        sent_bytes, sent_ps, crosses = self._messages
+        own, own_ps, own_links = sent_bytes[of_message], sent_ps[of_message], crosses[of_message]
+        rows, _ = distinct_rows([own, own_ps, *own_links.T])
+        used, place = np.unique(link, return_inverse=True)
+        load = np.bincount(place, weight).astype(np.float64)
+        soonest_ps = np.full(len(used), latency_ps.max())
+        np.minimum.at(soonest_ps, place, latency_ps)
+        mean = own[0] if all_equal(own) else np.bincount(place, sizes * weight) / load
+        return RoundShape(used, load, mean, soonest_ps, own[rows], own_ps[rows], own_links[rows])
 
-    def _active(self, start: int) -> NDArray[np.bool_]:
-        first = self._alike.message_first
-        active: NDArray[np.bool_] = (first <= start) & (first > start - self._times)
-        return active
-
-    def bounds_ps(self, capacity: Floats) -> tuple[Ints, Ints]:
-        """Return upper and lower bounds of one round of each step in picoseconds, int64 of shape (steps,) each."""
-        alike, (load, mean, soonest) = self._alike, self._rounds
-        share = np.full(load.shape, inf)
-        np.divide(capacity[alike.kind], load, out=share, where=load > 0)
-        used = load > 0
-        at_most, at_least = np.zeros((2, len(self._starts)), np.int64)
-        for step, start in self._steps:
-            active = self._active(start)
-            narrowest = share[step][alike.crosses[active]].min(axis=1)
-            sizes, latencies_ps = self._sizes[alike.message_size], self._latencies_ps[alike.message_latency]
-            at_most[step] = (latencies_ps[active] + round_up_ps(sizes[active] / narrowest)).max()
-            own = used[step]
-            least = soonest[step][own].astype(np.int64) + round_up_ps(mean[step][own] / share[step][own])
-            at_least[step] = least.max()
-        return at_most, at_least
+    def bounds_ps(self, capacity: Floats) -> list[tuple[int, int]]:
+        """Return an upper and a lower bound of one round of each step in picoseconds."""
+        of_links = capacity[self._alike.kind]
+        return [(0, 0) if each is None else each.bounds_ps(of_links) for each in self._rounds]
 
 
 class ScheduleShape:
@@ -259,14 +260,14 @@ class ScheduleShape:
         of_kinds = self._kept.with_limits(capacity)
         if self._pipelined:
             return self._parts[0][1].at_least_ps(of_kinds)
-        return sum(times * int(part.bounds_ps(of_kinds)[1][0]) for _, part, times in self._parts)
+        return sum(times * part.bounds_ps(of_kinds)[0][1] for _, part, times in self._parts)
 
     def duration_ps(self, capacity: Floats, solve: Callable[[int], int]) -> int:
         """Return the duration without the launch; ``solve`` returns that of a step's round, of which bounds differ."""
         of_kinds, duration_ps = self._kept.with_limits(capacity), 0
         for first, part, times in self._parts:
-            bounds = (each.tolist() for each in (*part.bounds_ps(of_kinds), part.lengths))
-            for step, (most, least, length) in enumerate(zip(*bounds, strict=True), first):
+            bounds = zip(part.bounds_ps(of_kinds), part.lengths, strict=True)
+            for step, ((most, least), length) in enumerate(bounds, first):
                 duration_ps += times * length * (most if most <= least else solve(step))
         return duration_ps
 
@@ -277,7 +278,7 @@ def _alone(sent: Round) -> CombinedRound:
 
 
 # Collectives whose schedules are in use at the same time; some 10 MB each with 1,024 ranks.
-_IN_USE = 4
+_IN_USE = 2
 
 
 class KeptSchedules:
@@ -346,7 +347,9 @@ class KeptSchedules:
             return self._made_of(key, make)[place].stage
 
         volume = None if schedule.stage.volume is None else (lambda ranks: stage().traffic(ranks))
-        steps = LazySteps(len(schedule.steps), lambda step: stage().steps[step])
+        # The first step tells whether switches reduce.
+        first = schedule.steps[0]
+        steps = LazySteps(len(schedule.steps), lambda step: stage().steps[step] if step else first)
         light = replace(schedule, stage=Stage(steps, lambda step, time: stage().pieces(step, time), volume))
         self._shapes[id(light)] = ScheduleShape(schedule, self)
         return light

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
-
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace
+from s2sim.machine import memory_bytes
 from s2sim.units import format_bytes
 
 # Every rank runs every reducer's program, a millisecond or so each.
 _MAX_RANKS = 2**17
-_CGROUP_FILES = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_ranks(workers: int, trace: AnyTrace) -> None:
@@ -44,24 +40,3 @@ def held_bytes(trace: AnyTrace) -> int:
         else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
     )
     return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
-
-
-def memory_bytes() -> int | None:
-    """Return the memory limit of this process, or None if it is not known."""
-    sizes: list[int] = []
-    with suppress(AttributeError, OSError, ValueError):
-        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    with suppress(OSError, ValueError):
-        # The word "max" stands for none.
-        sizes.append(int(_CGROUP_FILES.read_text(encoding="ascii")))
-    return min(sizes, default=None)
-
-
-def free_memory_bytes() -> int | None:
-    """Return the memory that this process can still have, or None if it is not known."""
-    limit = memory_bytes()
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
-        return free if limit is None else min(free, limit)
-    return limit
