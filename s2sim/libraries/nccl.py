@@ -10,9 +10,9 @@ from math import ceil, floor, log2
 import numpy as np
 
 from s2sim.collectives.algorithms.tree import tree_channels
-from s2sim.collectives.schedules.channels import channel_count
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, RoundLatency
+from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile

@@ -16,8 +16,7 @@ from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.gradients.models import Model, load_model, model_names
-from s2sim.profiles.json_stream import read_events
-from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events
+from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events, read_events
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 from s2sim.profiles.read import check_model_name
 from s2sim.units import format_number_of

@@ -151,9 +151,8 @@ def _memory_bound(subject: TrainingSubject) -> float:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from s2sim.profiles.json_stream import read_events
     from s2sim.profiles.kineto import memory_bound
-    from s2sim.profiles.kineto_events import collect_events
+    from s2sim.profiles.kineto_events import collect_events, read_events
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         subject.optimizer.zero_grad(set_to_none=True)

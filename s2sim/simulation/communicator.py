@@ -18,7 +18,7 @@ from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
 from s2sim.network.fluid import FluidNetwork
-from s2sim.simulation.faults.disturbance import FaultyNetwork
+from s2sim.simulation.faults.fault import FaultyNetwork
 from s2sim.simulation.plan import Plan, Watcher, local_work_ps
 from s2sim.topology.hardware import Gpu
 

@@ -17,8 +17,7 @@ from s2sim.simulation.accounting import IterationParts, Iterations, IterationSet
 from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
-from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
-from s2sim.simulation.faults.fault import Fault, effects_on_work, straggler_delays
+from s2sim.simulation.faults.fault import Fault, FaultyNetwork, effects_on_work, has_transient_faults, straggler_delays
 from s2sim.simulation.plan import Plan, make_plan, work_ps
 from s2sim.simulation.run import Passing, run_script
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew

@@ -25,8 +25,14 @@ from s2sim.reducers.script import (
     representative_ranks,
 )
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
-from s2sim.simulation.faults.disturbance import FaultyNetwork, has_transient_faults
-from s2sim.simulation.faults.fault import Effect, Fault, effects_on_work, straggler_delays
+from s2sim.simulation.faults.fault import (
+    Effect,
+    Fault,
+    FaultyNetwork,
+    effects_on_work,
+    has_transient_faults,
+    straggler_delays,
+)
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
 from s2sim.simulation.skewed_communicator import RankCommunicator
 from s2sim.topology.hardware import Gpu

@@ -21,8 +21,7 @@ from s2sim.network.fluid import OnLoads
 from s2sim.network.network import deliver_ps, make_network
 from s2sim.network.packet_queues import HOPS_PER_REPORT, count_packet_hops, pipeline_fill_ps
 from s2sim.network.time_varying import TimeVaryingNetwork
-from s2sim.simulation.faults.disturbance import FaultyNetwork
-from s2sim.simulation.faults.fault import Effect, Fault, arrivals_ps
+from s2sim.simulation.faults.fault import Effect, Fault, FaultyNetwork, arrivals_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.traffic.link_loads import RoutedBytes

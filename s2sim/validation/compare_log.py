@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeVar
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
-from s2sim.collectives.schedules.channels import channel_count
 from s2sim.collectives.schedules.demand import Demand, bus_factor, make_demand
+from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.terms import Term, schedule_terms

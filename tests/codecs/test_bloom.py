@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from s2sim.codecs.bloom import BloomFilter, check_rate
+from s2sim.codecs.deepreduce import BloomFilter, check_rate
 from s2sim.errors import CodecError, OptionError
 
 RATES = [0.5, 0.1, 0.01, 0.001, 2.0**-16]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.fit_poly import DEGREE, decode_fit, encode_fit
+from s2sim.codecs.deepreduce import DEGREE, decode_fit, encode_fit
 from s2sim.errors import CodecError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.channels import channel_count
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.timing.bounds import lower_bound
 from s2sim.collectives.timing.timer import Timer
 from s2sim.topology.cluster import build_cluster

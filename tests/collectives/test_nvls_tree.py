@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.in_network import NvlsTree
+from s2sim.collectives.algorithms.aggregators import NvlsTree
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import duration_ps, simulate_ps

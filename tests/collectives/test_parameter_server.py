@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.parameter_server import ParameterServer
+from s2sim.collectives.algorithms.aggregators import ParameterServer
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer, closed_form_s

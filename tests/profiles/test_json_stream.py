@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import S2SimError
-from s2sim.profiles import json_stream
-from s2sim.profiles.json_stream import read_events
+from s2sim.profiles import kineto_events as json_stream
+from s2sim.profiles.kineto_events import read_events
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

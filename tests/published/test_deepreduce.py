@@ -5,7 +5,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from s2sim.codecs.bloom import BloomFilter
+from s2sim.codecs.deepreduce import BloomFilter
 from s2sim.reducers.run import reduce_once
 
 RESNET20 = 269_722

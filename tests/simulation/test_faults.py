@@ -7,8 +7,7 @@ import pytest
 import simpy
 
 from s2sim.errors import OptionError, S2SimError, TopologyError, UnitError, UnknownNameError
-from s2sim.simulation.faults.disturbance import FaultyNetwork
-from s2sim.simulation.faults.fault import apply_permanent_faults, arrivals_ps
+from s2sim.simulation.faults.fault import FaultyNetwork, apply_permanent_faults, arrivals_ps
 from s2sim.simulation.faults.registry import FAULTS, make_fault, make_faults
 
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'

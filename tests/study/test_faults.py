@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from s2sim.errors import OptionError, S2SimWarning, TopologyError, UnknownNameError
-from s2sim.simulation.faults.disturbance import FaultyNetwork
+from s2sim.simulation.faults.fault import FaultyNetwork
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.traffic.collective_run import (
     collective_result,
@@ -288,7 +288,7 @@ def test_a_timeline_shows_what_happens(cluster_file):
 def test_what_is_foreseen_is_what_messages_would_give(cluster_file, fault, monkeypatch):
     topology = cluster_file(SWITCH)
     foreseen = collective(topology, fault, workers=9)
-    monkeypatch.setattr("s2sim.simulation.faults.disturbance.critical_path", lambda *_: None)
+    monkeypatch.setattr("s2sim.simulation.faults.fault.critical_path", lambda *_: None)
     sent = collective(topology, fault, workers=9)
     assert (foreseen.time_s, foreseen.rank_finish_s, foreseen.effects) == (
         sent.time_s,

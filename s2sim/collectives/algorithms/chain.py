@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.channels import channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
 from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
-from s2sim.collectives.schedules.pipeline import Pipeline
+from s2sim.collectives.schedules.pipeline import Pipeline, channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.options import check_options, option_text
 from s2sim.topology.cluster import Cluster

@@ -11,10 +11,10 @@ import numpy as np
 from s2sim.collectives.algorithms.chain import Chain
 from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
-from s2sim.collectives.schedules.channels import groups_in_orders
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import group_of_all, schedule_of
+from s2sim.collectives.schedules.pipeline import groups_in_orders
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.errors import OptionError
 from s2sim.options import build, option_text, split_option_string
@@ -87,9 +87,9 @@ ALGORITHMS = Registry(
         "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
         "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
         "torus": "s2sim.collectives.algorithms.torus:Torus",
-        "parameter-server": "s2sim.collectives.algorithms.parameter_server:ParameterServer",
-        "in-network": "s2sim.collectives.algorithms.in_network:InNetwork",
-        "nvls-tree": "s2sim.collectives.algorithms.in_network:NvlsTree",
+        "parameter-server": "s2sim.collectives.algorithms.aggregators:ParameterServer",
+        "in-network": "s2sim.collectives.algorithms.aggregators:InNetwork",
+        "nvls-tree": "s2sim.collectives.algorithms.aggregators:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
         "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
         "binomial": "s2sim.collectives.algorithms.tree:Binomial",

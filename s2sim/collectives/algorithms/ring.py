@@ -10,10 +10,10 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.channels import channel_count, channel_groups
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, joined, pattern_of_members, schedule_of
+from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
     Pattern,

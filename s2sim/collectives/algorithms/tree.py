@@ -14,7 +14,6 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.channels import channel_count, channel_groups
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
@@ -26,7 +25,7 @@ from s2sim.collectives.schedules.exchange import (
     stage_of_moves,
 )
 from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
-from s2sim.collectives.schedules.pipeline import Pipeline
+from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
-from s2sim.codecs.fit_poly import DEGREE, decode_fit, encode_fit
+from s2sim.codecs.deepreduce import DEGREE, decode_fit, encode_fit
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.quantize import bucket_norms, from_levels, largest_magnitude, to_levels
 from s2sim.errors import S2SimError
@@ -118,7 +118,7 @@ class _QuantisedCode:
 
 @dataclass(frozen=True, slots=True)
 class _FittedCurveCode:
-    """A curve through the values in falling order, and the order; see `s2sim.codecs.fit_poly`."""
+    """A curve through the values in falling order, and the order; see `s2sim.codecs.deepreduce`."""
 
     pieces: int
 

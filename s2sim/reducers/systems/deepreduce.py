@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Ints
-from s2sim.codecs.bloom import BloomFilter, check_rate
+from s2sim.codecs.deepreduce import BloomFilter, check_rate
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient

@@ -10,8 +10,7 @@ from s2sim.reducers.rank import Reducer
 from s2sim.reducers.wrappers.error_feedback import EF21, ErrorFeedback, FilteredFeedback
 from s2sim.reducers.wrappers.hierarchical import HierarchicalReduction
 from s2sim.reducers.wrappers.local_steps import LocalSteps
-from s2sim.reducers.wrappers.momentum import GlobalMomentum, MomentumCorrection
-from s2sim.reducers.wrappers.warmup import DensityWarmup, WarmStart
+from s2sim.reducers.wrappers.momentum import DensityWarmup, GlobalMomentum, MomentumCorrection, WarmStart
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 WRAPPERS: tuple[type[Wrapper], ...] = (

@@ -108,12 +108,12 @@ DISCIPLINES = Registry(
     "discipline",
     "s2sim.disciplines",
     {
-        "after-backward": "s2sim.simulation.bucketing.ddp:AfterBackward",
-        "per-tensor": "s2sim.simulation.bucketing.ddp:PerTensor",
-        "ddp": "s2sim.simulation.bucketing.ddp:Ddp",
-        "mg-wfbp": "s2sim.simulation.bucketing.mg_wfbp:MgWfbp",
-        "topka2a": "s2sim.simulation.bucketing.mg_wfbp:TopKA2AFusion",
-        "two-priorities": "s2sim.simulation.bucketing.ddp:EmbracePriorities",
+        "after-backward": "s2sim.simulation.bucketing.overlap:AfterBackward",
+        "per-tensor": "s2sim.simulation.bucketing.overlap:PerTensor",
+        "ddp": "s2sim.simulation.bucketing.overlap:Ddp",
+        "mg-wfbp": "s2sim.simulation.bucketing.overlap:MgWfbp",
+        "topka2a": "s2sim.simulation.bucketing.overlap:TopKA2AFusion",
+        "two-priorities": "s2sim.simulation.bucketing.overlap:EmbracePriorities",
     },
 )
 

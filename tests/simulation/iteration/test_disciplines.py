@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, UnitError, UnknownNameError
 from s2sim.options import Size
-from s2sim.simulation.bucketing.ddp import Ddp
+from s2sim.simulation.bucketing.overlap import Ddp
 from s2sim.simulation.bucketing.policy import DISCIPLINES, ReadyTensors, make_discipline
 from s2sim.testing.collectives import check_discipline
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.simulation.bucketing.mg_wfbp import fit_line
+from s2sim.simulation.bucketing.overlap import fit_line
 from s2sim.simulation.bucketing.policy import Bucket, ReadyTensors, finish_ps, make_discipline
 
 GRADIENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=10)
