@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from s2sim.cli.options import JsonOption, argument, examples, option, takes_tables
 from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_json, write_tables
@@ -22,6 +22,7 @@ EXAMPLES = examples(
 )
 # Lines of a table on a terminal.
 _MOST_SHOWN = 60
+_MOST_REFUSALS = 5
 
 
 @takes_tables()
@@ -68,19 +69,25 @@ def _show(result: SweepResult, table: Table, rows: str | None, value: str | None
     from s2sim.report.sweep_tables import table_grid
 
     title = f"{value} by {rows}"
+    refused: list[dict[str, Any]] = []
     if rows is None:
-        chosen = Table(table.columns, tuple(row for row in table.rows if row["chosen"] is not False))
-        title = f"{len(table.rows)} rows of {result.path.parent}"
+        title = f"{format_number_of(len(table.rows), 'row')} of {result.path.parent}"
+        refused = [row for row in table.rows if row["state"] != "done"]
+        kept = tuple(row for row in table.rows if row["state"] == "done" and (every or row["chosen"] is not False))
         if not every:
-            table, title = chosen, f"{len(chosen.rows)} of {title}: what each cell's verdict takes"
-    if not table.rows:
-        show_line("No row meets the condition.")
-        return
-    # Wide tables are in CSV: here is what an answer needs.
-    left_out = {"chosen", "lower_bound_s", *(["state"] if {row.get("state") for row in table.rows} == {"done"} else [])}
-    shown = Table(tuple(name for name in table.columns if name not in left_out), table.rows[:_MOST_SHOWN])
-    show_grids([table_grid(shown, title, value)])
+            title = f"{len(kept)} of {title}: what each cell's verdict takes"
+        # Wide tables are in CSV: here is what an answer needs.
+        left_out = ("state", "reason", "chosen", "lower_bound_s")
+        table = Table(tuple(name for name in table.columns if name not in left_out), kept)
+    if table.rows:
+        show_grids([table_grid(Table(table.columns, table.rows[:_MOST_SHOWN]), title, value)])
     if len(table.rows) > _MOST_SHOWN:
         show_line(f"{len(table.rows) - _MOST_SHOWN} more rows: --csv - has all, --where selects, --rows pivots.")
+    for row in refused[:_MOST_REFUSALS]:
+        show_line(f"Cell {row['cell']} {row['state']}: {row['reason']}.")
+    if len(refused) > _MOST_REFUSALS:
+        show_line(f"{len(refused) - _MOST_REFUSALS} more are in --csv -.")
+    if not table.rows and not refused:
+        show_line("No row meets the condition.")
     if missing := result.counts.get("missing", 0):
         show_line(f"{missing} cells are not computed yet: run the sweep again.")
