@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.prediction import predict, record
+from s2sim.experiment.recording_store import recordings_content
 from s2sim.experiment.row_parts import Alternative
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
@@ -37,24 +36,10 @@ def find_alternatives(
     found = []
     for name, (overrides, there) in others.items():
         recorded = [each.recorded for each in predictions]
-        if not _records_alike(scenario, there, ranks):
+        if recordings_content(scenario, ranks) != recordings_content(there, ranks):
             recorded, _ = record(there, ranks)
         rows = judge([each.row for each in state.mark(predict(there, recorded, thorough=False), ranks)], spec.max_error)
         verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
         times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}
         found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s))
     return tuple(found)
-
-
-def _records_alike(here: ReducerScenario, there: ReducerScenario, ranks: int) -> bool:
-    """Return whether ranks share the same nodes and buckets."""
-    if not np.array_equal(here.healthy(ranks).node_of_rank, there.healthy(ranks).node_of_rank):
-        return False
-    if here.training is None or there.training is None:
-        return True
-    timers = (each.timer(ranks).with_profile(each.library.profile) for each in (here, there))
-    mine, other = (
-        training.buckets(timer, here.dtype)
-        for training, timer in zip((here.training, there.training), timers, strict=True)
-    )
-    return mine == other

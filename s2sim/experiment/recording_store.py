@@ -157,6 +157,18 @@ def through_store(
     return found
 
 
+def recordings_content(scenario: ReducerScenario, ranks: int) -> list[Any]:
+    """Return all that the recordings of a scenario on some ranks follow from: equal content, equal recordings."""
+    training = scenario.training
+    tensors: list[Any] = []
+    if training is not None:
+        timer = scenario.timer(ranks).with_profile(scenario.library.profile)
+        tensors = [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
+        tensors += [each.tensors for each in training.buckets(timer, scenario.dtype)]
+    reducers = [reducer_content(item.reducer) for item in scenario.reducers_on(ranks)]
+    return [gradients_content(scenario), scenario.seed, ranks, tensors, reducers]
+
+
 def reducer_content(reducer: Reducer) -> list[Any]:
     """Return what a reducer computes by: its options, the nodes that it was told, and code that is not of s2sim."""
     content: list[Any] = [option_string(reducer), reducer.options(), reducer.held]

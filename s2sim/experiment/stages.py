@@ -12,12 +12,11 @@ from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.prediction import predict as predict_rows
 from s2sim.experiment.prediction import record as record_reducers
 from s2sim.experiment.record import RecordedReducer
-from s2sim.experiment.recording_store import reducer_content
+from s2sim.experiment.recording_store import recordings_content
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.rows import Result
 from s2sim.experiment.run_extrapolation import extrapolate
 from s2sim.experiment.run_state import RunState
-from s2sim.experiment.scenario.content_hash import gradients_content
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
 
@@ -100,23 +99,14 @@ def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -
 def _check_same(recordings: Recordings, scenario: ReducerScenario, spec: RunSpec) -> None:
     """Refuse a scenario in which reducers would send something else."""
     before = recordings.scenario
-    for count in recordings.recorded:
-        contents = []
-        for each in (before, scenario):
-            ranks = each.ranks_of(count)
-            training = None if each.training is None else _buckets(each, ranks)
-            reducers = [reducer_content(item.reducer) for item in each.reducers_on(ranks)]
-            contents.append([gradients_content(each), each.seed, ranks, training, reducers])
-        if spec.workers != recordings.spec.workers or contents[0] != contents[1]:
-            raise OptionError(
-                "the recordings are of other gradients, workers, nodes, buckets or reducers: s2sim.record those first"
-            )
-
-
-def _buckets(scenario: ReducerScenario, ranks: int) -> list[Any]:
-    assert scenario.training is not None
-    timer = scenario.timer(ranks).with_profile(scenario.library.profile)
-    return [each.tensors for each in scenario.training.buckets(timer, scenario.dtype)]
+    same = spec.workers == recordings.spec.workers and all(
+        recordings_content(before, before.ranks_of(count)) == recordings_content(scenario, scenario.ranks_of(count))
+        for count in recordings.recorded
+    )
+    if not same:
+        raise OptionError(
+            "the recordings are of other gradients, workers, nodes, buckets or reducers: s2sim.record those first"
+        )
 
 
 def compare(predictions: Predictions) -> Result:
