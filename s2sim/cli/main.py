@@ -19,6 +19,7 @@ from s2sim.cli import (
     cache,
     calibrate,
     collective,
+    diff,
     flows,
     listing,
     new,
@@ -54,7 +55,7 @@ app = typer.Typer(
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
         "s2sim list reducers",
         "",
-        "More commands: s2sim flows, notebook, cache; docs/usage.md has them.",
+        "More commands: s2sim diff, flows, notebook, cache; docs/usage.md has them.",
     ),
 )
 dev = group(
@@ -97,6 +98,7 @@ dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real p
 # What is used once in a while; the last line of the help names these.
 _add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
 _add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
+_add(app, "diff", diff.diff_command, diff.EXAMPLES, "Show what differs between two results.", hidden=True)
 _add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
 # For those who extend s2sim; CONTRIBUTING has it.
 app.add_typer(new.app, name="new", hidden=True)

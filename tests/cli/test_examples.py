@@ -116,6 +116,9 @@ def commands():
 @pytest.mark.parametrize(("name", "left_out"), list(commands()))
 def test_examples_of_a_help_run_as_printed(name, left_out, s2sim):
     assert EXAMPLES[name]
+    if name == "s2sim diff":
+        for path in ("before.json", "after.json"):
+            s2sim("run", "--topology", "leaf-spine", "--workers", 2, "--reducer", "union", "-q", "--json", path)
     if name == "s2sim results":
         s2sim("sweep", "study.toml", "--out", "rates", "--jobs", 1)
     for line in lines_of_its_own(name):
