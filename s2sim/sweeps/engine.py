@@ -178,7 +178,8 @@ class Dask:
 
         library: Any = distributed
         try:
-            done = library.wait(list(self._running), timeout=timeout_s, return_when="FIRST_COMPLETED").done
+            with self._client.as_current():
+                done = library.wait(list(self._running), timeout=timeout_s, return_when="FIRST_COMPLETED").done
         except TimeoutError:
             return []
         found = []
