@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
+from types import ModuleType
 from typing import Any, Protocol
 
 from s2sim.errors import S2SimError
@@ -73,6 +76,17 @@ def _prepare_worker(parent: int, cache: str) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Keep processes that are spawned from running the script of the user, which may have no guard, once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 class Processes:
     """Runs chunks in processes of this machine.
 
@@ -99,7 +113,8 @@ class Processes:
     def _fill(self) -> None:
         while self._waiting and len(self._running) < (1 if self._one_by_one else self.workers + 1):
             chunk = self._waiting.popleft()
-            self._running[self._pool.submit(compute_jobs, chunk)] = chunk
+            with _hidden_main():
+                self._running[self._pool.submit(compute_jobs, chunk)] = chunk
 
     def finished(self, timeout_s: float) -> list[list[Outcome]]:
         """Return the answers of the chunks that finish first."""

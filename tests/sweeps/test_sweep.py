@@ -136,6 +136,15 @@ def test_processes_say_the_same(swept, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_script_needs_no_guard(tmp_path):
+    script = tmp_path / "script.py"
+    call = f"s2sim.sweep({COLLECTIVE!r}, out={str(tmp_path / 'out')!r}, jobs=2)"
+    script.write_text(f"import s2sim\nprint({call}.counts)\n")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "{'done': 4}\n"), ran.stderr
+
+
+@pytest.mark.slow
 def test_a_cell_whose_process_is_killed_fails_alone(tmp_path, monkeypatch):
     engine = Processes(2, "off")
     jobs = sweep_module.plan_sweep(Study.load(COLLECTIVE), sweep_module.SweepStore(tmp_path / "x.sqlite")).jobs
