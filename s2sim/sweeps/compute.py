@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
@@ -71,15 +74,19 @@ def _named_files(value: Any) -> list[str]:
     return [part for part in (value, *_PARTS.split(value)) if ("/" in part or "." in part) and _file_hash(part)]
 
 
-@lru_cache(maxsize=4096)
 def _file_hash(path: str) -> str:
     """Return the hash of a file, or of the manifest of a trace; empty if there is none."""
-    import hashlib
-
     for file in (Path(path), Path(path) / "manifest.json"):
-        if file.is_file():
-            return hashlib.sha256(file.read_bytes()).hexdigest()
+        with suppress(OSError, ValueError):
+            found = file.stat()
+            if S_ISREG(found.st_mode):
+                return _hash_of(file, found.st_mtime_ns, found.st_size)
     return ""
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(file: Path, _changed_ns: int, _size: int) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
