@@ -168,3 +168,10 @@ def test_refusals(clusters):
     assert SpreadOut().closed_form_s(all_to_all_demand(np.array([[99, 5], [7, 99]]), 4), hops) == pytest.approx(
         1e-6 + 28e-9
     )
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [0, 0]], [[1, 0], [3, 0]], [[0, 1], [1, 0]]])
+def test_a_turn_in_which_nobody_has_a_block_is_no_round(rows):
+    cluster = build_cluster(load_shape("single-switch"), 2)
+    schedule = make_algorithm("spread:turns=true", "all_to_all").schedule(all_to_all_demand(np.array(rows), 4), cluster)
+    assert closed_form_s(schedule, cluster) * PS == pytest.approx(simulate_ps(schedule, cluster), abs=1)

@@ -197,7 +197,9 @@ class SpreadOut:
         if self.turns:
             first = _goes_first(source, target, demand.ranks)
             sizes = blocks_of(demand).bytes(source, target)
-            return sum(hops.round_s(float(sizes[turn].max())) for turn in (first, ~first))
+            # A turn in which nobody has a block is no round.
+            turns = [each for each in (sizes[first], sizes[~first]) if not demand.blocks or each.any()]
+            return sum(hops.round_s(float(each.max())) for each in turns)
         return hops.round_s(float(blocks_of(demand).bytes(source, target).max()))
 
 
