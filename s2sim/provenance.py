@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import s2sim
@@ -28,15 +33,67 @@ def content_hash(value: Any) -> str:
 
 @lru_cache(maxsize=1)
 def package_version() -> str:
-    """Return the hash of the program and its data, but for gradients, of which the hashes in manifests count."""
+    """Return the hash of the program, its data and its plug-ins; of gradients, the hashes in manifests count."""
     hashed = hashlib.sha256(s2sim.__version__.encode())
     folders = [Path(s2sim.__file__).parent, *map(data_directory, ("topologies", "libraries", "profiles", "models"))]
     for folder in folders:
         for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
             hashed.update(path.read_bytes())
-    for path in sorted(data_directory("traces").glob("*/manifest.json")):
+    for path in [*sorted(data_directory("traces").glob("*/manifest.json")), *_plugin_files()]:
         hashed.update(path.read_bytes())
     return hashed.hexdigest()
+
+
+def _plugin_files() -> Iterator[Path]:
+    """Yield the code and the tables of each installed package that adds to s2sim."""
+    points = [point for found in distributions() for point in found.entry_points if point.group.startswith("s2sim.")]
+    for package in sorted({point.module.partition(".")[0] for point in points} - {s2sim.__name__}):
+        found = find_spec(package)
+        for place in found.submodule_search_locations or () if found else ():
+            yield from sorted(path for path in Path(place).rglob("*") if path.suffix in (".py", ".toml"))
+        if found and found.origin and not found.submodule_search_locations:
+            yield Path(found.origin)
+
+
+_PARTS = re.compile("[=:,;]")
+
+
+def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> list[str]:
+    """Return the hashes of the files that texts in a JSON value name, alone or within options, relative to a folder.
+
+    Of a trace, the manifest is hashed; a TOML file comes with the files that it names itself.
+    """
+    if isinstance(value, Mapping):
+        value = [*value.values()]
+    if isinstance(value, list | tuple):
+        return [found for item in value for found in named_files(item, folder, follow=follow)]
+    if not isinstance(value, str):
+        return []
+    names = dict.fromkeys((value, *_PARTS.split(value)))
+    return [found for name in names for found in _file_hashes(name, folder, follow)]
+
+
+def _file_hashes(name: str, folder: Path, follow: bool) -> list[str]:
+    for file in (name, f"{name}/manifest.json") if name else ():
+        with suppress(OSError, ValueError, RuntimeError):
+            path = folder / Path(file).expanduser()
+            found = path.stat()
+            if S_ISREG(found.st_mode):
+                named = named_files(_toml(path), path.parent, follow=False) if follow and path.suffix == ".toml" else []
+                return [_hash_of(path, found.st_mtime_ns, found.st_size), *named]
+    return []
+
+
+@lru_cache(maxsize=4096)
+def _hash_of(path: Path, _changed_ns: int, _size: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except ValueError:
+        return {}
 
 
 def _version(package: str) -> str:

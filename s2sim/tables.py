@@ -34,7 +34,7 @@ class Table:
         if condition is not None:
             rows = [row for row in rows if holds(condition, {k: nan if v is None else v for k, v in row.items()})]
         if sort is not None:
-            name, last = self._known(sort.removeprefix("-")), sort.startswith("-")
+            name, last = self.known(sort.removeprefix("-")), sort.startswith("-")
             known = [row for row in rows if row[name] is not None]
             known.sort(key=lambda row: row[name], reverse=last)
             rows = known + [row for row in rows if row[name] is None]
@@ -43,7 +43,7 @@ class Table:
     def pivot(self, rows: str, columns: str, value: str) -> Table:
         """Return a row for each value of one column, a column for each value of another; `OptionError` if two meet."""
         for name in (rows, columns, value):
-            self._known(name)
+            self.known(name)
         found: dict[Any, dict[str, Any]] = {}
         for row in self.rows:
             if row[rows] is None or row[columns] is None:
@@ -57,7 +57,8 @@ class Table:
         titles = dict.fromkeys(name for line in found.values() for name in line)
         return Table(tuple(titles), tuple({name: line.get(name) for name in titles} for line in found.values()))
 
-    def _known(self, name: str) -> str:
+    def known(self, name: str) -> str:
+        """Return the name of a column; `OptionError` if there is none."""
         if name not in self.columns:
             raise OptionError(f"there is no column {name!r}{suggest_nearest(name, self.columns)}")
         return name

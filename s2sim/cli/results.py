@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from s2sim.cli.options import JsonOption, argument, examples, option, takes_tables
-from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_json, write_tables
+from s2sim.cli.options import JsonOption, PngOption, argument, check_targets, examples, option, takes_tables
+from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_figure, write_json, write_tables
+from s2sim.errors import OptionError
 from s2sim.tables import Table
 from s2sim.units import format_number_of
 
@@ -18,6 +19,7 @@ EXAMPLES = examples(
     "s2sim results rates --csv -",
     "s2sim results rates --where \"reducer == 'union' and speedup_vs_dense > 1.5\" --sort total_s",
     "s2sim results rates --rows workers --columns reducer --value speedup_vs_dense",
+    "s2sim results rates --plot workers,speedup_vs_dense --png workers.png",
     "s2sim results rates --cell 3 --json -",
 )
 # Lines of a table on a terminal.
@@ -35,6 +37,10 @@ def results_command(
     rows: Annotated[str | None, option("COLUMN", "Pivot: a line for each value of this column.", "no pivot")] = None,
     columns: Annotated[str | None, option("COLUMN", "Pivot: a column for each value of this one.", "reducer")] = None,
     value: Annotated[str | None, option("COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense")] = None,
+    plot: Annotated[
+        str | None, option("X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR, else a reducer.", "none")
+    ] = None,
+    png: PngOption = None,
     cell: Annotated[int | None, option("N", "The whole stored result of one cell, as JSON.", "all cells")] = None,
     json: JsonOption = None,
 ) -> None:
@@ -44,24 +50,51 @@ def results_command(
     """
     from s2sim.sweeps.results import SweepResult
 
+    written = TABLES.get({})
+    check_targets(json=json, png=png, **written)
+    _check_together(
+        cell=cell, where=where, sort=sort, rows=rows, columns=columns, value=value, plot=plot, png=png, **written
+    )
     result = SweepResult.load(folder)
     if cell is not None:
         write_json(result.details(cell), json or STDOUT)
         return
     table = result.table.select(where, sort)
+    if plot is not None and png is not None:
+        _draw(table, plot, png)
     value = value or "speedup_vs_dense"
     if rows is not None:
         table = table.pivot(rows, columns or "reducer", value)
-    written = TABLES.get({})
     write_tables(lambda: table)
     if json is not None:
         write_json(replace(result, table=table).to_json(), json)
     if STDOUT in (json, *written.values()):
         return
-    if json is not None or any(written.values()):
-        show_line(f"{format_number_of(len(table.rows), 'row')} written.")
+    if json is not None or png is not None or any(written.values()):
+        show_line(f"{format_number_of(len(table.rows), 'row')} {'written' if png is None else 'drawn'}.")
     else:
         _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
+
+
+def _check_together(**options: object) -> None:
+    """Refuse options that change nothing beside the others."""
+    given = [name for name, value in options.items() if value is not None]
+    if given[:1] == ["cell"] and len(given) > 1:
+        raise OptionError(f"--cell has one whole result, --{given[1]} is of rows: leave one of them out")
+    for name, needed in (("columns", "rows"), ("value", "rows"), ("plot", "png"), ("png", "plot")):
+        if name in given and needed not in given:
+            raise OptionError(f"--{name} changes nothing without --{needed}")
+    if "plot" in given and "rows" in given:
+        raise OptionError("--plot draws rows, --rows pivots them: leave one of them out")
+
+
+def _draw(table: Table, plot: str, target: str) -> None:
+    from s2sim.report.figures.charts import chart_figure, table_chart
+
+    names = [name.strip() for name in plot.split(",")]
+    if len(names) not in (2, 3):
+        raise OptionError(f"--plot {plot}: give X,Y or X,Y,COLOUR, for example nic.rate,speedup_vs_dense")
+    write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
 
 
 def _show(result: SweepResult, table: Table, rows: str | None, value: str | None, *, every: bool) -> None:

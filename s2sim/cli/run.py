@@ -119,7 +119,7 @@ def run_command(
     many = PARETO in shown and not experiment.values["reducers"]
     spec = experiment.saved_or(EXAMPLE, lambda: {"reducers": COMPARED} if many else {})
     if len(spec.topologies) > 1:
-        _run_topologies(spec, json, quiet=quiet, show=shown, png=png, timeline=timeline)
+        _run_topologies(spec, json, quiet=quiet, force=force, show=shown, png=png, timeline=timeline)
         return
     drawn = None if png is None else choose_plot(plot or (ERROR if PARETO in shown else None), spec)
     timelines: dict[str, Timeline | Streams] = {}
@@ -152,17 +152,19 @@ def run_command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, **of_one: object) -> None:
+def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, force: bool, **of_one: object) -> None:
     """Ask the same on several topologies."""
     for name, value in of_one.items():
         if value:
             raise OptionError(f"--{name} is of one topology: leave it out, or name one of {spec.topology}")
     from s2sim.cli.output import show_result
+    from s2sim.experiment.costs import make_gate
     from s2sim.experiment.topologies import run_topologies
     from s2sim.report.screens import topologies_screen
 
     with watching(quiet=quiet) as progress:
-        result = run_topologies(spec=spec, progress=progress, break_even=json is not None, thorough=json is not None)
+        complete, gate = json is not None, make_gate(note, force=force)
+        result = run_topologies(spec=spec, progress=progress, break_even=complete, thorough=complete, gate=gate)
     show_result(result, json, topologies_screen, lambda result: result.lines, quiet=quiet)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -29,6 +29,11 @@ class Cost(NamedTuple):
     seconds: float
     bytes: float
 
+    @classmethod
+    def of_all(cls, costs: Sequence[Cost]) -> Cost:
+        """Return the cost of computations one after the other."""
+        return cls(sum(cost.seconds for cost in costs), max((cost.bytes for cost in costs), default=0.0))
+
     def text(self) -> str:
         """Return both for people."""
         return f"about {format_seconds(self.seconds)} of CPU and {format_bytes(self.bytes)} of memory"
@@ -49,16 +54,19 @@ def make_gate(say: Callable[[str], None], *, force: bool) -> Gate:
     """Return a check of a cost: large ones are said first, those beyond free memory refused unless ``force``."""
 
     def check(cost: Cost) -> None:
-        free = free_memory_bytes()
-        if free is not None and cost.bytes > free and not force:
-            raise TooLargeError(
-                f"it takes {cost.text()}, and {format_bytes(free)} are free: ask for fewer workers, reducers or "
-                "parameters, or add --force"
-            )
+        if not force:
+            refuse_too_large(cost, "ask for fewer workers, reducers or parameters, or add --force")
         if cost.seconds > _LONG_S or cost.bytes > _LARGE_BYTES:
             say(f"this takes {cost.text()}")
 
     return check
+
+
+def refuse_too_large(cost: Cost, advice: str = "ask for fewer workers, reducers or parameters") -> None:
+    """Raise `TooLargeError` with an advice for a cost beyond free memory."""
+    free = free_memory_bytes()
+    if free is not None and cost.bytes > free:
+        raise TooLargeError(f"it takes {cost.text()}, and {format_bytes(free)} are free: {advice}")
 
 
 def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, float]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
-import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +22,7 @@ import numpy as np
 from s2sim.experiment.scenario.content_hash import gradients_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.files import replace_file
-from s2sim.provenance import content_hash, package_version
+from s2sim.provenance import content_hash, named_files, package_version
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import option_string
 
@@ -170,16 +168,7 @@ def recordings_content(scenario: ReducerScenario, ranks: int) -> list[Any]:
 
 
 def reducer_content(reducer: Reducer) -> list[Any]:
-    """Return what a reducer computes by: its options, the nodes that it was told, and code that is not of s2sim."""
-    content: list[Any] = [option_string(reducer), reducer.options(), reducer.held]
+    """Return what a reducer computes by: its options, the nodes that it was told, and files that they name."""
+    text = option_string(reducer)
     placed = hashlib.sha256(pickle.dumps(reducer)).hexdigest() if reducer.placed((0,)) is not reducer else ""
-    return [*content, placed, _plugin_version(type(reducer))]
-
-
-@lru_cache(maxsize=256)
-def _plugin_version(kind: type) -> str:
-    """Return the hash of the source of a class that comes with another package; empty for those of s2sim."""
-    if kind.__module__.partition(".")[0] == "s2sim":
-        return ""
-    source = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else kind.__module__
+    return [text, reducer.options(), reducer.held, placed, named_files(text)]

@@ -98,12 +98,7 @@ def run(
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
     gate(run_cost(scenario, list(ranks.values())))
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
-    extrapolation = extrapolate(scenario, max(ranks.values()), progress)
-    if extrapolation is not None and extrapolation.refused:
-        checked = tuple(item for item in scenario.reducers if item.option_string not in extrapolation.refused)
-        scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **extrapolation.refused})
-    state = RunState(extrapolated=extrapolation)
-    state.refused += [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
+    scenario, state = begin(spec, scenario, progress)
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
     interrupted = False
     try:
@@ -127,6 +122,18 @@ def run(
         interrupted = True
     progress.stop()
     return compare(spec, scenario, state, interrupted=interrupted)
+
+
+def begin(
+    spec: RunSpec, scenario: ReducerScenario, progress: ProgressWatcher = SILENT
+) -> tuple[ReducerScenario, RunState]:
+    """Return a scenario without reducers that cannot be extrapolated, and the state of a run before any prediction."""
+    extrapolation = extrapolate(scenario, max(map(scenario.ranks_of, spec.workers)), progress)
+    if extrapolation is not None and extrapolation.refused:
+        checked = tuple(item for item in scenario.reducers if item.option_string not in extrapolation.refused)
+        scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **extrapolation.refused})
+    refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
+    return scenario, RunState(extrapolated=extrapolation, refused=refused)
 
 
 def _add_workers(

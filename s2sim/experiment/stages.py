@@ -15,7 +15,6 @@ from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.recording_store import recordings_content
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.rows import Result
-from s2sim.experiment.run_extrapolation import extrapolate
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
@@ -63,8 +62,10 @@ def record(
     The cluster decides only which ranks share a node, and buckets that depend on its rates.
     """
     scenario, spec = whole.resolve_named(whole.spec_of(topology, workers, reducers, spec, options))
+    _check_stages(spec)
+    scenario, state = whole.begin(spec, scenario)
     recorded: dict[int, list[RecordedReducer]] = {}
-    refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
+    refused = state.refused
     for count in spec.workers:
         recorded[count], more = record_reducers(scenario, scenario.ranks_of(count))
         refused += more
@@ -88,12 +89,20 @@ def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -
     if changes:
         named = {each.name: getattr(spec, each.name) for each in fields(spec)} | changes
         scenario, spec = whole.resolve_named(RunSpec.of(**named))
+        _check_stages(spec)
+    scenario, state = whole.begin(spec, scenario)
+    if changes:
         _check_same(recordings, scenario, spec)
-    ranks = {count: scenario.ranks_of(count) for count in spec.workers}
-    state = RunState(extrapolated=extrapolate(scenario, max(ranks.values())), refused=list(recordings.refused))
+    state.refused = list(recordings.refused)
     for count, recorded in recordings.recorded.items():
-        state.add(predict_rows(scenario, recorded, thorough=thorough), [], count, ranks[count])
+        predictions = predict_rows(scenario, recorded, thorough=thorough)
+        state.add(predictions, [], count, scenario.ranks_of(count))
     return Predictions(spec, scenario, state)
+
+
+def _check_stages(spec: RunSpec) -> None:
+    if spec.steps > 1 or spec.instead:
+        raise OptionError("steps and instead ask more than one recording answers: leave them out, or call s2sim.run")
 
 
 def _check_same(recordings: Recordings, scenario: ReducerScenario, spec: RunSpec) -> None:

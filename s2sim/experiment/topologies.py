@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 from s2sim.errors import OptionError
 from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.costs import Cost, Gate, accept_any, run_cost
 from s2sim.experiment.json_form import MayBeInfinite, ResultForm
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run, spec_of
+from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
-from s2sim.topology.read_file import load_shape
 from s2sim.units import format_money, format_seconds
 
 _SAMPLES = 1_000_000
@@ -84,6 +85,7 @@ def run_topologies(
     progress: ProgressWatcher | None = None,
     break_even: bool = False,
     thorough: bool = False,
+    gate: Gate = accept_any,
     **options: Any,
 ) -> TopologiesResult:
     """Compare gradient reducers on several clusters.
@@ -100,6 +102,8 @@ def run_topologies(
         Whether each result has break-even rates.
     thorough : bool
         As of `s2sim.run`.
+    gate : Gate, optional
+        Given the cost of all before work begins, which it may refuse by an error.
 
     Returns
     -------
@@ -117,9 +121,8 @@ def run_topologies(
     each = [replace(spec, topology=name) for name in spec.topologies]
     if len({one.topology for one in each}) < len(each):
         raise OptionError(f"--topology {spec.topology}: a topology stands there twice")
-    for one in each:
-        # A wrong name is refused before anything runs.
-        load_shape(one.topology, one.overrides)
+    # What is wrong with one is refused before anything runs.
+    gate(Cost.of_all([run_cost(resolve_run(one), one.workers) for one in each]))
     results: list[Result] = []
     try:
         # A list grows with each that is finished.

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
-from s2sim.experiment.costs import Cost, run_cost
+from s2sim.experiment.costs import Cost, TooLargeError, refuse_too_large, run_cost
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.run import run
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
-from s2sim.provenance import content_hash, package_version
+from s2sim.provenance import content_hash, named_files, package_version
 from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
 from s2sim.traffic.collective_run import collective_cost, collective_result, plan_collective
 from s2sim.traffic.spec import CollectiveSpec
-
-_PARTS = re.compile(r"[=:,]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +52,7 @@ def cell_key(cell: Cell) -> str:
     if cell.spec is None:
         return content_hash([package_version(), cell.axes, cell.problem])
     spec = cell.spec.to_json()
-    return content_hash([package_version(), cell.spec.what, spec, [_file_hash(path) for path in _named_files(spec)]])
-
-
-def _named_files(value: Any) -> list[str]:
-    """Return the paths of files that stand in the values of a spec."""
-    if isinstance(value, Mapping):
-        return [path for item in value.values() for path in _named_files(item)]
-    if isinstance(value, list):
-        return [path for item in value for path in _named_files(item)]
-    if not isinstance(value, str):
-        return []
-    return [part for part in (value, *_PARTS.split(value)) if ("/" in part or "." in part) and _file_hash(part)]
-
-
-def _file_hash(path: str) -> str:
-    """Return the hash of a file, or of the manifest of a trace; empty if there is none."""
-    for file in (Path(path), Path(path) / "manifest.json"):
-        with suppress(OSError, ValueError):
-            found = file.stat()
-            if S_ISREG(found.st_mode):
-                return _hash_of(file, found.st_mtime_ns, found.st_size)
-    return ""
-
-
-@lru_cache(maxsize=4096)
-def _hash_of(file: Path, _changed_ns: int, _size: int) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    return content_hash([package_version(), cell.spec.what, spec, named_files(spec)])
 
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
@@ -134,6 +100,8 @@ def _compute(job: Job) -> list[Outcome]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", S2SimWarning)
             answers = _answers(job)
+    except TooLargeError as error:
+        return _without_answer(job, "too large", str(error), begun)
     except S2SimError as error:
         return _without_answer(job, "refused", str(error), begun)
     except MemoryError:
@@ -173,6 +141,7 @@ _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 def _answers(job: Job) -> list[_Answer]:
     first = job.cells[0][1]
     if isinstance(first, CollectiveSpec):
+        refuse_too_large(collective_cost(first))
         result = collective_result(plan_collective(first))
         line = Line(
             None,
@@ -192,7 +161,7 @@ def _answers(job: Job) -> list[_Answer]:
 def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
     asked = [spec.reducers for _, spec in job.cells if isinstance(spec, RunSpec)]
     spec = replace(first, reducers=tuple(dict.fromkeys(name for names in asked for name in names)))
-    result = run(spec=spec, break_even=False, thorough=False)
+    result = run(spec=spec, break_even=False, thorough=False, gate=refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):
         # Without reducers in the spec, those that suit the gradients.

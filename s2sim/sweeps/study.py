@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from itertools import islice, product
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
@@ -64,11 +66,13 @@ class Study:
         if isinstance(source, Study):
             return source
         value = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), S2SimError)
+        origin = "the study" if isinstance(source, Mapping) else source
         try:
+            json.dumps(value)
             return TypeAdapter(cls).validate_python(value)
-        except ValidationError as error:
-            origin = "the study" if isinstance(source, Mapping) else source
-            raise S2SimError(f"{origin} is not a study: {describe_problems(error.errors(), 'study')}") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = describe_problems(error.errors(), "study") if isinstance(error, ValidationError) else str(error)
+            raise S2SimError(f"{origin} is not a study: {problem}") from None
 
     def cells(self) -> list[Cell]:
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
@@ -103,8 +107,11 @@ class Study:
         return [_Axis(names, rows, lambda share: rows[int(share * len(rows))])]
 
     def _combinations(self, axes: Sequence[_Axis]) -> Iterator[tuple[Any, ...]]:
+        count = prod(len(axis.values) for axis in axes) if self.sample is None else self.sample.cells
+        if count > MOST_CELLS:
+            raise OptionError(f"study: {count:,} cells, above {MOST_CELLS:,}: take fewer, or draw some with [sample]")
         if self.sample is None:
-            for values in islice(product(*(axis.values for axis in axes)), MOST_CELLS + 1):
+            for values in product(*(axis.values for axis in axes)):
                 yield tuple(value for several in values for value in several)
             return
         from scipy.stats import qmc
@@ -128,8 +135,6 @@ class Cell:
     @classmethod
     def of(cls, what: str, number: int, axes: dict[str, Any], base: Mapping[str, Any]) -> Cell:
         """Return the cell of some values; one that makes no spec has the reason."""
-        if number >= MOST_CELLS:
-            raise OptionError(f"study: more than {MOST_CELLS:,} cells: take fewer, or draw some with [sample]")
         try:
             return cls(number, axes, make_spec(what, {**base, **axes}))
         except S2SimError as error:
@@ -224,7 +229,7 @@ class _Axis:
         ((kind, ends),) = value.items() if len(value) == 1 else [("", None)]
         if kind not in _SPREADS or not isinstance(ends, list) or len(ends) != 3:  # ends and a number
             raise OptionError(f"study: {name} = {value}: write {{ {' | '.join(_SPREADS)} = [first, last, number] }}")
-        scale = _Scale.of(name, ends[0], ends[1])
+        scale = Scale.of(name, ends[0], ends[1])
         first, last = scale.number(ends[0]), scale.number(ends[1])
         if kind == "geometric" and min(first, last) <= 0:
             raise OptionError(f"study: {name}: geometric needs ends above 0")
@@ -247,7 +252,7 @@ class _Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scale:
+class Scale:
     """Numbers of an axis: plain ones, or with a unit."""
 
     unit: str
@@ -256,7 +261,8 @@ class _Scale:
     whole: bool  # Whether values are whole: plain integers, or bytes
 
     @classmethod
-    def of(cls, name: str, first: Any, last: Any) -> _Scale:
+    def of(cls, name: str, first: Any, last: Any) -> Scale:
+        """Return the scale of two ends, in the unit of the first; `OptionError` for texts without one."""
         if all(isinstance(end, int | float) for end in (first, last)):
             return cls("", 1.0, float, all(isinstance(end, int) for end in (first, last)))  # type: ignore[arg-type]
         match = _QUANTITY.fullmatch(str(first))
@@ -267,12 +273,14 @@ class _Scale:
                 is_size = parse is parse_size_bytes
                 unit = "B" if is_size else match[2]
                 return cls(unit, 1.0 if is_size else float(parse(f"1{unit}")), parse, is_size)
-        raise OptionError(f"study: {name}: {first!r} and {last!r} are neither numbers nor rates, sizes or times")
+        raise OptionError(f"{name}: {first!r} and {last!r} are neither numbers nor rates, sizes or times")
 
     def number(self, text: Any) -> float:
+        """Return a value as a number, of bytes, bytes per second or picoseconds where it has a unit."""
         return float(self.parse(text))
 
     def value(self, number: float) -> Any:
+        """Return a number as a value in the unit of the scale."""
         if not self.unit:
             return round(number) if self.whole else float(f"{number:.12g}")
         return f"{round(number) if self.whole else f'{number / self.size:.6g}'}{self.unit}"

@@ -46,9 +46,7 @@ class SweepPlan:
         groups: dict[tuple[str, int], list[Job]] = {}
         for job in self.jobs:
             groups.setdefault((job.recordings, job.ranks), []).append(job)
-        costs = [(job_cost(jobs[0]), len(jobs)) for jobs in groups.values()]
-        seconds = sum(cost.seconds * count for cost, count in costs)
-        return Cost(seconds, max((cost.bytes for cost, _ in costs), default=0.0))
+        return Cost.of_all([cost for jobs in groups.values() for cost in [job_cost(jobs[0])] * len(jobs)])
 
 
 @dataclass(frozen=True, slots=True)

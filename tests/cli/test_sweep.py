@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from s2sim.report.figures.charts import table_chart
+from s2sim.tables import table_of
+
 STUDY = """
 what = "collective"
 [base]
@@ -95,3 +98,41 @@ def test_shards_are_merged(tmp_path, s2sim, folder):
 def test_mistakes_are_one_line(fails, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     assert said in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--cell", 0, "--csv", "-"), "--csv is of rows"),
+        (("--columns", "workers"), "without --rows"),
+        (("--value", "total_s"), "without --rows"),
+        (("--plot", "workers,total_s"), "without --png"),
+        (("--png", "a.png"), "without --plot"),
+        (("--plot", "workers", "--png", "a.png"), "X,Y,COLOUR"),
+        (("--plot", "workers,nothing,algorithm", "--png", "a.png"), "no column 'nothing'"),
+        (("--plot", "algorithm,total_s,workers", "--png", "a.png"), "is a text"),
+        (("--plot", "workers,total_s", "--png", "a.png", "--rows", "workers"), "leave one of them out"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(folder, s2sim, arguments, said):
+    code, _, error = s2sim("results", folder, *arguments)
+    assert code == 2
+    assert said in error
+
+
+def test_rows_are_drawn(folder, s2sim, tmp_path):
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "times.svg"
+    assert s2sim("results", folder, "--plot", "size_bytes,total_s,algorithm", "--png", target)[0] == 0
+    svg = target.read_text()
+    assert "total_s over size_bytes (B) by algorithm; medians, least to largest shaded" in svg
+    assert "double-binary-tree" in svg
+
+
+def test_a_chart_has_medians_and_ranges_in_the_unit_of_the_column():
+    rows = [{"rate": rate, "s": s, "of": "a"} for rate, s in (("1Gbps", 3.0), ("1Gbps", 1.0), ("25Gbps", 2.0))]
+    chart = table_chart(table_of([*rows, {"rate": "2Gbps", "s": None, "of": "b"}]), "rate", "s", "of")
+    (line,) = chart.lines
+    assert line.x == pytest.approx((1.0, 25.0))
+    assert (line.y, line.low, line.high) == ((2.0, 2.0), (1.0, 2.0), (3.0, 2.0))
+    assert (chart.x, chart.log_x, chart.log_y) == ("rate (Gbps)", True, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import s2sim
 from s2sim.cli.main import main
 from s2sim.experiment import costs
 from s2sim.experiment.costs import Cost, TooLargeError, collective_features, cost_of, make_gate, run_cost
@@ -47,5 +48,16 @@ def test_a_command_refuses_before_it_begins(monkeypatch, capsys):
     monkeypatch.setattr(costs, "free_memory_bytes", lambda: 1e6)
     assert main(["collective", "all_reduce", "--topology", "fat-tree", "--workers", "8", "--size", "1MiB"]) == 2
     assert "are free" in capsys.readouterr().err
-    assert main(["run", "--topology", "fat-tree", "--workers", "8", "--reducer", "union"]) == 2
-    assert "are free" in capsys.readouterr().err
+    for topology in ("fat-tree", "fat-tree,leaf-spine"):
+        assert main(["run", "--topology", topology, "--workers", "8", "--reducer", "union"]) == 2
+        assert "are free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["run", "collective"])
+def test_cells_of_a_sweep_that_are_too_large_say_so(monkeypatch, tmp_path, what):
+    monkeypatch.setattr(costs, "free_memory_bytes", lambda: 1e6)
+    own = {"trace": "ncf"} if what == "run" else {"kind": "all_reduce", "size": "1MiB"}
+    study = {"what": what, "base": own | {"topology": "fat-tree"}, "axes": {"workers": [2, 4]}}
+    result = s2sim.sweep(study, out=tmp_path, jobs=1)
+    assert result.counts == {"too large": 2}
+    assert "are free" in result.rows[0]["reason"]

@@ -13,6 +13,7 @@ from s2sim.experiment.recording_store import RecordingStore, recording_store
 from s2sim.experiment.scenario.content_hash import run_content
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
+from s2sim.provenance import named_files, package_version
 
 REDUCERS = ("union", "topk:density=0.01")
 OPTIONS = {"workers": 4, "trace": "lstm-lm", "reducers": REDUCERS, "break_even": False, "thorough": False}
@@ -88,6 +89,42 @@ def test_other_code_makes_other_keys(store, monkeypatch):
     monkeypatch.setattr(store_module, "package_version", lambda: "another")
     s2sim.run("leaf-spine", **OPTIONS)
     assert len(list(store.entries())) == 6
+
+
+def test_other_files_in_options_are_recorded_anew(store, tmp_path):
+    weights = tmp_path / "weights.txt"
+    counts = []
+    for own in (0.5, 0.25):
+        weights.write_text(f"{own} {1 - own}\n{1 - own} {own}\n")
+        s2sim.run("leaf-spine", **OPTIONS | {"workers": 2, "reducers": (f"choco:weights={weights}",)})
+        counts.append(len(list(store.entries())))
+    assert counts[1] == counts[0] + 1
+
+
+def test_files_that_a_named_file_names_count(tmp_path):
+    (tmp_path / "gpu.toml").write_text("[gpu.mine]\n")
+    (tmp_path / "cluster.toml").write_text('gpu = "./gpu.toml"\n')
+    spec = {"topology": str(tmp_path / "cluster.toml"), "workers": 2}
+    before = named_files(spec)
+    assert len(before) == 2
+    (tmp_path / "gpu.toml").write_text("[gpu.yours]\n")
+    after = named_files(spec)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    assert named_files([f"per-layer:*=choco;weights={tmp_path / 'gpu.toml'}"]) == after[1:]
+
+
+def test_other_code_of_a_plug_in_makes_another_version(tmp_path, monkeypatch):
+    (tmp_path / "plug_in.py").write_text("from helper_of_it import THING\n")
+    folder = tmp_path / "plug_in-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plug_in\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text("[s2sim.reducers]\nthing = plug_in:THING\n")
+    without = package_version.__wrapped__()
+    monkeypatch.syspath_prepend(tmp_path)
+    first = package_version.__wrapped__()
+    (tmp_path / "plug_in.py").write_text("THING = 2\n")
+    assert len({without, first, package_version.__wrapped__()}) == 3
 
 
 def test_the_content_of_a_scenario_survives_pickling():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
@@ -137,6 +139,9 @@ def test_a_cell_that_makes_no_spec_has_the_reason():
         ({"axis": {}}, "axis"),
         ({"what": "flows"}, "what"),
         ({"axes": {"workers": [2]}, "where": {"keep": "workers > 2"}}, "no cell is left"),
+        ({"axes": {"workers": {"range": [1, 2000, 1]}, "seed": {"range": [1, 2000, 1]}}}, "4,000,000 cells, above"),
+        ({"axes": {"workers": [2, 4]}, "sample": {"cells": 2_000_000}}, "2,000,000 cells, above"),
+        ({"axes": {"workers": [2]}, "where": {"date": date(2026, 1, 1)}}, "date"),
     ],
 )
 def test_wrong_studies_are_refused(study, said):

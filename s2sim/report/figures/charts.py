@@ -1,12 +1,15 @@
-"""Charts and heat maps of any numbers, as SVG for pages."""
+"""Charts and heat maps of any numbers, for pages and for the results of sweeps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.claims.paper import Chart, HeatMap
+from s2sim.claims.paper import Chart, HeatMap, Line
+from s2sim.errors import OptionError
 from s2sim.report.figures.style import (
     SMALL_SIZE,
     TITLE_SIZE,
@@ -18,6 +21,8 @@ from s2sim.report.figures.style import (
     style_axes,
     svg_text,
 )
+from s2sim.sweeps.study import Scale
+from s2sim.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +34,7 @@ _CELL_WIDTH, _CELL_HEIGHT, _NAMES_WIDTH, _HEAD = 0.62, 0.26, 2.0, 1.5
 # Tol's "bright" scheme (SRON/EPS/TN/09-002) and black.
 _COLOURS = ("#000000", "#EE6677", "#228833", "#4477AA", "#CCBB44", "#66CCEE", "#AA3377", "#888888")
 _MARKERS = ("s", "v", "o", "^", "D", "P", "X", "*")
+_WIDE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 _DARK = 0.6  # share of the range from the middle colour to either end above which letters are white
 
 
@@ -41,6 +47,42 @@ def chart_figure(picture: Chart | HeatMap) -> Figure:
 def chart_svg(picture: Chart | HeatMap) -> str:
     """Return a picture as SVG, the same text for the same picture and release of matplotlib."""
     return svg_text(chart_figure(picture))
+
+
+def table_chart(table: Table, x: str, y: str, colour: str = "reducer") -> Chart:
+    """Return a chart of two columns of a table, with a line for each value of a third one.
+
+    Where several rows have the same x on a line, it goes through their median, inside a band from the least to the
+    largest. Texts with units, such as ``25Gbps``, are numbers of the unit of the first; `OptionError` for other texts.
+    """
+    points: dict[str, dict[float, list[float]]] = {}
+    kept = [row for row in table.rows if row[x] is not None and row[y] is not None]
+    (x_label, x_values), (y_label, y_values) = (_numbers(name, [row[name] for row in kept]) for name in (x, y))
+    for row, at, value in zip(kept, x_values, y_values, strict=True):
+        points.setdefault(str(row[colour]), {}).setdefault(at, []).append(value)
+    lines = []
+    for name, found in points.items():
+        columns = [(at, median(values), min(values), max(values)) for at, values in sorted(found.items())]
+        ats, middles, lows, highs = zip(*columns, strict=True)
+        lines.append(Line(name, ats, middles, *(((lows, highs)) if lows != highs else ())))
+    several = any(line.low for line in lines)
+    title = f"{y_label} over {x_label} by {colour}{'; medians, least to largest shaded' if several else ''}"
+    return Chart(title, x_label, y_label, tuple(lines), log_x=_is_wide(x_values), log_y=_is_wide(y_values))
+
+
+def _numbers(name: str, values: Sequence[Any]) -> tuple[str, list[float]]:
+    """Return the label of a column, with the unit, and its values as numbers."""
+    if not values:
+        raise OptionError(f"nothing to draw: no row has {name}")
+    try:
+        scale = Scale.of(name, values[0], values[0])
+    except OptionError:
+        raise OptionError(f"--plot {name}: {values[0]!r} is a text: draw a column of numbers") from None
+    return f"{name} ({scale.unit})" if scale.unit else name, [scale.number(value) / scale.size for value in values]
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
 def _draw_chart(chart: Chart) -> Figure:
@@ -61,7 +103,8 @@ def _draw_chart(chart: Chart) -> Figure:
     style_axes(axes)
     for which, is_log in (("x", chart.log_x), ("y", chart.log_y)):
         if is_log:
-            limits = log_limits(value for line in chart.lines for value in getattr(line, which))
+            bounds = () if which == "x" else ("low", "high")
+            limits = log_limits(value for line in chart.lines for of in (which, *bounds) for value in getattr(line, of))
             set_log(axes, which, limits, lambda value: f"{value:g}")
     figure.suptitle(chart.title, fontsize=TITLE_SIZE, x=0.01, ha="left")
     label_axes(axes, chart.x, chart.y)
