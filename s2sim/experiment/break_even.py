@@ -10,15 +10,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import sqrt
 
-from s2sim.experiment.choice import is_doubtful, rejected, required_dense
+from s2sim.experiment.choice import rejected, required_dense
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rate_curve import RateReplays, limiting_rate
 from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.rows import Row
+from s2sim.experiment.run_extrapolation import RunExtrapolation
 from s2sim.experiment.scenario.reducers import ReducerScenario
 
 Point = tuple[float, float]  # where, and the function there
@@ -176,11 +178,16 @@ class BreakEvenScan:
 
 
 def scan_rates(
-    scenario: ReducerScenario, predictions: Sequence[Prediction], max_error: float | None, progress: ProgressWatcher
+    scenario: ReducerScenario,
+    predictions: Sequence[Prediction],
+    max_error: float | None,
+    progress: ProgressWatcher,
+    extrapolation: RunExtrapolation | None = None,
 ) -> BreakEvenScan:
     """Return where each predicted reducer pays over the rate that limits this cluster.
 
-    ``max_error`` is the largest relative L2 error that the user allows, if given.
+    ``max_error`` is the largest relative L2 error that the user allows, if given; ``extrapolation`` says how far off
+    extrapolated times may be at each rate.
     """
     recorded = [each.recorded for each in predictions]
     cluster = scenario.healthy(recorded[0].recording.workers)
@@ -203,8 +210,11 @@ def scan_rates(
         else:
 
             def times_at(rate_Bps: float, row: Row = row) -> Times:
-                phase_ps = replays.phase_at(rate_Bps, row.reducer) if is_doubtful(row) else 0
-                return replays.dense_at(rate_Bps), required_dense(row, replays.time_at(rate_Bps, row.reducer), phase_ps)
+                dense, own = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, row.reducer)
+                if extrapolation is None or row.extrapolated is None or own >= dense:
+                    return dense, required_dense(own)
+                doubt = extrapolation.time_doubt(row.reducer, partial(replays.timer, rate_Bps))
+                return dense, required_dense(own, doubt, replays.phase_at(rate_Bps, row.reducer))
 
             known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS)
             rates = [1 / load for load in reversed(known)]

@@ -200,23 +200,22 @@ def _phase_s(row: Row) -> float:
 
 def _doubt(row: Row, time: float, phase: float) -> float:
     """Return the factor by which a compared time may be longer: compute is not extrapolated."""
-    if row.extrapolated is None or not time:
+    if row.extrapolated is None:
         return 1.0
-    return 1 + (row.extrapolated.doubt - 1) * phase / time
+    return _share_doubt(row.extrapolated.doubt, time, phase)
 
 
-def is_doubtful(row: Row) -> bool:
-    """Return whether the time may be longer by more than a gain has to be, so that the phase alone counts too."""
-    return row.extrapolated is not None and row.extrapolated.doubt > WORTHWHILE
+def _share_doubt(doubt: float, time: float, phase: float) -> float:
+    return 1 + (doubt - 1) * phase / time if time else 1.0
 
 
-def required_dense(row: Row, time: float, phase: float) -> float:
-    """Return the least time of dense with which `choose` takes the reducer of a row that is not rejected before dense.
+def required_dense(time: float, doubt: float = 1.0, phase: float = 0.0) -> float:
+    """Return the least time of dense with which `choose` takes a reducer that is not rejected before dense.
 
-    ``time`` is what is compared and ``phase`` its communication phase, in the same unit; those of the row itself, or of
-    the same recording at another rate or with another mini-batch. ``phase`` may be 0 unless the row `is_doubtful`.
+    ``time`` is what is compared and ``phase`` its communication phase, in the same unit, which may be longer by the
+    factor ``doubt``.
     """
-    return time * max(WORTHWHILE, _doubt(row, time, phase))
+    return time * max(WORTHWHILE, _share_doubt(doubt, time, phase))
 
 
 def rejected(row: Row, max_error: float | None) -> str | None:

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.record import RecordedReducer
@@ -34,15 +35,30 @@ from s2sim.reducers.script import Recording
 from s2sim.seeds import named_generator
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PhaseCheck:
+    """A communication phase as it was predicted, and the same of recorded gradients."""
+
+    scenario: ReducerScenario
+    predicted: Recording
+    recorded: Recording
+
+    def errors(self, timer: Timer) -> tuple[float, float]:
+        """Return predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase."""
+        predicted, recorded = (
+            ExecutedRecording(recording, self.scenario, timer) for recording in (self.predicted, self.recorded)
+        )
+        sent = (int(run.traffic()[0].max()) for run in (predicted, recorded))
+        return relative_error(*sent), relative_error(predicted.replay.total_ps, recorded.replay.total_ps)
+
+
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """The check of one reducer; ``what`` describes it for reports.
-
-    Errors are predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase.
-    """
+    """The check of one reducer; ``what`` describes it for reports. Errors are those of the phase."""
 
     reducer: str
     what: str
+    phase: PhaseCheck
     error_bytes: float
     error_time: float
 
@@ -66,11 +82,9 @@ def check_extrapolation(scenario: ReducerScenario, ranks: int) -> tuple[tuple[Ho
             if len(recordings) < len(both):
                 refused[name] = next(str(each) for each in both if not isinstance(each, Recording))
                 continue
-            runs = [ExecutedRecording(recording, plain, timer) for recording in recordings]
-            sent, sent_predicted = (int(run.traffic()[0].max()) for run in runs)
-            time_ps, time_predicted_ps = (run.replay.total_ps for run in runs)
-            errors = relative_error(sent_predicted, sent), relative_error(time_predicted_ps, time_ps)
-            found.append(HoldOut(name, f"{what} predict all", *errors))
+            recorded, predicted = recordings
+            phase = PhaseCheck(plain, predicted, recorded)
+            found.append(HoldOut(name, f"{what} predict all", phase, *phase.errors(timer)))
     return tuple(sorted(found, key=lambda check: order.index(check.reducer))), refused
 
 
@@ -134,38 +148,32 @@ _MAX_RANKS = 8
 _COPIES_OF_RANKS = 128
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """Bytes of the busiest rank, time of the phase, relative L2 error."""
-
-    bytes: int
-    time_ps: int
-    error: float | None
-
-
-def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, tuple[Transfer, ...]]:
+def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list[tuple[Transfer, PhaseCheck]]]:
     """Return, by option string, the errors of the trace's statistics for each shipped trace of another model.
 
     Both run on the scenario's cluster with at most eight ranks, filled in order and without faults, each collective
     by its fastest algorithm. Reducers that refuse these gradients are left out.
     """
+    plain = scenario.plain()
     trace, target = scenario.trace, scenario.target
     asked = target.layers if isinstance(target, Model) else trace.manifest.layers
     parameters = target.parameters if isinstance(target, Model) else target or trace.manifest.parameters
     kinds = {layer.sparse for layer in asked}
-    found: dict[str, list[Transfer]] = {item.option_string: [] for item in scenario.reducers}
+    found: dict[str, list[tuple[Transfer, PhaseCheck]]] = {item.option_string: [] for item in scenario.reducers}
     for other in _other_traces(trace, kinds):
         ranks = min(workers, other.world_size, _MAX_RANKS)
         model = _scaled_layers(other, kinds, parameters)
-        predicted, recorded = (_run(scenario, source, kinds, model, ranks) for source in (trace, other))
+        predicted, recorded = (_record(plain, source, kinds, model, ranks) for source in (trace, other))
+        timer = plain.timer(ranks)
         for reducer, truth in recorded.items():
             if reducer in predicted:
                 guess, error = predicted[reducer], None
-                if guess.error is not None and truth.error and max(guess.error, truth.error) > ROUNDING_ERROR:
-                    error = guess.error / truth.error - 1
-                errors = relative_error(guess.bytes, truth.bytes), relative_error(guess.time_ps, truth.time_ps)
-                found[reducer].append(Transfer(other.name, ranks, *errors, error_l2=error))
-    return {reducer: tuple(transfers) for reducer, transfers in found.items()}
+                errors = [each.errors.whole.relative_l2 or 0.0 for each in (guess, truth)]
+                if not guess.reducer.traits.lossless and errors[1] and max(errors) > ROUNDING_ERROR:
+                    error = errors[0] / errors[1] - 1
+                phase = PhaseCheck(plain, guess.recording, truth.recording)
+                found[reducer].append((Transfer(other.name, ranks, *phase.errors(timer), error), phase))
+    return found
 
 
 def _other_traces(trace: AnyTrace, kinds: Collection[bool]) -> list[Trace]:
@@ -201,12 +209,10 @@ def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Mo
     return Model(trace.name, LayerTable(trace.manifest.model, "estimated", source, layers, published))
 
 
-def _run(
+def _record(
     scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
-) -> Mapping[str, _Outcome]:
-    """Return the outcome of each reducer on gradients of a model with the statistics of ``source``."""
-    plain = scenario.plain()
-    timer = plain.timer(ranks)
+) -> Mapping[str, RecordedReducer]:
+    """Return the recording of each reducer on gradients of a model with the statistics of ``source``."""
 
     def record_all(missing: Sequence[ReducerSpec]) -> dict[str, RecordedReducer]:
         gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
@@ -219,13 +225,8 @@ def _run(
         return {item.option_string: item for item in records}
 
     what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]
-    records = through_store(plain, plain.reducers_on(ranks), what, record_all)
-    found = {}
-    for item in records.values():
-        run = ExecutedRecording(item.recording, plain, timer)
-        error = None if item.reducer.traits.lossless else item.errors.whole.relative_l2
-        found[item.option_string] = _Outcome(int(run.traffic()[0].max()), run.replay.total_ps, error)
-    return found
+    records = through_store(scenario, scenario.reducers_on(ranks), what, record_all)
+    return {item.option_string: item for item in records.values()}
 
 
 def _select_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:

@@ -70,6 +70,7 @@ class RateReplays:
         self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
         self._phases: dict[tuple[float, str], int] = {}
+        self._others: dict[tuple[int, int, float], Timer] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -105,6 +106,14 @@ class RateReplays:
         if busiest is None or busiest.share < _BUSY:
             return None
         return high, f"{_LINKS.get(busiest.kind, 'links between switches')} at {format_bytes(busiest.rate_Bps)}/s"
+
+    def timer(self, rate_Bps: float, scenario: ReducerScenario, ranks: int) -> Timer:
+        """Return the timer of another scenario on the same cluster at a rate; made once."""
+        key = (id(scenario), ranks, rate_Bps)
+        if key not in self._others:
+            shape = with_rate(scenario.shape, self._varied, rate_Bps)
+            self._others[key] = replace(scenario, shape=shape).timer(ranks)
+        return self._others[key]
 
     def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
         if rate_Bps not in self._scenarios:

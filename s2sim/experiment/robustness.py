@@ -10,16 +10,7 @@ from itertools import groupby, pairwise
 from math import sqrt
 
 from s2sim.experiment.break_even import pays, search_loads
-from s2sim.experiment.choice import (
-    Candidate,
-    Choice,
-    candidates_of,
-    choose,
-    is_doubtful,
-    judged_time_s,
-    rejected,
-    required_dense,
-)
+from s2sim.experiment.choice import Candidate, Choice, candidates_of, choose, judged_time_s, rejected, required_dense
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
@@ -57,11 +48,11 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
     for each in predictions:
         if each.row.baseline:
             continue
-        phase_ps = each.executed.replay.total_ps if is_doubtful(each.row) else 0
+        doubt = 1.0 if each.row.extrapolated is None else each.row.extrapolated.doubt
 
-        def times_at(batch: float, each: Prediction = each, phase_ps: int = phase_ps) -> tuple[float, float]:
+        def times_at(batch: float, each: Prediction = each, doubt: float = doubt) -> tuple[float, float]:
             own = replace(each.executed, scenario=with_batch(int(batch)))
-            return dense_ps(int(batch)), required_dense(each.row, own.compared_ps, phase_ps)
+            return dense_ps(int(batch)), required_dense(own.compared_ps, doubt, each.executed.replay.total_ps)
 
         gains = {1: False, HIGHEST_BATCH: False}
         if rejected(each.row, max_error) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, NamedTuple
@@ -204,17 +205,21 @@ class Extrapolation:
 
         Other gradients may be off the other way than those that were checked.
         """
-        return max(map(_factor, [self.hold_out_error_time, *(item.error_time for item in self.transfer)]))
+        return worst_factor([self.hold_out_error_time, *(item.error_time for item in self.transfer)])
 
     @property
     def error_doubt(self) -> float:
         """By which factor the relative L2 error may be off, by the worst that was found; 1 or more."""
-        return max((_factor(item.error_l2) for item in self.transfer if item.error_l2 is not None), default=1.0)
+        return worst_factor(item.error_l2 for item in self.transfer if item.error_l2 is not None)
 
 
-def _factor(error: float) -> float:
-    """Return the factor of a relative error, up or down."""
-    return max(1 + error, 1 / (1 + error)) if error > -1 else inf
+def worst_factor(errors: Iterable[float]) -> float:
+    """Return the largest factor, up or down, of relative errors; 1 of none.
+
+    >>> worst_factor([0.25, -0.5])
+    2.0
+    """
+    return max((max(1 + error, 1 / (1 + error)) if error > -1 else inf for error in errors), default=1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def run(
             add_step_rows(spec, scenario, progress, state)
         if break_even:
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
-            state.scan = scan_rates(scenario, scanned, spec.max_error, progress)
+            state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
             state.find_worthwhile_batches(spec.max_error)
         state.alternatives = find_alternatives(spec, scenario, state, resolve_checked)
         if curves is not None:
@@ -278,7 +278,9 @@ def vary_rate(
             continue
         # The verdict may have scanned only the reducers that it names.
         complete = count == state.largest and len(state.scan.pays_at_ends) == len(recorded) - 1
-        scan = state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress)
+        scan = (
+            state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
+        )
         rates_Bps = _curve_rates(scan, rate_of(cluster.shape, field))
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
         curves[count] = replace(

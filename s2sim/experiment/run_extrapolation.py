@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log
 
-from s2sim.experiment.hold_out import HoldOut, check_extrapolation, measure_transfers
+from s2sim.collectives.timing.timer import Timer
+from s2sim.experiment.hold_out import HoldOut, PhaseCheck, check_extrapolation, measure_transfers
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, is_small_model, record
-from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer
+from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer, worst_factor
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scaled_buckets import record_scaled_buckets
 from s2sim.experiment.scaled_scripts import record_scaled
@@ -80,7 +81,7 @@ class RunExtrapolation:
     toy: bool  # Whether a small model's gradients stand for others
     checks: tuple[HoldOut, ...]  # One a reducer
     # By reducer, what the trace's statistics are worth for other models, where sizes were scaled
-    transfers: dict[str, tuple[Transfer, ...]]
+    transfers: dict[str, list[tuple[Transfer, PhaseCheck]]]
     notes: tuple[str, ...]
     # Why optional reducers could not be checked, without which the run goes on
     refused: dict[str, str] = field(default_factory=dict)
@@ -106,8 +107,18 @@ class RunExtrapolation:
             hold_out=check.what,
             hold_out_error_bytes=check.error_bytes,
             hold_out_error_time=check.error_time,
-            transfer=self.transfers.get(row.reducer, ()),
+            transfer=tuple(transfer for transfer, _ in self.transfers.get(row.reducer, ())),
         )
+
+    def time_doubt(self, reducer: str, timer_of: Callable[[ReducerScenario, int], Timer]) -> float:
+        """Return by which factor a reducer's time may be off on another cluster; 1 or more.
+
+        ``timer_of`` returns the timer of that cluster for a number of ranks, as the scenario has it.
+        """
+        phases = [check.phase for check in self.checks if check.reducer == reducer]
+        phases += [phase for _, phase in self.transfers.get(reducer, ())]
+        timers = (timer_of(phase.scenario, phase.recorded.workers) for phase in phases)
+        return worst_factor(phase.errors(timer)[1] for phase, timer in zip(phases, timers, strict=True))
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""
@@ -136,7 +147,7 @@ class RunExtrapolation:
 
     def _transferred(self) -> str | None:
         """Return the errors for other models; None without transfers."""
-        found = [(reducer, item) for reducer, transfers in self.transfers.items() for item in transfers]
+        found = [(reducer, item) for reducer, transfers in self.transfers.items() for item, _ in transfers]
         if not found:
             return None
         names = " and ".join(dict.fromkeys(item.to for _, item in found))

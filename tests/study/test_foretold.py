@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.experiment.choice import Candidate, choose, required_dense
+from s2sim.units import parse_rate_Bps
 
 TIMES = st.floats(1e-6, 1.0)
 
@@ -90,6 +91,20 @@ def test_the_verdict_at_a_rate_is_the_one_that_was_foretold(seed):
         assert (there.verdict.decision == "use") == foretold, (options, batch)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+def test_how_far_off_extrapolated_times_may_be_is_asked_at_each_rate():
+    """At lower rates bytes weigh more than latency, and the gain of 25 % is less than these may be off."""
+    options = {"topology": "dgx-h100", "workers": 2, "profile": "bert-base", "reducers": ["gather-rows"]}
+    verdict = s2sim.run(**options).verdict
+    doubts = set()
+    for rate in ("10Gbps", "200Gbps"):
+        there = s2sim.run(**options, overrides=(f"nvlink.rate={rate}",), break_even=False, thorough=False)
+        assert (there.verdict.decision == "use") == pays_at(verdict, "gather-rows", parse_rate_Bps(rate))
+        doubts.add(there.rows[1].extrapolated.doubt)
+    assert len(doubts) == 2
+
+
 def choice_of_json(rows, max_error):
     """Return the choice of rows of JSON, from what stands in them alone."""
     return choose(
@@ -143,7 +158,7 @@ def test_the_best_follows_from_rows_alone_and_each_row_says_why_it_is_not(option
 def test_the_least_time_of_dense_is_the_threshold_of_the_choice():
     row = s2sim.run("leaf-spine", workers=8, profile="resnet-18", reducers=["fp16"], break_even=False).rows[1]
     phase_s, time_s = row.time_s.total, row.judgement.time_s
-    needed_s = required_dense(row, time_s, phase_s)
+    needed_s = required_dense(time_s, row.extrapolated.doubt, phase_s)
     own = Candidate(row.reducer, time_s, 0.1, exact=False, doubt=row.judgement.doubt)
     for factor, pays in ((1 + 1e-9, True), (1 - 1e-9, False)):
         assert own.pays_over(Candidate("dense", needed_s * factor, 0.0, exact=True, baseline=True)) == pays

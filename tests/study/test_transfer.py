@@ -19,7 +19,8 @@ RANKS = 8
 
 
 def measured(*reducers, workers=64, **options):
-    return measure_transfers(resolve_run(RunSpec("fat-tree", (workers,), reducers, **options)), workers)
+    found = measure_transfers(resolve_run(RunSpec("fat-tree", (workers,), reducers, **options)), workers)
+    return {reducer: tuple(transfer for transfer, _ in items) for reducer, items in found.items()}
 
 
 def union_bytes(shapes, densities, dense):
