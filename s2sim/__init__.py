@@ -1,9 +1,10 @@
 """Tells whether a gradient compressor makes training faster on a cluster, by how much, why, and at what cost.
 
 ``run`` compares reducers on a cluster: it is ``record``, ``predict`` and ``compare``. ``run_topologies`` does so on
-several clusters, ``sweep`` asks thousands of such questions; ``run_collective`` times one collective, ``run_flows`` any
-traffic; ``reduce_once`` and ``reduce_steps`` run one reduction, or several steps, without a cluster. Each is imported
-when first used, because ``s2sim --help`` needs none of them. What goes wrong is an ``S2SimError``.
+several clusters, ``sweep`` asks thousands of such questions, ``advise`` tells what to change; ``run_collective`` times
+one collective, ``run_flows`` any traffic; ``reduce_once`` and ``reduce_steps`` run one reduction, or several steps,
+without a cluster. Each is imported when first used, because ``s2sim --help`` needs none of them. What goes wrong is an
+``S2SimError``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from s2sim.errors import S2SimError, S2SimWarning, suggest_nearest
 from s2sim.moved import install
 
 if TYPE_CHECKING:
+    from s2sim.advice.advise import advise
     from s2sim.experiment.run import run
     from s2sim.experiment.spec import RunSpec
     from s2sim.experiment.stages import compare, predict, record
@@ -33,6 +35,7 @@ __all__ = [
     "S2SimError",
     "S2SimWarning",
     "__version__",
+    "advise",
     "compare",
     "predict",
     "record",
@@ -54,6 +57,7 @@ _HOMES = {
     "predict": "s2sim.experiment.stages",
     "compare": "s2sim.experiment.stages",
     "sweep": "s2sim.sweeps.sweep",
+    "advise": "s2sim.advice.advise",
     "run_collective": "s2sim.traffic.collective_run",
     "run_flows": "s2sim.traffic.flows",
     "run_topologies": "s2sim.experiment.topologies",

@@ -15,6 +15,7 @@ import typer
 from s2sim import __version__
 from s2sim.cli import (
     INTERRUPTED,
+    advise,
     bridge,
     cache,
     calibrate,
@@ -78,6 +79,7 @@ def _add(
 _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
 _add(app, "sweep", sweep.sweep_command, sweep.EXAMPLES, "Compute thousands of cells of a study.")
 _add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and write what a sweep has found.")
+_add(app, "advise", advise.advise_command, advise.EXAMPLES, "Ask what to change on a cluster, and what that costs.")
 _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")

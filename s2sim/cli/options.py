@@ -15,7 +15,7 @@ import typer
 
 from s2sim.cli.output import STDOUT, TABLES
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.cluster_spec import Option, options_of
+from s2sim.experiment.cluster_spec import Option, flag_of, options_of
 from s2sim.files import partial_of
 
 S = TypeVar("S")
@@ -268,7 +268,7 @@ def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
 
 
 def _flag(name: str, option: Option) -> str:
-    return option.metavar or "" if option.argument else option.flag or f"--{name.replace('_', '-')}"
+    return option.metavar or "" if option.argument else flag_of(name, option)
 
 
 def _parameter(

@@ -61,6 +61,11 @@ def options_of(spec: type) -> dict[str, tuple[Field[Any], Option]]:
     return {name: found[name] for name in dict.fromkeys([*arguments, "topology", *names]) if name in found}
 
 
+def flag_of(name: str, option: Option) -> str:
+    """Return the option of a field on the command line."""
+    return option.flag or f"--{name.replace('_', '-')}"
+
+
 def parse_workers(text: str) -> int:
     """Return a number of workers.
 

@@ -99,6 +99,7 @@ SCHEMA_VERSION = 1
 
 _SCREENS = "s2sim.report.screens"
 _SCREENED = (
+    "advise",
     "against",
     "calibrate",
     "collective",
@@ -311,6 +312,7 @@ RESULTS = Registry(
     "s2sim.results",
     {
         "run": "s2sim.experiment.rows:Result",
+        "advise": "s2sim.advice.advise:Advice",
         "topologies": "s2sim.experiment.topologies:TopologiesResult",
         "collective": "s2sim.traffic.collective_result:CollectiveResult",
         "against": "s2sim.validation.compare_log_result:LogComparisonResult",

@@ -20,6 +20,7 @@ from s2sim.report.iteration_tables import (
 from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
 from s2sim.report.run_tables import fault_lines, links_grid
 from s2sim.report.study_tables import (
+    advice_grid,
     claims_grid,
     names_line,
     paper_head,
@@ -40,8 +41,10 @@ from s2sim.report.validation_tables import (
     validate_grids,
     worst_lines,
 )
+from s2sim.units import format_number_of
 
 if TYPE_CHECKING:
+    from s2sim.advice.advise import Advice
     from s2sim.claims.paper import PapersResult
     from s2sim.experiment.json_form import ResultForm
     from s2sim.experiment.topologies import TopologiesResult
@@ -142,6 +145,12 @@ def topologies_screen(result: TopologiesResult) -> Screen:
     return Screen(list(result.lines), [topologies_grid(result)], [*of_some, *of_all])
 
 
+def advice_screen(result: Advice) -> Screen:
+    """Return the answer, the cells that it rests on, and how many were looked at."""
+    looked = f"{result.runs} runs for {format_number_of(result.combinations, 'combination')}."
+    return Screen(list(result.lines), [advice_grid(result)], [looked, *_notes(result.notes)])
+
+
 def train_screen(result: TrainResult) -> Screen:
     """Return the steps, time and bytes to the target of each reducer, and the verdict."""
     after = ["", *_notes(result.notes), "", *result.verdict]
@@ -149,6 +158,7 @@ def train_screen(result: TrainResult) -> Screen:
 
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
+    "advise": advice_screen,
     "against": log_comparison_screen,
     "calibrate": calibrate_screen,
     "collective": collective_screen,

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
+from math import inf
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.format import UNDEFINED, factor_text, throughput_text, workers_text
+from s2sim.report.format import UNDEFINED, error_text, factor_text, percent_text, throughput_text, workers_text
 from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
 from s2sim.units import format_money, format_rate, format_seconds
 
 if TYPE_CHECKING:
+    from s2sim.advice.advise import Advice
+    from s2sim.advice.cells import AdviceCell
     from s2sim.claims.paper import PapersResult, Rebuilt, Table
     from s2sim.experiment.topologies import TopologiesResult, TopologyRow
     from s2sim.regimes.map import Cell, RegimeMap
@@ -167,3 +170,26 @@ def topologies_grid(result: TopologiesResult) -> Grid:
     scope = time_scope_text(result.results[0].results)
     title = f"time of {scope} with the best reducer" if several else f"{workers_text(rows[0].workers)}: time of {scope}"
     return tabulate(title, rows, *columns)
+
+
+def advice_grid(result: Advice) -> Grid:
+    """Return the cells that advice rests on, what each changes, its time, error and price."""
+    cells = result.cells
+    columns: list[TableColumn[AdviceCell]] = []
+    if len({cell.changes for cell in cells}) > 1:
+        columns.append(text_column("changes", lambda cell: cell.changes))
+    if len({cell.workers for cell in cells}) > 1:
+        columns.append(number_column("workers", lambda cell: str(cell.workers)))
+    columns += [
+        text_column("reducer", lambda cell: cell.reducer),
+        number_column("time", lambda cell: format_seconds(cell.time_s)),
+        number_column("speed-up\non dense", lambda cell: factor_text(cell.speedup_vs_dense or inf)),
+    ]
+    if any(cell.samples_per_s for cell in cells):
+        columns.append(number_column("samples\n/s", lambda cell: throughput_text(cell.samples_per_s)))
+    columns.append(number_column("error", lambda cell: error_text(cell.relative_l2)))
+    if any(cell.efficiency is not None for cell in cells):
+        columns.append(number_column("efficiency", lambda cell: percent_text(cell.efficiency or 0.0)))
+    if result.currency is not None:
+        columns.append(number_column("price", lambda cell: format_money(cell.price or 0.0, str(result.currency))))
+    return tabulate(f"{result.question}: the runs that this rests on", cells, *columns)

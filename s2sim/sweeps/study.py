@@ -76,8 +76,8 @@ class Study:
 
     def cells(self) -> list[Cell]:
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
-        base = {_canonical(self.what, name): value for name, value in _flat(self.base).items()}
-        axes = [_Axis.of(self.what, name, value) for name, value in _flat(self.axes).items()]
+        base = {canonical_field(self.what, name): value for name, value in flat_fields(self.base).items()}
+        axes = [_Axis.of(self.what, name, value) for name, value in flat_fields(self.axes).items()]
         names = self.axis_names()
         axes += self._zipped()
         for name in names:
@@ -94,7 +94,7 @@ class Study:
 
     def axis_names(self) -> tuple[str, ...]:
         """Return the names of the fields that vary."""
-        return tuple(_canonical(self.what, name) for name in (*_flat(self.axes), *self.zip))
+        return tuple(canonical_field(self.what, name) for name in (*flat_fields(self.axes), *self.zip))
 
     def _zipped(self) -> list[_Axis]:
         if not self.zip:
@@ -102,7 +102,7 @@ class Study:
         lengths = {name: len(values) for name, values in self.zip.items()}
         if len(set(lengths.values())) > 1:
             raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
-        names = tuple(_canonical(self.what, name) for name in self.zip)
+        names = tuple(canonical_field(self.what, name) for name in self.zip)
         rows = tuple(zip(*self.zip.values(), strict=True))
         return [_Axis(names, rows, lambda share: rows[int(share * len(rows))])]
 
@@ -181,7 +181,7 @@ def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool
 
 
 @lru_cache(maxsize=1024)
-def _canonical(what: str, name: str) -> str:
+def canonical_field(what: str, name: str) -> str:
     """Return the name of the field that a study gives: that of the spec, of its option, or of the topology."""
     if "." in name or name in _PARALLEL:
         return name
@@ -194,12 +194,12 @@ def _canonical(what: str, name: str) -> str:
     return found
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_fields(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a table with the names of inner ones joined by dots, as TOML has ``nic.rate = ...`` without quotes."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, dict) and not value.keys() & {*_SPREADS}:
-            found |= _flat(value, f"{prefix}{name}.")
+            found |= flat_fields(value, f"{prefix}{name}.")
         else:
             found[f"{prefix}{name}"] = value
     return found
@@ -215,7 +215,7 @@ class _Axis:
 
     @classmethod
     def of(cls, what: str, name: str, value: Any) -> _Axis:
-        names = (_canonical(what, name),)
+        names = (canonical_field(what, name),)
         if isinstance(value, dict):
             return cls._spread(names, name, value)
         if not isinstance(value, list) or not value:

@@ -1,0 +1,363 @@
+"""Advice on a cluster and a training job: five questions, each answered by runs that anybody can repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, ClassVar
+
+from s2sim.advice.cells import (
+    AdviceCell,
+    Combinations,
+    Runs,
+    cell_of,
+    hidden_text,
+    is_of_reducers,
+    judgement_of,
+    time_text,
+)
+from s2sim.advice.changes import AS_IT_IS, Changes
+from s2sim.advice.search import CheapestSearch, last_that_holds, pareto
+from s2sim.errors import OptionError
+from s2sim.experiment.choice import WORTHWHILE
+from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.costs import Gate, accept_any
+from s2sim.experiment.json_form import ResultForm
+from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.run import spec_of
+from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
+from s2sim.experiment.spec import RunSpec
+from s2sim.options import join_option_string, split_option_string
+from s2sim.reducers.registry import make_reducer
+from s2sim.simulation.bucketing.policy import make_discipline
+from s2sim.units import format_number_of
+
+MOST_RUNS = 64
+"""Combinations that the frontier computes; of more it takes a sample."""
+
+_BUCKETS = ("1MiB", "5MiB", "25MiB", "100MiB", "400MiB")
+_DENSITIES = tuple(float(f"{10 ** (-4 + step / 4):.2g}") for step in range(16))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Advice(ResultForm):
+    """What `s2sim.advise` returns."""
+
+    answers: ClassVar[str] = "advise"
+    tabulated: ClassVar[str] = "cells"
+
+    question: str
+    spec: RunSpec  # The cluster and the job as they are
+    lines: tuple[str, ...]  # The answer
+    cells: tuple[AdviceCell, ...]  # Those that it rests on, as it is first
+    combinations: int  # Cells among which the answer was looked for, a reducer each
+    runs: int  # Runs that it took; one computes all reducers of a cluster
+    currency: str | None  # Of prices
+    notes: tuple[str, ...]
+
+
+def _best(base: RunSpec, runs: Runs) -> Advice:
+    """Return the quickest reducer with an error below the allowed one, with its density and the size of buckets."""
+    if base.max_error is None:
+        raise OptionError("advise best needs the error that is allowed: for example --max-error 0.1")
+    today = runs.needed(base)
+    names = [row.reducer for row in today.results if not row.baseline]
+    # Where the option string names no density it is free.
+    free = [name for name in names if "density" in make_reducer(name).options() and "density=" not in name]
+    able = [row.reducer for row in today.results if not row.baseline and judgement_of(row).rejected is None]
+    kept = [name for name in able if name not in free] + _allowed_densities(base, free, runs)
+    settings = _with_buckets(replace(base, reducers=tuple(kept or names)))
+    dense = cell_of(today, today.results[0])
+    cells, offered = [dense], [dense]
+    for label, spec in settings:
+        result = runs.result(spec)
+        rows = {} if result is None else {row.reducer: row for row in result.results}
+        for name in dict.fromkeys(["dense", *kept]):
+            if result is None or name not in rows or (name, label) == (dense.reducer, dense.changes):
+                continue
+            cells.append(cell_of(result, rows[name], label))
+            offered += cells[-1:] if name == result.verdict.best else []
+    best = min(offered, key=lambda cell: cell.compared_s * cell.doubt)
+    if best.compared_s * WORTHWHILE > dense.compared_s:
+        first = f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden_text(today)}."
+    else:
+        gain = dense.compared_s / best.compared_s
+        first = (
+            f"{_named(best)}: {time_text(best)}, {gain:.2f}x of dense as it is, with an error of "
+            f"{best.relative_l2 or 0.0:.2g} (allowed {base.max_error:g})."
+        )
+    combinations = (len(names) + len(free) * (len(_DENSITIES) - 1) + 1) * len(settings)
+    return _advice("best", base, [first], [dense, *sorted(cells[1:], key=_compared)], combinations, runs)
+
+
+def _compared(cell: AdviceCell) -> float:
+    return cell.compared_s
+
+
+def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[str]:
+    """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
+    levels = {name: [_with_density(name, density) for density in _DENSITIES] for name in names}
+    every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
+    result = runs.result(replace(base, reducers=every)) if every else None
+    rows = [] if result is None else [row for row in result.results if judgement_of(row).rejected is None]
+    found = []
+    for texts in levels.values():
+        own = [row for row in rows if row.reducer in texts]
+        found += [min(own, key=lambda row: judgement_of(row).time_s).reducer] if own else []
+    return found
+
+
+def _with_density(reducer: str, density: float) -> str:
+    name, options = split_option_string(reducer)
+    return join_option_string(name, {**options, "density": f"{density:g}"})
+
+
+def _with_buckets(spec: RunSpec) -> list[tuple[str, RunSpec]]:
+    """Return a spec as it is, and with other sizes of buckets where its discipline has some."""
+    found = [(AS_IT_IS.text, spec)]
+    text = spec.discipline or ("ddp" if spec.profile is not None else None)
+    if text is None or not hasattr(make_discipline(text), "bucket"):
+        return found
+    name, options = split_option_string(text)
+    for size in () if "bucket" in options else _BUCKETS:
+        discipline = join_option_string(name, {**options, "bucket": size})
+        found.append((f"discipline={discipline}", replace(spec, discipline=discipline)))
+    return found
+
+
+def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Advice:
+    """Return the cheapest changes with which the same work takes less of the time that it takes now."""
+    if not 0 < faster < 1:
+        raise OptionError(f"--faster {faster:g} must lie between 0 and 100%, for example --faster 20%")
+    ways = Combinations(base, changes, runs, together=False)
+    start = (0,) * (len(ways.axes) + 1)
+    today = ways.cell(start)
+    if today is None:
+        raise OptionError("advise cheapest: the cluster as it is cannot be run: s2sim run says why")
+    target_s = today.compared_s * (1 - faster)
+    search = CheapestSearch(ways.prices, ways.time, target_s)
+    found = search.run()
+    cells = [today]
+    if found is None:
+        quickest = min(search.tried, key=search.time)
+        best = ways.cell(quickest)
+        assert best is not None
+        cells += [best] if quickest != start else []
+        most = 1 - best.compared_s / today.compared_s
+        line = (
+            f"Nothing makes it {faster:.0%} shorter. The quickest that was tried takes {most:.0%} less: {_named(best)}."
+        )
+        if quickest == start:
+            line = f"Nothing helps: no change that was tried makes it shorter{ways.hidden_now()}."
+        lines = [line]
+    else:
+        best = ways.cell(found)
+        assert best is not None
+        cells.append(best)
+        cost = "" if changes.currency is None else f" for {changes.money(ways.price(found))}"
+        less = 1 - best.compared_s / today.compared_s
+        what = "A sample" if best.samples_per_s else "A step"
+        lines = [
+            f"{_named(best)}{cost}: {time_text(best)}. {what} takes {less:.0%} less than now ({time_text(today)})."
+        ]
+    grid = [change.name for change in changes.changes if not is_of_reducers(change)]
+    falling = [name for axis, name in enumerate(grid) if axis in search.monotone]
+    notes = [
+        f"along {', '.join(falling)} dearer was never slower where both were tried, which the search relies on"
+    ] * bool(falling)
+    return _advice("cheapest", base, lines, cells, ways.count, runs, changes.currency, notes)
+
+
+def _named(cell: AdviceCell) -> str:
+    return cell.reducer if cell.changes == AS_IT_IS.text else f"{cell.changes} with {cell.reducer}"
+
+
+def _largest(base: RunSpec, runs: Runs, efficiency: float, most: int) -> Advice:
+    """Return the most workers of which each trains at least a share as fast as one alone."""
+    if not 0 < efficiency < 1:
+        raise OptionError(f"--efficiency {efficiency:g} must lie between 0 and 100%, for example --efficiency 80%")
+    alone = runs.needed(replace(base, workers=(1,)))
+    one = cell_of(alone, alone.results[0], efficiency=1.0)
+    if alone.results[0].iteration_s is None:
+        raise OptionError("advise largest compares iterations: give their compute by --profile or --compute")
+    step = resolve_run(replace(base, workers=(1,))).shape.gpus_per_node
+    step = step if step <= most else 1
+    cells: dict[int, AdviceCell] = {1: one}
+
+    def holds(nodes: int) -> bool:
+        result = runs.needed(replace(base, workers=(nodes * step,)))
+        row = next(row for row in result.results if row.reducer == result.verdict.best)
+        per_worker = cell_of(result, row)
+        workers = per_worker.workers if per_worker.samples_per_s else 1
+        cell = cell_of(result, row, efficiency=one.compared_s / (per_worker.compared_s * workers))
+        cells[cell.workers] = cell
+        return (cell.efficiency or 0.0) >= efficiency
+
+    found = last_that_holds(holds, most // step)
+    ordered = [cells[count] for count in sorted(cells)]
+    shares = [cell.efficiency or 0.0 for cell in ordered]
+    notes = []
+    if any(late > early * (1 + 1e-6) for early, late in pairwise(shares)):
+        notes.append("efficiency does not fall with every step: sizes between those that ran may do otherwise")
+    if found is None:
+        line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {efficiency:.0%} of the speed of one."
+    else:
+        last = cells[found * step]
+        end = ", the largest that was asked for" if found * step + step > most else ""
+        line = (
+            f"{last.workers} workers with {last.reducer} keep {last.efficiency:.2%} of the speed of one{end}: "
+            f"{time_text(last)}."
+        )
+        after = next((cell for cell in ordered if cell.workers > last.workers), None)
+        if after is not None:
+            line += f" {after.workers} keep {after.efficiency:.2%}."
+    return _advice("largest", base, [line], ordered, most // step, runs, notes=notes)
+
+
+def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
+    """Return the combinations that no other one betters in time, error and price together."""
+    ways = Combinations(base, changes, runs, together=True)
+    points = [(*point,) for point in product(*(range(len(axis)) for axis in ways.axes))]
+    sampled = len(points) > MOST_RUNS
+    if sampled:
+        from scipy.stats import qmc
+
+        corners = {points[0], points[-1]}
+        shares = qmc.Sobol(len(ways.axes), seed=base.seed).random(MOST_RUNS)
+        drawn = {tuple(int(s * len(a)) for s, a in zip(share, ways.axes, strict=True)) for share in shares}
+        points = sorted(corners | drawn)
+    every = [(*point, reducer) for point in points for reducer in range(len(ways.reducers))]
+    known = [(point, cell) for point in every if (cell := ways.cell(point)) is not None]
+    if not known:
+        raise OptionError("advise frontier: none of the combinations can be run: s2sim run says why")
+    axes = [(cell.compared_s * cell.doubt, cell.relative_l2 or 0.0, ways.price(point)) for point, cell in known]
+    cells = [known[place][1] for place in pareto(axes)]
+    several = format_number_of(len(cells), "cell")
+    line = f"{several} of {len(known)} are bettered by none in time, error and price together."
+    notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
+    return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)
+
+
+def _flips(base: RunSpec, runs: Runs) -> Advice:
+    """Return what would change the answer of a run, the nearest first."""
+    result = runs.needed(base, break_even=True)
+    verdict, rows = result.verdict, {row.reducer: row for row in result.results if row.workers == max(base.workers)}
+    lines = [verdict.lines[0]]
+    lines += [f"{name} {text}." for name, text in verdict.pays.items()]
+    lines += [f"{each.reducer} pays {each.text}." for each in verdict.pays_over]
+    lines += [
+        f"{flip.constant} of {flip.value}, taken as {flip.taken}, which is an estimate, would make it {flip.best}."
+        for flip in verdict.flips
+    ]
+    lines += [f"{row.reducer}: {judged.change}." for row in rows.values() if (judged := judgement_of(row)).change]
+    if verdict.band_share is not None:
+        lines.append(f"The answer holds in {verdict.band_share:.0%} of the draws of measured constants.")
+    cells = [cell_of(result, row) for row in rows.values()]
+    return _advice("flips", base, lines, cells, len(cells), runs)
+
+
+def _advice(
+    question: str,
+    base: RunSpec,
+    lines: Sequence[str],
+    cells: Sequence[AdviceCell],
+    combinations: int,
+    runs: Runs,
+    currency: str | None = None,
+    notes: Sequence[str] = (),
+) -> Advice:
+    refused = [f"{what} was left out: {why}" for what, why in list(runs.refused.items())[:3]]
+    return Advice(question, base, tuple(lines), tuple(cells), combinations, runs.count, currency, (*notes, *refused))
+
+
+QUESTIONS_TAKE = {
+    "best": (),
+    "cheapest": ("changes", "faster"),
+    "largest": ("efficiency", "most_workers"),
+    "frontier": ("changes",),
+    "flips": (),
+}
+"""The questions of `advise`, and the arguments of each."""
+
+MOST_WORKERS = 1024
+"""More are not tried unless they are asked for."""
+
+
+@accept_fields_of(RunSpec)
+def advise(
+    question: str,
+    topology: str | None = None,
+    *,
+    workers: int | None = None,
+    reducers: Sequence[str] | None = None,
+    spec: RunSpec | None = None,
+    changes: Path | str | Mapping[str, Any] | None = None,
+    faster: float | None = None,
+    efficiency: float | None = None,
+    most_workers: int = MOST_WORKERS,
+    progress: ProgressWatcher | None = None,
+    gate: Gate = accept_any,
+    **options: Any,
+) -> Advice:
+    """Answer a question about a cluster and a training job; the other arguments are those of `s2sim.run`.
+
+    Parameters
+    ----------
+    question : str
+        ``best``: the quickest reducer, density and size of buckets with an error below ``max_error``. ``cheapest``: the
+        cheapest changes that make the same work shorter. ``largest``: the most workers of which each keeps a share of
+        the speed of one. ``frontier``: the combinations of changes that none betters in time, error and price.
+        ``flips``: what would change the answer.
+    changes : path or dict
+        For ``cheapest`` and ``frontier``: what can be changed, and its prices; docs/advise.md has the format.
+    faster : float
+        For ``cheapest``: the share by which a sample, or a step where mini-batches are not known, has to be shorter.
+    efficiency : float
+        For ``largest``: the share of the speed of one worker.
+    most_workers : int
+        For ``largest``: more are not tried.
+    progress : ProgressWatcher, optional
+        Advances once a run.
+    gate : Gate, optional
+        Given the cost of each run before it begins, which it may refuse by an error.
+
+    Raises
+    ------
+    S2SimError
+        If the experiment cannot be run as given, or the question lacks an argument.
+    """
+    base = spec_of(topology, workers, reducers, spec, options)
+    if question not in QUESTIONS_TAKE:
+        raise OptionError(f"advise {question!r}: the questions are {', '.join(QUESTIONS_TAKE)}")
+    if len(base.workers) > 1 or len(base.topologies) > 1:
+        raise OptionError("advise is about one cluster: give one topology and one number of workers")
+    watcher = progress or SILENT
+    watcher.start(0, "asking")
+    runs = Runs(base, watcher, gate)
+    try:
+        if question in ("cheapest", "frontier"):
+            known = _read_changes(question, base, changes)
+            if question == "frontier":
+                return _frontier(base, runs, known)
+            return _cheapest(base, runs, known, _required(question, "faster", faster, "20%"))
+        if question == "largest":
+            return _largest(base, runs, _required(question, "efficiency", efficiency, "80%"), most_workers)
+        return _best(base, runs) if question == "best" else _flips(base, runs)
+    finally:
+        watcher.stop()
+
+
+def _required(question: str, name: str, value: float | None, example: str) -> float:
+    if value is None:
+        raise OptionError(f"advise {question} needs --{name}, for example --{name} {example}")
+    return value
+
+
+def _read_changes(question: str, base: RunSpec, source: Path | str | Mapping[str, Any] | None) -> Changes:
+    if source is None:
+        raise OptionError(f"advise {question} needs what can be changed: --changes FILE.toml; docs/advise.md has one")
+    scenario: ReducerScenario = resolve_run(base)
+    ranks = scenario.ranks_of(max(base.workers))
+    return Changes.load(source, scenario.all_groups(ranks)[1].dims.nodes, max(base.workers))

@@ -1,0 +1,206 @@
+"""The cells that advice rests on: runs of a cluster and a job as they are, and with changes."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, replace
+from math import inf, prod
+from typing import Any
+
+from s2sim.advice.changes import AS_IT_IS, REDUCER, Change, Changes, Option, changed_spec
+from s2sim.advice.search import Point
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.cluster_spec import flag_of, options_of
+from s2sim.experiment.costs import Gate
+from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.row_parts import Judgement
+from s2sim.experiment.rows import Result, Row
+from s2sim.experiment.run import run
+from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.verdict import describe_hidden
+from s2sim.units import format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceCell:
+    """One reducer of a run that an answer rests on."""
+
+    changes: str  # What differs from the cluster and the job as they are
+    reducer: str  # Option string
+    workers: int
+    time_s: float  # What runs compare: the phase or, where compute was given, the iteration
+    samples_per_s: float | None  # Of all workers; None where the mini-batch is not known
+    speedup_vs_dense: float | None  # On the same cluster; None where it is infinite
+    relative_l2: float | None
+    doubt: float  # By which factor the time may be longer, where it is extrapolated
+    price: float | None  # Of the changes; None where none has a price
+    efficiency: float | None  # Throughput of a worker over that of one alone; None unless that was the question
+    command: str  # What computes it
+
+    @property
+    def compared_s(self) -> float:
+        """Seconds of the same work in all cells: of a sample or, where mini-batches are not known, of a step."""
+        return 1 / self.samples_per_s if self.samples_per_s else self.time_s
+
+
+class Runs:
+    """Results of specs, each computed once."""
+
+    def __init__(self, base: RunSpec, progress: ProgressWatcher, gate: Gate) -> None:
+        self.base, self._progress, self._gate = base, progress, gate
+        self._known: dict[RunSpec, Result | S2SimError] = {}
+        self.refused: dict[str, str] = {}
+
+    @property
+    def count(self) -> int:
+        """How many were computed."""
+        return len(self._known)
+
+    def result(self, spec: RunSpec, *, break_even: bool = False) -> Result | None:
+        """Return a result; None where the spec cannot be run, with the reason in ``refused``."""
+        if spec not in self._known:
+            try:
+                self._known[spec] = run(spec=spec, break_even=break_even, thorough=False, gate=self._gate)
+            except S2SimError as error:
+                self._known[spec] = error
+                self.refused[command_of(spec)] = str(error)
+            self._progress.advance()
+        found = self._known[spec]
+        return found if isinstance(found, Result) else None
+
+    def needed(self, spec: RunSpec, *, break_even: bool = False) -> Result:
+        """Return a result; `S2SimError` where the spec cannot be run."""
+        self.result(spec, break_even=break_even)
+        found = self._known[spec]
+        if isinstance(found, S2SimError):
+            raise found
+        return found
+
+
+def command_of(spec: RunSpec) -> str:
+    """Return the command that computes a spec, with the options that are not defaults."""
+    words = ["s2sim", "run"]
+    for name, (each, option) in options_of(RunSpec).items():
+        value = getattr(spec, name)
+        if value in (None, (), each.default):
+            continue
+        several = value if isinstance(value, tuple) else (value,)
+        texts = [",".join(map(str, several))] if option.parse is not None else list(map(str, several))
+        for text in texts:
+            words += [text] if option.argument else [flag_of(name, option), text]
+    return shlex.join(words)
+
+
+def judgement_of(row: Row) -> Judgement:
+    """Return the judgement of a row of a result."""
+    assert row.judgement is not None
+    return row.judgement
+
+
+def cell_of(
+    result: Result, row: Row, changes: str = "as it is", price: float | None = None, efficiency: float | None = None
+) -> AdviceCell:
+    """Return the cell of a row of a result."""
+    judged = judgement_of(row)
+    return AdviceCell(
+        changes=changes,
+        reducer=row.reducer,
+        workers=row.workers,
+        time_s=judged.time_s,
+        samples_per_s=None if row.iteration is None else row.iteration.samples_per_s,
+        speedup_vs_dense=None if judged.speedup == inf else judged.speedup,
+        relative_l2=row.error.relative_l2,
+        doubt=judged.doubt,
+        price=price,
+        efficiency=efficiency,
+        command=command_of(replace(result.spec, reducers=(row.reducer,))),
+    )
+
+
+def time_text(cell: AdviceCell) -> str:
+    """Return the time and the throughput of a cell for people."""
+    rate = "" if cell.samples_per_s is None else f", {cell.samples_per_s:,.0f} samples/s"
+    return f"{format_seconds(float(f'{cell.time_s:.3g}'))}{rate}"
+
+
+def hidden_text(result: Result) -> str:
+    """Return what share of its communication dense hides, after a colon; nothing if that is none."""
+    text = describe_hidden(result.results[0], "compute")
+    return "" if text is None else f": {text}"
+
+
+class Combinations:
+    """What can be changed, as axes: those of the cluster and the job, and the reducers last."""
+
+    def __init__(self, base: RunSpec, changes: Changes, runs: Runs, *, together: bool) -> None:
+        self.changes, self._runs, self._together = changes, runs, together
+        today = base.reducers[0] if base.reducers else "dense"
+        of_reducers = next((change for change in changes.changes if is_of_reducers(change)), None)
+        self.axes = tuple(change.options for change in changes.changes if change is not of_reducers)
+        more = () if of_reducers is None else of_reducers.options[1:]
+        self.reducers = (Option({REDUCER: today}), *more)
+        self._names = tuple(dict.fromkeys(str(option.fields[REDUCER]) for option in self.reducers))
+        self.as_it_is = replace(base, reducers=self._names[:1])
+
+    @property
+    def prices(self) -> list[list[float]]:
+        """The price of each level of each axis."""
+        return [[option.price for option in axis] for axis in (*self.axes, self.reducers)]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return prod(map(len, (*self.axes, self.reducers)))
+
+    def networks(self) -> int:
+        """Return how many there are without reducers."""
+        return prod(map(len, self.axes))
+
+    def text(self, point: Point) -> str:
+        """Return what a combination changes beside the reducer."""
+        chosen = [axis[level].text for axis, level in zip(self.axes, point, strict=False) if level]
+        return ", ".join(chosen) or AS_IT_IS.text
+
+    def price(self, point: Point) -> float:
+        """Return the price of a combination."""
+        return sum(axis[level] for axis, level in zip(self.prices, point, strict=True))
+
+    def cell(self, point: Point) -> AdviceCell | None:
+        """Return a combination's cell; None where it cannot be run, or its error cannot be used."""
+        name = str(self.reducers[point[-1]].fields[REDUCER])
+        fields: dict[str, Any] = {REDUCER: self._names if self._together else (name,)}
+        for axis, level in zip(self.axes, point, strict=False):
+            fields |= axis[level].fields
+        try:
+            spec = changed_spec(self.as_it_is, fields)
+        except S2SimError as error:
+            self._runs.refused[self.text(point)] = str(error)
+            return None
+        result = self._runs.result(spec)
+        if result is None:
+            return None
+        row = next((row for row in result.results if row.reducer == name), None)
+        if row is None or (judgement_of(row).rejected is not None and not row.baseline):
+            return None
+        price = self.price(point) if self.changes.currency else None
+        return cell_of(result, row, self.text(point), price)
+
+    def hidden_now(self) -> str:
+        """Return what share of its communication dense hides as it is, after a colon."""
+        result = self._runs.result(self.as_it_is)
+        return "" if result is None else hidden_text(result)
+
+    def time(self, point: Point) -> float:
+        """Return the time of the same work, as long as it may be; infinity where a combination cannot be used."""
+        cell = self.cell(point)
+        return inf if cell is None else cell.compared_s * cell.doubt
+
+
+def is_of_reducers(change: Change) -> bool:
+    """Return whether a change is of the reducer; `OptionError` if it is of something else too."""
+    several = [option for option in change.options[1:] if REDUCER in option.fields]
+    if several and (len(several) < len(change.options) - 1 or any(len(option.fields) > 1 for option in several)):
+        raise OptionError(f"{change.name}: options with a reducer have nothing else: make a change of its own of it")
+    if any(not isinstance(option.fields[REDUCER], str) for option in several):
+        raise OptionError(f"{change.name}: reducer is one option string: write an option for each")
+    return bool(several)

@@ -1,0 +1,92 @@
+"""``s2sim advise``: what to change on a cluster or in a training job, and what that costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from s2sim.cli.options import (
+    Experiment,
+    ForceOption,
+    JsonOption,
+    QuietOption,
+    argument,
+    check_targets,
+    examples,
+    option,
+    options_from,
+    takes_tables,
+)
+from s2sim.cli.output import note, show_result, watching
+from s2sim.errors import OptionError
+from s2sim.experiment.spec import RunSpec
+
+EXAMPLE = "s2sim advise best --topology leaf-spine --workers 16 --profile resnet-50 --max-error 0.1"
+EXAMPLES = examples(
+    EXAMPLE,
+    "s2sim advise cheapest --topology leaf-spine --workers 16 --profile resnet-50 --changes changes.toml --faster 20%",
+    "s2sim advise largest --topology leaf-spine --workers 16 --profile resnet-50 --reducer fp16 --efficiency 80%",
+    "s2sim advise frontier --topology leaf-spine --workers 16 --profile resnet-50 --changes changes.toml",
+    "s2sim advise flips --topology leaf-spine --workers 16 --profile resnet-50 --reducer fp16",
+)
+_SHOWN = ("topology", "workers", "reducers", "trace", "model", "profile", "batch", "max_error", "overrides", "library")
+_HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SHOWN)
+
+
+@takes_tables(hidden=("parquet", "latex"))
+@options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
+def advise_command(
+    experiment: Experiment[RunSpec],
+    question: Annotated[str, argument("best|cheapest|largest|frontier|flips", "What to ask, see below.")],
+    changes: Annotated[
+        str | None,
+        option("FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"),
+    ] = None,
+    faster: Annotated[
+        str | None, option("PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none")
+    ] = None,
+    efficiency: Annotated[
+        str | None, option("PERCENT", "largest: the share of the speed of one worker that each keeps.", "none")
+    ] = None,
+    most_workers: Annotated[int | None, option("N", "largest: more workers are not tried.", "1024", minimum=1)] = None,
+    json: JsonOption = None,
+    force: ForceOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Ask what to change on a cluster or in a training job: the question of s2sim run turned round.
+
+    best: the quickest reducer, density and size of buckets below --max-error. cheapest: the cheapest of --changes that
+    make it --faster. largest: the most workers at an --efficiency. frontier: what none of --changes betters in time,
+    error and price together. flips: what would change the answer. Answers come with the runs that they rest on.
+    """
+    check_targets(json=json)
+    from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
+    from s2sim.experiment.costs import make_gate
+    from s2sim.report.screens import advice_screen
+
+    spec = experiment.saved_or(EXAMPLE)
+    given = {"changes": changes, "faster": faster, "efficiency": efficiency, "most_workers": most_workers}
+    for name, value in given.items():
+        if value is not None and name not in QUESTIONS_TAKE.get(question, given):
+            raise OptionError(f"advise {question} takes no --{name.replace('_', '-')}: leave it out")
+    with watching(quiet=quiet) as progress:
+        result = advise(
+            question,
+            spec=spec,
+            changes=changes,
+            faster=_share("faster", faster),
+            efficiency=_share("efficiency", efficiency),
+            most_workers=most_workers or MOST_WORKERS,
+            progress=progress,
+            gate=make_gate(note, force=force),
+        )
+    show_result(result, json, advice_screen, lambda result: result.lines, quiet=quiet)
+
+
+def _share(name: str, text: str | None) -> float | None:
+    """Return a share from 0 to 1 of a text such as 20% or 0.2."""
+    if text is None:
+        return None
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        raise OptionError(f"--{name} {text}: write a share such as 20%") from None
