@@ -20,13 +20,14 @@ from s2sim.cli.output import note, show_result, watching
 from s2sim.errors import OptionError
 from s2sim.experiment.spec import RunSpec
 
-EXAMPLE = "s2sim advise best --topology leaf-spine --workers 16 --profile resnet-50 --max-error 0.1"
+EXAMPLE = "s2sim advise best --topology leaf-spine --workers 8 --trace ncf --max-error 0.3"
+_JOB = "--topology leaf-spine --workers 8 --trace ncf --compute 500us"
 EXAMPLES = examples(
     EXAMPLE,
-    "s2sim advise cheapest --topology leaf-spine --workers 16 --profile resnet-50 --changes changes.toml --faster 20%",
-    "s2sim advise largest --topology leaf-spine --workers 16 --profile resnet-50 --reducer fp16 --efficiency 80%",
-    "s2sim advise frontier --topology leaf-spine --workers 16 --profile resnet-50 --changes changes.toml",
-    "s2sim advise flips --topology leaf-spine --workers 16 --profile resnet-50 --reducer fp16",
+    f"s2sim advise cheapest {_JOB} --changes changes.toml --faster 20%",
+    f"s2sim advise largest {_JOB} --reducer union --efficiency 50%",
+    f"s2sim advise frontier {_JOB} --changes changes.toml",
+    "s2sim advise flips --topology leaf-spine --workers 8 --trace ncf --reducer fp16",
 )
 _SHOWN = ("topology", "workers", "reducers", "trace", "model", "profile", "batch", "max_error", "overrides", "library")
 _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SHOWN)
@@ -36,7 +37,7 @@ _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SH
 @options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
 def advise_command(
     experiment: Experiment[RunSpec],
-    question: Annotated[str, argument("best|cheapest|largest|frontier|flips", "What to ask, see below.")],
+    question: Annotated[str, argument("best|cheapest|largest|frontier|flips", "What to ask, see above.")],
     changes: Annotated[
         str | None,
         option("FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"),

@@ -94,6 +94,9 @@ def own_files(tmp_path, monkeypatch, profiler_step):
         '[base]\ntopology = "leaf-spine"\nreducers = ["union", "fp16"]\n'
         'trace = "synthetic:density=0.05,rows=300,width=8,dense=100"\n[axes]\nworkers = [2, 4, 8, 16]\n'
     )
+    (tmp_path / "changes.toml").write_text(
+        '[[change]]\nname = "rate"\noptions = [{ "nic.rate" = "100Gbps", price = "500 USD/node" }]\n'
+    )
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
     header, *rows = (data_directory("measured/curves") / "index.csv").read_text().splitlines()
     (line,) = [line for line in rows if line.startswith("hkbu_osu_latency_10gbe,")]
