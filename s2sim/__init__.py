@@ -3,7 +3,8 @@
 ``run`` compares reducers on a cluster: it is ``record``, ``predict`` and ``compare``. ``run_topologies`` does so on
 several clusters, ``sweep`` asks thousands of such questions, ``advise`` tells what to change; ``run_collective`` times
 one collective, ``run_flows`` any traffic; ``reduce_once`` and ``reduce_steps`` run one reduction, or several steps,
-without a cluster. Each is imported when first used, because ``s2sim --help`` needs none of them. What goes wrong is an
+without a cluster. ``train``, ``run_regimes``, ``run_papers``, ``run_validation`` and ``run_calibration`` are the other
+commands. Each is imported when first used, because ``s2sim --help`` needs none of them. What goes wrong is an
 ``S2SimError``.
 """
 
@@ -17,14 +18,19 @@ from s2sim.moved import install
 
 if TYPE_CHECKING:
     from s2sim.advice.advise import advise
+    from s2sim.claims.paper import run_papers
     from s2sim.experiment.run import run
     from s2sim.experiment.spec import RunSpec
     from s2sim.experiment.stages import compare, predict, record
     from s2sim.experiment.topologies import run_topologies
     from s2sim.reducers.run import reduce_once, reduce_steps
+    from s2sim.regimes.run import run_regimes
     from s2sim.sweeps.sweep import sweep
     from s2sim.traffic.collective_run import run_collective
     from s2sim.traffic.flows import run_flows
+    from s2sim.training.run import train
+    from s2sim.validation.calibrate import run_calibration
+    from s2sim.validation.validate_curves import run_validation
 
 install()
 
@@ -42,10 +48,15 @@ __all__ = [
     "reduce_once",
     "reduce_steps",
     "run",
+    "run_calibration",
     "run_collective",
     "run_flows",
+    "run_papers",
+    "run_regimes",
     "run_topologies",
+    "run_validation",
     "sweep",
+    "train",
 ]
 
 _HOMES = {
@@ -60,6 +71,11 @@ _HOMES = {
     "advise": "s2sim.advice.advise",
     "run_collective": "s2sim.traffic.collective_run",
     "run_flows": "s2sim.traffic.flows",
+    "run_regimes": "s2sim.regimes.run",
+    "run_papers": "s2sim.claims.paper",
+    "run_validation": "s2sim.validation.validate_curves",
+    "run_calibration": "s2sim.validation.calibrate",
+    "train": "s2sim.training.run",
     "run_topologies": "s2sim.experiment.topologies",
 }
 

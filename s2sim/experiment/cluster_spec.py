@@ -298,6 +298,13 @@ class ClusterSpec(JsonForm):
             ) from None
 
     @classmethod
+    def from_keywords(cls, spec: Self | None, defaults: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Return a spec that is given as a value, or the one of keywords; `OptionError` for both."""
+        if spec is not None and options:
+            raise OptionError(f"spec holds all of it, so {', '.join(options)} cannot be given with it")
+        return spec or cls.of(**{"topology": None, **defaults, **options})
+
+    @classmethod
     def load(cls, path: Path) -> Self:
         """Return the spec of a file that ``--json`` or a person wrote."""
         text = read_text(path, noun="the spec")

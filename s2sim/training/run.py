@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from s2sim.errors import S2SimError
+from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
@@ -209,15 +210,21 @@ def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
         history.stopped = f"after {trainer.steps} steps: {DIVERGED}"
 
 
+@accept_fields_of(TrainSpec)
 def train(
-    spec: TrainSpec, progress: ProgressWatcher = SILENT, *, out: Path | None = None, resume: bool = False
+    spec: TrainSpec | None = None,
+    progress: ProgressWatcher = SILENT,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    **options: Any,
 ) -> TrainResult:
     """Train and return the curves; after Ctrl-C those of the finished part.
 
     Parameters
     ----------
-    spec : TrainSpec
-        Model, reducers and cluster.
+    spec : TrainSpec, optional
+        Model, reducers and cluster as a value, instead of the other arguments; by default on ``fat-tree``.
     progress : ProgressWatcher
         Called as the work advances.
     out : Path, optional
@@ -225,6 +232,7 @@ def train(
     resume : bool
         Whether training continues from these; the result is bit for bit that of an uninterrupted training.
     """
+    spec = TrainSpec.from_keywords(spec, {"topology": "fat-tree"}, options)
     wanted = resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")
     curves: list[Curve] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from s2sim import __version__
 from s2sim.arrays import Floats, Mask
 from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
+from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
@@ -47,16 +49,21 @@ from s2sim.validation.compare_log_result import LARGE_BYTES
 _FEW_POINTS = 5
 
 
-def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> CalibrationResult:
+@accept_fields_of(CalibrateSpec)
+def run_calibration(
+    spec: CalibrateSpec | None = None, progress: ProgressWatcher = SILENT, **options: Any
+) -> CalibrationResult:
     """Fit constants of a library to logs of one machine.
 
     Parameters
     ----------
-    spec : CalibrateSpec
-        Machine, library and logs. `S2SimError` for one that cannot be read, and where they do not fit each other.
+    spec : CalibrateSpec, optional
+        Machine, library and logs as a value, instead of the other arguments. `S2SimError` for logs that cannot be
+        read, and where they do not fit each other.
     progress : ProgressWatcher
         Called as the work advances.
     """
+    spec = CalibrateSpec.from_keywords(spec, {}, options)
     measured = read_runs(spec)
     machine = make_predictor(spec, measured.versions)
     runs = tuple(dict.fromkeys(sample.run for sample in measured.samples))

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import s2sim
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import options_of
+from s2sim.training.spec import TrainSpec
+from s2sim.validation.calibrate_spec import CalibrateSpec
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 
@@ -47,18 +49,14 @@ def test_importing_it_imports_nothing_heavy():
     "name",
     [
         *(name for name in s2sim.__all__ if name.startswith(("run", "reduce", "Run"))),
-        "claims.paper.run_papers",
         "experiment.prediction.predict",
         "experiment.prediction.record",
         "regimes.map.RegimeSpec",
-        "regimes.run.run_regimes",
         "traffic.spec.CollectiveSpec",
         "traffic.spec.FlowsSpec",
-        "training.run.train",
+        "train",
         "training.spec.TrainSpec",
-        "validation.calibrate.run_calibration",
         "validation.calibrate_spec.CalibrateSpec",
-        "validation.validate_curves.run_validation",
         "validation.validate_iterations.validate_iterations",
     ],
 )
@@ -128,3 +126,17 @@ def test_what_numpy_and_pathlib_give_is_taken():
     found = s2sim.run(shipped, workers=np.array([2]), reducers="union", trace=SMALL, break_even=False)
     assert found.spec.topology == str(shipped)
     assert found.spec.workers == (2,)
+
+
+def test_training_and_calibration_take_keywords_or_a_spec():
+    calls = (
+        (s2sim.train, TrainSpec("fat-tree", model="cnn")),
+        (s2sim.run_calibration, CalibrateSpec("dgx-h100", logs=("a",))),
+    )
+    for call, spec in calls:
+        with pytest.raises(OptionError, match="spec holds all of it, so seed cannot"):
+            call(spec, seed=1)
+        with pytest.raises(OptionError, match=r"takes no 'topologie' .did you mean 'topology'?"):
+            call(topologie="fat-tree")
+    with pytest.raises(S2SimError, match="no-log"):
+        s2sim.run_calibration(topology="dgx-h100", logs=["no-log.txt"])
