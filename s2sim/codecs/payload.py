@@ -129,7 +129,9 @@ class Payload:
 
         That is: cut short, longer, altered in any byte, of another version or codec.
         """
-        data = _as_bytes(data)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise CodecError(f"a payload is read from bytes; found {type(data).__name__}")
+        data = bytes(data)
         if len(data) < FRAME_BYTES:
             raise CodecError(f"a payload has at least {FRAME_BYTES} bytes; found {len(data)}: it is cut short")
         magic, version, count, elements, body_bytes, codec_text = _HEAD.unpack_from(data)
@@ -146,21 +148,16 @@ class Payload:
         (checksum,) = _CHECKSUM.unpack_from(data, len(frame))
         if zlib.crc32(body, zlib.crc32(frame)) != checksum:
             raise CodecError("the payload's checksum does not match: its bytes were altered")
-        _check_codec_name(_decode_text(codec_text, "codec"), codec)
-        return cls(option_text(codec), elements, _read_arrays(frame[_HEAD.size :], count, body))
+        _check_codec_name(codec_text.rstrip(b"\0").decode("ascii", "replace"), codec)
+        payload = cls(option_text(codec), elements, _read_arrays(data, count))
+        if payload.to_bytes() != data:
+            raise CodecError("the payload describes other arrays than it holds")
+        return payload
 
 
 def _check_codec_name(found: str, codec: Codec) -> None:
     if found != option_text(codec):
         raise CodecError(f"the payload was made by {found!r} and cannot be read by {option_text(codec)!r}")
-
-
-def _as_bytes(data: object) -> bytes:
-    if isinstance(data, bytes):
-        return data
-    if isinstance(data, bytearray | memoryview):
-        return bytes(data)
-    raise CodecError(f"a payload is read from bytes; found {type(data).__name__}")
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
@@ -176,13 +173,6 @@ def _encode_text(text: str, size: int, what: str) -> bytes:
     return encoded.ljust(size, b"\0")
 
 
-def _decode_text(field: bytes, what: str) -> str:
-    text, _, padding = field.partition(b"\0")
-    if padding.strip(b"\0") or not text or not text.isascii():
-        raise CodecError(f"the payload's {what} {field[:16]!r} is not a padded ASCII text")
-    return text.decode("ascii")
-
-
 def _describe(name: str, array: NDArray[Any]) -> bytes:
     if array.ndim > MAX_DIMENSIONS:
         raise CodecError(f"array {name!r} has {array.ndim} dimensions; a payload's have at most {MAX_DIMENSIONS}")
@@ -191,31 +181,21 @@ def _describe(name: str, array: NDArray[Any]) -> bytes:
     return _ARRAY.pack(_encode_text(name, 16, "array name"), dtype.ljust(4, b"\0"), array.ndim, *shape)
 
 
-def _read_arrays(described: bytes, count: int, body: memoryview) -> dict[str, NDArray[Any]]:
-    """Return the arrays that ``described`` names; they must use the body up, and unused slots must be empty."""
-    if count > MAX_ARRAYS or any(described[count * _ARRAY.size :]):
-        raise CodecError(f"the payload claims {count} arrays but describes others; at most {MAX_ARRAYS} are possible")
+def _read_arrays(data: bytes, count: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays that the frame of ``data`` describes, copied, so that they are aligned and writable."""
     arrays: dict[str, NDArray[Any]] = {}
-    start = 0
-    for slot in range(count):
-        name_field, dtype_field, dimensions, *sizes = _ARRAY.unpack_from(described, slot * _ARRAY.size)
-        name = _decode_text(name_field, "array name")
-        dtype = _DTYPES.get(dtype_field.rstrip(b"\0"))
-        if dtype is None or dimensions > MAX_DIMENSIONS or any(sizes[dimensions:]) or name in arrays:
-            raise CodecError(f"array {name!r} of the payload has an impossible name, type or shape")
+    start = FRAME_BYTES
+    for slot in range(min(count, MAX_ARRAYS)):
+        name, dtype_text, dimensions, *sizes = _ARRAY.unpack_from(data, _HEAD.size + slot * _ARRAY.size)
         shape = tuple(sizes[:dimensions])
-        stop = start + prod(shape) * dtype.itemsize
-        if stop > len(body):
-            raise CodecError(f"array {name!r} of shape {shape} does not fit in a body of {len(body)} bytes")
         try:
-            # Copied, so that arrays are aligned and writable like freshly encoded ones.
-            arrays[name] = np.frombuffer(body[start:stop], dtype).reshape(shape).copy()
-        except (ValueError, OverflowError) as error:
-            # An empty array whose other dimensions overflow NumPy's sizes.
-            raise CodecError(f"array {name!r} of the payload has the impossible shape {shape}") from error
+            dtype, key = _DTYPES[dtype_text.rstrip(b"\0")], name.rstrip(b"\0").decode("ascii")
+            stop = start + prod(shape) * dtype.itemsize
+            arrays[key] = np.frombuffer(data[start:stop], dtype).reshape(shape).copy()
+        except (KeyError, ValueError, OverflowError) as error:
+            # An unknown type, or a shape that does not fit in the bytes or in NumPy's sizes.
+            raise CodecError(f"array {name!r} of the payload has an impossible name, type or shape") from error
         start = stop
-    if start != len(body):
-        raise CodecError(f"the payload's arrays take {start} bytes of a body of {len(body)}")
     return arrays
 
 

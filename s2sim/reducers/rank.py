@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import ceil
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, cast, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, get_type_hints
 
 from numpy.typing import NDArray
 
@@ -244,16 +244,10 @@ class Reducer(ABC):
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
-    _held: Any = field(init=False, repr=False, compare=False)  # No option, and unset until `held_in`
-
-    @property
-    def held(self) -> GradientDtype:
-        """Type that training holds gradients in, and in which their values travel where they are not compressed."""
-        return cast("GradientDtype", getattr(self, "_held", "fp32"))
-
-    @held.setter
-    def held(self, dtype: GradientDtype) -> None:
-        self._held = dtype
+    held: GradientDtype = field(
+        init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}
+    )
+    """Type that training holds gradients in, and in which their values travel where they are not compressed."""
 
     @property
     def traits(self) -> Traits:
@@ -304,7 +298,6 @@ class Reducer(ABC):
         Fitted fields are no options and have ``fitted`` in their metadata.
         """
         kept = {item.name: getattr(self, item.name) for item in fields(self) if "fitted" in item.metadata}
-        kept["held"] = self.held
         again = replace(self, **{name: value for name, value in changes.items() if name not in kept})
         for name, value in kept.items():
             setattr(again, name, changes.get(name, value))

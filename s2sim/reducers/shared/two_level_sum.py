@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Bits
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense, zeros_like
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared import row_sparse as known
@@ -50,13 +50,9 @@ class NodeMembership:
         """Return the ranks on the node of a rank, itself included."""
         return next(ranks for ranks in self.members if rank in ranks)
 
-    def holder_of(self, place: int, ranks: int) -> range:
-        """Return the shards of the rank at index ``place`` of a node with ``ranks`` ranks."""
-        return range(place, self.shards, ranks)
-
     def holders(self, ranks: int) -> list[range]:
         """Return the shards of each rank of a node with ``ranks`` ranks."""
-        return [self.holder_of(place, ranks) for place in range(ranks)]
+        return [range(place, self.shards, ranks) for place in range(ranks)]
 
     def peers(self, shard: int) -> tuple[int, ...]:
         """Return the ranks that have a shard, one on each node, in rank order."""
@@ -109,7 +105,7 @@ def join_shards(parts: Sequence[Gradient], like: Gradient) -> Gradient:
 
 def single_shard(shards: Mapping[int, Gradient], like: Gradient, count: int) -> Gradient:
     """Return a gradient in the shape of ``like`` from some of its ``count`` shards; the others are zero."""
-    zeros = [Gradient(like.names, tuple(map(_zeros_like, part.layers))) for part in cut_shards(like, count)]
+    zeros = [Gradient(like.names, tuple(map(zeros_like, part.layers))) for part in cut_shards(like, count)]
     return join_shards([shards.get(shard, empty) for shard, empty in enumerate(zeros)], like)
 
 
@@ -145,12 +141,6 @@ def _join_layer(parts: Sequence[Layer], whole: Layer) -> Layer:
     joined = np.empty(whole.shape, np.float32)
     joined[owners.rows_in_order()] = np.concatenate(list(map(to_dense, parts)))
     return joined
-
-
-def _zeros_like(layer: Layer) -> Layer:
-    if isinstance(layer, RowSparse):
-        return RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
-    return np.zeros_like(layer)
 
 
 class TwoLevelSum:
