@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -157,14 +157,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-class HasJson(Protocol):
-    """A result with a JSON form; those of commands with --csv have a method ``table`` too."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the stable JSON form."""
-
-
-def write_result(result: HasJson, target: str | None) -> bool:
+def write_result(result: Any, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)

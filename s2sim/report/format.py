@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
 from typing import TYPE_CHECKING
 
@@ -29,13 +29,22 @@ def factor_text(value: float | None) -> str:
     return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
 
 
-def error_text(value: float | None) -> str:
-    """Return a relative error as text.
+def optional_text(write: Callable[[float], str]) -> Callable[[float | None], str]:
+    """Return what writes None as a dash, and numbers as ``write`` does."""
+    return lambda value: UNDEFINED if value is None else write(value)
 
-    >>> error_text(0.012345), error_text(0.0)
-    ('0.0123', '0')
-    """
-    return UNDEFINED if value is None else format_ratio(value, 3)
+
+error_text = optional_text(lambda value: format_ratio(value, 3))
+"""A relative error, such as 0.0123."""
+
+log_error_text = optional_text("{:.2f}".format)
+"""The size of a log error."""
+
+signed_text = optional_text("{:+.2f}".format)
+"""A signed log error."""
+
+cosine_text = optional_text("{:.4f}".format)
+seconds_text = optional_text(format_seconds)
 
 
 ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
@@ -55,49 +64,8 @@ def bound_text(row: Row) -> str:
     return error_text(None if row.error_bound is None else row.error_bound.element)
 
 
-def log_error_text(value: float | None) -> str:
-    """Return the size of a log error as text.
-
-    >>> log_error_text(0.123), log_error_text(None)
-    ('0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:.2f}"
-
-
-def signed_text(value: float | None) -> str:
-    """Return a signed log error as text.
-
-    >>> signed_text(-0.123), signed_text(None)
-    ('-0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:+.2f}"
-
-
-def seconds_text(value_s: float | None) -> str:
-    """Return a time as text.
-
-    >>> seconds_text(0.0036771), seconds_text(None)
-    ('3.677 ms', '-')
-    """
-    return UNDEFINED if value_s is None else format_seconds(value_s)
-
-
-def cosine_text(value: float | None) -> str:
-    """Return a cosine as text.
-
-    >>> cosine_text(0.99999)
-    '1.0000'
-    """
-    return UNDEFINED if value is None else f"{value:.4f}"
-
-
-def rates_text(rate_Bps: float | None) -> str:
-    """Return a rate in bytes and in bits a second.
-
-    >>> rates_text(12.5e9)
-    '12.5 GB/s (100 Gbps)'
-    """
-    return UNDEFINED if rate_Bps is None else f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+rates_text = optional_text(lambda rate_Bps: f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})")
+"""A rate in bytes and in bits a second, such as 12.5 GB/s (100 Gbps)."""
 
 
 def share_text(share: float) -> str:
