@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.iteration_tables import (
-    ITERATIONS_LEGEND,
-    iterations_grids,
-    iterations_lines,
-    unpredicted_iteration_lines,
-    worst_iteration_lines,
-)
 from s2sim.report.validation_tables import (
+    ITERATIONS_LEGEND,
     LEGEND,
     answer_lines,
     band_lines,
+    iterations_grids,
+    iterations_lines,
     not_predicted_lines,
     validate_grids,
+    worst_iteration_lines,
     worst_lines,
 )
 from s2sim.validation.validate_curves import run_validation
@@ -93,7 +90,7 @@ def page(result: ValidationResult, iterations: IterationsResult) -> str:
     parts = [HEAD, answer, "", LEGEND, "", LIMITS]
     parts += ["## Bands", "", *band_lines(result), ""]
     worst = worst_lines(result)
-    parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result))]
+    parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result.curves))]
     parts += ["## Tables", "", *map(table, validate_grids(result))]
     return "\n".join([*parts, *of_iterations(iterations)])
 
@@ -101,7 +98,7 @@ def page(result: ValidationResult, iterations: IterationsResult) -> str:
 def of_iterations(result: IterationsResult) -> list[str]:
     """Return what the page says of iterations."""
     answer = "\n".join(f"- {line}" for line in [result.what, *iterations_lines(result)])
-    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in unpredicted_iteration_lines(result)), ""]
+    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in not_predicted_lines(result.iterations)), ""]
     return [ITERATIONS, answer, "", ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
 
 

@@ -97,8 +97,8 @@ def validate_command(
 
 
 def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.report.iteration_tables import iterations_lines
     from s2sim.report.screens import iterations_screen
+    from s2sim.report.validation_tables import iterations_lines
     from s2sim.validation.validate_iterations import validate_iterations
 
     if html is not None:
