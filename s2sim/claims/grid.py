@@ -144,27 +144,25 @@ def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[Setti
 
 def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the speed-up of the fastest reducer by model and mini-batch (rows) and cluster (columns)."""
-    best = best_of(gains)
-    rows = list(dict.fromkeys((gain.model, gain.batch) for gain in gains))
-    columns = list(dict.fromkeys(gain.cluster for gain in gains))
-    found = {(model, batch, where): gain.speedup for (model, batch, where, _), gain in best.items()}
-    names = tuple(f"{model}, batch {batch}" for model, batch in rows)
-    values = tuple(tuple(found.get((model, batch, where)) for where in columns) for model, batch in rows)
-    return HeatMap(title, tuple(columns), names, values)
+    best = best_of(gains).values()
+    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best)
 
 
 def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the median speed-up of each reducer over models and mini-batches: a column a cluster."""
-    rows = list(dict.fromkeys(gain.reducer for gain in gains))
-    columns = list(dict.fromkeys(gain.cluster for gain in gains))
+    return _map_by(title, lambda gain: gain.reducer, gains, gains)
 
-    def value(reducer: str, where: str) -> float | None:
-        own = [gain.speedup for gain in gains if gain.reducer == reducer and gain.cluster == where]
-        return median(own) if own else None
 
-    return HeatMap(
-        title, tuple(columns), tuple(rows), tuple(tuple(value(reducer, where) for where in columns) for reducer in rows)
-    )
+def _map_by(
+    title: str, key: Callable[[SettingGain], str], gains: Iterable[SettingGain], counted: Iterable[SettingGain]
+) -> HeatMap:
+    """Return the median speed-up of those that are counted, by a key and by cluster."""
+    speedups: dict[tuple[str, str], list[float]] = {}
+    for gain in counted:
+        speedups.setdefault((key(gain), gain.cluster), []).append(gain.speedup)
+    rows, columns = tuple(dict.fromkeys(map(key, gains))), tuple(dict.fromkeys(gain.cluster for gain in gains))
+    found = {place: median(own) for place, own in speedups.items()}
+    return HeatMap(title, columns, rows, tuple(tuple(found.get((row, where)) for where in columns) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)

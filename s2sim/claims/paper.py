@@ -197,8 +197,8 @@ class Paper:
     claimed: str  # Its claims in one line
     setup: tuple[str, ...]  # What is computed in all parts
     assumed: tuple[str, ...]  # What is not known and assumed in all parts
-    # Finished parts are kept after an interrupt.
-    parts: tuple[Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
+    # Finished parts are kept after an interrupt; those that need no computing are there already.
+    parts: tuple[PaperPart | Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
 
 
 def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) -> Rebuilt:
@@ -206,7 +206,7 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
     done: list[PaperPart] = []
     try:
         for part in paper.parts:
-            done.append(part(effort, progress))
+            done.append(part if isinstance(part, PaperPart) else part(effort, progress))
             progress.stop()
     except KeyboardInterrupt:
         progress.stop()
@@ -232,16 +232,9 @@ PAPERS = Registry(
 def run_papers(
     names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
 ) -> PapersResult:
-    """Rebuild papers; after Ctrl-C the finished ones are kept.
+    """Rebuild papers by name; after Ctrl-C the finished ones are kept.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Papers. `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice.
-    effort : PaperEffort, optional
-        How much is computed.
-    progress : ProgressWatcher
-        Called as the work advances.
+    `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice.
     """
     if not names:
         raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")

@@ -14,7 +14,7 @@ from s2sim.claims.paper import (
     judge_condition,
     judge_within,
 )
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.rows import Row
 from s2sim.experiment.spec import RunSpec
 
@@ -58,10 +58,11 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
 
 
 def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    progress.start(1, "messages of ResNet-18")
     gradient = normal_gradient(resnet18_shapes())
-    ours = {name: message_bytes(name, gradient) * STEPS_PER_EPOCH / _MIB for name in PUBLISHED_MIB}
-    progress.advance()
+    ours = {
+        name: message_bytes(name, gradient) * STEPS_PER_EPOCH / _MIB
+        for name in watched(progress, "messages of ResNet-18", PUBLISHED_MIB)
+    }
     claims = tuple(
         figure_claim(
             f"{name}: {published} MB an epoch of CIFAR-10 (ResNet-18, 16 workers)",

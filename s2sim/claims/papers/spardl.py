@@ -6,7 +6,7 @@ from math import ceil, log2
 
 from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import WITHIN, Claim, Paper, PaperEffort, PaperPart, Table, judge_condition, judge_within
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.spec import RunSpec
 
 _CODE = "the authors' code (MachineLearningSystem/SparDL), read"
@@ -42,11 +42,7 @@ def measured_cost(ranks: int) -> tuple[float, int]:
 
 def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (6, 8, 14, 16)
-    progress.start(len(counts), "messages of SparDL")
-    found = {}
-    for ranks in counts:
-        found[ranks] = measured_cost(ranks)
-        progress.advance()
+    found = {ranks: measured_cost(ranks) for ranks in watched(progress, "messages of SparDL", counts)}
     claims = (
         Claim(
             "a rank sends 4k(P-1)/P words, for any number of ranks",

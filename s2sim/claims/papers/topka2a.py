@@ -18,7 +18,7 @@ from s2sim.claims.paper import (
     judge_in_range,
     judge_within,
 )
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
 
 _README = "README of the re-implementation HymaJayaram-067/AlltoAll, which attributes it to the paper"
 
@@ -69,12 +69,10 @@ def _sends_less_than_pairs(ranks: int, density: float) -> bool:
 
 def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = [ranks for ranks in PUBLISHED_LEAST if not effort.quick or ranks <= 32]
-    progress.start(len(counts) + 1, "bytes of TopKA2A, gathered pairs and dense")
-    least = {}
-    for ranks in counts:
-        published = PUBLISHED_LEAST[ranks]
-        least[ranks] = crossing(partial(_sends_less_than_pairs, ranks), published / 2, 2 * published)
-        progress.advance()
+    least = {
+        ranks: crossing(partial(_sends_less_than_pairs, ranks), PUBLISHED_LEAST[ranks] / 2, 2 * PUBLISHED_LEAST[ranks])
+        for ranks in watched(progress, "bytes of TopKA2A, gathered pairs and dense", counts)
+    }
     dense = sent_bytes("dense", 8)
     most = crossing(lambda density: sent_bytes(f"topka2a:density={density:.6f}", 8) >= dense, 0.3, 0.7)
     claims = (
