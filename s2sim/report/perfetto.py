@@ -18,10 +18,7 @@ _LANES = 1_000_000
 def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict[str, Any]:
     """Return the trace as JSON values: a track per rank and link direction, or per stream of one rank.
 
-    Parameters
-    ----------
-    timelines : mapping of str to Timeline or Streams
-        By the name of their tracks, which may be empty for a single one.
+    ``timelines`` are by the name of their tracks, which may be empty for a single one.
     """
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):

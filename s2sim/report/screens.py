@@ -9,7 +9,16 @@ from s2sim.report.answer import alternative_lines, lines_text, price_lines, verd
 from s2sim.report.format import collective_lines
 from s2sim.report.html import lines_html
 from s2sim.report.iteration_tables import train_grid, train_lines
-from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
+from s2sim.report.log_comparison import (
+    calibration_lines,
+    constants_grid,
+    difference_grid,
+    log_comparison_grid,
+    log_comparison_lines,
+    points_grid,
+    scales_grid,
+    suggestion_lines,
+)
 from s2sim.report.run_tables import fault_lines, links_grid
 from s2sim.report.study_tables import (
     claims_grid,
@@ -20,7 +29,6 @@ from s2sim.report.study_tables import (
     topologies_grid,
     why_lines,
 )
-from s2sim.report.testbed_tables import calibration_lines, constants_grid, points_grid, suggestion_lines
 from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
 from s2sim.report.validation_tables import (
     ITERATIONS_LEGEND,

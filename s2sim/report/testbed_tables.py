@@ -1,4 +1,4 @@
-"""Tables of calibrations, of times measured on testbeds, and of these compared with predictions."""
+"""Tables of times measured on testbeds, and of these compared with predictions."""
 
 from __future__ import annotations
 
@@ -6,84 +6,15 @@ from collections.abc import Iterable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, TypeAlias
 
-from s2sim.report.format import UNDEFINED, aligned, seconds_text
+from s2sim.report.format import UNDEFINED
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
-from s2sim.validation.compare_log_result import LARGE_BYTES
+from s2sim.report.log_comparison import constants_grid
+from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
 
 if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
-    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
     from s2sim.validation.testbed_fit import SettingFit
-
-
-def calibration_lines(result: CalibrationResult) -> list[str]:
-    """Return the data that constants were fitted to, and median errors before and after."""
-    if not result.points:
-        return []
-
-    def errors(what: str, error: MedianError) -> tuple[str, ...]:
-        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
-
-    runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
-    large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
-    counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
-    by = f", {', '.join(result.versions)}" if result.versions else ""
-    constants, points = (
-        format_number_of(len(result.constants), "constant"),
-        format_number_of(len(result.points), "point"),
-    )
-    medians = [
-        errors("shipped constants", result.before),
-        errors("fitted constants", result.after),
-        errors("each point left out", result.held_out),
-    ]
-    return [
-        f"{constants} fitted to {points} ({counts})",
-        f"  {'; '.join(runs)}{by}",
-        "median |ln(predicted / measured)|, from 1 MiB on and below:",
-        *aligned(medians, indent="  "),
-    ]
-
-
-def suggestion_lines(suggestion: Suggestion | None) -> list[str]:
-    """Return the measurement to run next, with its command."""
-    if suggestion is None:
-        return []
-    band = f"the band of 90 % narrows from {suggestion.band_now:.1%} to {suggestion.band_after:.1%}"
-    return [f"Measure next ({band}): {suggestion.command}"]
-
-
-def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
-    """Return a line per constant."""
-
-    def value(value: float, constant: FittedConstant) -> str:
-        return f"{value:.3g} {constant.unit}".rstrip()
-
-    return tabulate(
-        "constants",
-        constants,
-        text_column("constant", lambda item: item.name),
-        number_column("shipped", lambda item: value(item.shipped, item)),
-        number_column("fitted", lambda item: value(item.fitted, item)),
-        text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
-    )
-
-
-def points_grid(result: CalibrationResult) -> Grid:
-    """Return a line per measured point."""
-    return tabulate(
-        "predicted beside measured",
-        result.points,
-        text_column("collective", lambda point: point.collective),
-        number_column("workers", lambda point: str(point.workers)),
-        number_column("size (B)", lambda point: str(point.size_bytes)),
-        number_column("measured", lambda point: format_seconds(point.measured_s)),
-        number_column("shipped", lambda point: format_seconds(point.before_s)),
-        number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column("left out", lambda point: seconds_text(point.held_out_s)),
-    )
 
 
 _WORST = 8

@@ -113,10 +113,7 @@ def place_name(place: int | None, ranks: int) -> str:
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
     """Return the listing of a schedule: each round with its messages; repeated rounds are listed once.
 
-    Parameters
-    ----------
-    messages : sequence of MessageRow
-        At least those of the first `SHOWN_TIMES` repetitions of each step.
+    ``messages`` are at least those of the first `SHOWN_TIMES` repetitions of each step.
     """
     of_step: dict[int, list[MessageRow]] = defaultdict(list)
     for message in messages:

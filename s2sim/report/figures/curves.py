@@ -26,7 +26,7 @@ from s2sim.report.figures.style import (
     svg_text,
 )
 from s2sim.report.format import signed_text
-from s2sim.report.html import lines_html
+from s2sim.report.html import lines_html, page
 from s2sim.units import format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -126,13 +126,8 @@ def curves_page(result: ValidationResult, screen: Screen) -> str:
     pictures = "".join(
         f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against measured</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Predicted against measured</h1>"
-        f"{lines_html(*screen)}<p>Dots are measured, lines predicted; below a name stands the bias "
-        "at large and at small sizes.</p>"
-        f"{pictures}</body></html>\n"
-    )
+    key = "<p>Dots are measured, lines predicted; below a name stands the bias at large and at small sizes.</p>"
+    return page("Predicted against measured", _STYLE, f"{lines_html(*screen)}{key}{pictures}")
 
 
 def _links(curves: Sequence[CurveErrors]) -> str:

@@ -66,16 +66,8 @@ def draw_schedule(
 ) -> bytes:
     """Return the figure of a schedule, the same bytes for the same schedule and release of matplotlib.
 
-    Parameters
-    ----------
-    messages : sequence of MessageRow
-        All messages; the axis is time if all have times, else rounds.
-    ranks, helpers : int
-        Lines of the diagram; a switch has one more if a message needs it.
-    title : str
-        Broken into lines if the figure is narrow.
-    facts : sequence of str
-        Lines below the title.
+    The axis is time if all messages have times, else rounds. Lines of the diagram are ranks, helpers, and a switch if a
+    message needs it; ``facts`` are lines below the title.
     """
     from matplotlib.figure import Figure
 
