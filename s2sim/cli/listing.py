@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.reducer_facts import ReducerFacts
     from s2sim.libraries.library import Library
     from s2sim.registry import Registry
-    from s2sim.topology.quantity import Quantity
 
 Entries = list[tuple[str, str, str]]
 
@@ -160,7 +159,7 @@ def list_command(
         raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
     if kind == _LIBRARIES and name is not None:
-        _list_library(name, json)
+        _list_quantities(kind, name, json)
         return
     if table and kind != _REDUCERS:
         raise OptionError("--table is one of reducers: s2sim list reducers --table")
@@ -168,7 +167,7 @@ def list_command(
         _list_reducers(name, json, table=table)
         return
     if kind is not None and name is not None:
-        _list_part(kind, name, json)
+        _list_quantities(kind, name, json)
         return
     entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
     if json is not None:
@@ -198,28 +197,18 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
         _show_lines({_REDUCERS: _reducers()})
 
 
-def _list_part(kind: str, name: str, json: str | None) -> None:
-    from s2sim.topology.read_file import find_part, summarise_part
-
-    part = find_part(kind, name)
-    _list_quantities(kind, (name, summarise_part(part), part.source), list(part.quantities.items()), json)
-
-
-def _list_library(name: str, json: str | None) -> None:
+def _list_quantities(kind: str, name: str, json: str | None) -> None:
+    """Show the numbers of a part of hardware or of a library with their origin."""
     from s2sim.libraries.lowering_tables import LIBRARIES, library_quantities
+    from s2sim.topology.read_file import find_part, summarise_part, value_text
 
-    quantities = [(item.field, item) for item in library_quantities(name)]
-    _list_quantities(_LIBRARIES, (name, LIBRARIES[name].summary, LIBRARIES[name].source), quantities, json)
-
-
-def _list_quantities(
-    kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
-) -> None:
-    """Show values with their origin; ``known`` is (name, summary, source) of the part or library."""
-    from s2sim.topology.read_file import value_text
-
-    name, summary, source = known
-    values = [(field, item.value, item.kind, item.source) for field, item in quantities]
+    if kind == _LIBRARIES:
+        quantities = {item.field: item for item in library_quantities(name)}
+        summary, source = LIBRARIES[name].summary, LIBRARIES[name].source
+    else:
+        part = find_part(kind, name)
+        quantities, summary, source = dict(part.quantities), summarise_part(part), part.source
+    values = [(field, item.value, item.kind, item.source) for field, item in quantities.items()]
     if json is not None:
         keys = ("field", "value", "kind", "source")
         items = [dict(zip(keys, item, strict=True)) for item in values]

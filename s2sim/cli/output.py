@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import stat
@@ -19,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from s2sim.cli import INTERRUPTED
 from s2sim.errors import S2SimError
+from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import ProgressWatcher, SilentProgress
 from s2sim.files import replace_file
 
@@ -146,17 +147,6 @@ def working(what: str, *, quiet: bool) -> Iterator[None]:
         yield
 
 
-def _finite(value: Any) -> Any:
-    """Return ``value`` with None for infinities and NaN."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
-
-
 def write_result(result: Any, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
@@ -194,18 +184,22 @@ def show_result(
     *,
     quiet: bool,
 ) -> None:
-    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines."""
-    if not write_result(result, json):
-        return
-    if quiet:
-        show_lines(brief(result))
-    else:
-        show_screen(screen(result), show)
+    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines.
+
+    Ends with the exit code of interruptions if the result is not complete.
+    """
+    if write_result(result, json):
+        if quiet:
+            show_lines(brief(result))
+        else:
+            show_screen(screen(result), show)
+    if not getattr(result, "complete", True):
+        raise typer.Exit(INTERRUPTED)
 
 
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON to a file or standard output (``-``)."""
-    write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
+    write_text(json.dumps(finite(value), indent=2, allow_nan=False) + "\n", target)
 
 
 def write_text(text: str, target: str) -> None:

@@ -76,15 +76,7 @@ class CellRecorder:
 
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
-    """Return the map of winners; after Ctrl-C of the cells that are finished.
-
-    Parameters
-    ----------
-    spec : RegimeSpec
-        Gradients, networks and reducers.
-    progress : ProgressWatcher
-        Called as the work advances.
-    """
+    """Return the map of winners; after Ctrl-C of the cells that are finished."""
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_number_of, format_rate, format_ratio, format_seconds
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Refused
     from s2sim.experiment.rows import Result, Row
     from s2sim.traffic.collective_result import CollectiveResult
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 UNDEFINED = "-"
 REFUSED = "refused"
@@ -112,12 +115,21 @@ def workers_text(count: int) -> str:
     return format_number_of(count, "worker")
 
 
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by a key of each, in their order.
+
+    >>> group_by(["one", "two", "three"], len)
+    {3: ['one', 'two'], 5: ['three']}
+    """
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def group_by_workers(rows: Iterable[Row]) -> dict[int, list[Row]]:
     """Return rows by their number of workers, in their order."""
-    groups: dict[int, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.workers, []).append(row)
-    return groups
+    return group_by(rows, lambda row: row.workers)
 
 
 def workers_with_mark(row: Row) -> str:
@@ -136,9 +148,7 @@ def reason_lines(why: Mapping[str, str]) -> list[str]:
     >>> reason_lines({"s2": "worse than zeros", "topk": "error over 0.1", "s2:cells=1": "worse than zeros"})
     ['Worse than zeros: s2, s2:cells=1.', 'Error over 0.1: topk.']
     """
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in why.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = group_by(why, why.__getitem__)
     return [f"{reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in by_reason.items()]
 
 

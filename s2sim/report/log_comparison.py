@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from s2sim.report.format import UNDEFINED, aligned, factor_text, seconds_text, share_text, workers_text
+from s2sim.report.format import UNDEFINED, aligned, factor_text, group_by, seconds_text, share_text, workers_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
@@ -101,9 +101,7 @@ def scales_grid(result: LogComparisonResult) -> Grid:
 
 
 def _sort_by_share(result: LogComparisonResult) -> list[_TermGroup]:
-    groups: dict[int, list[TermScale]] = {}
-    for scale in result.terms:
-        groups.setdefault(scale.told_with, []).append(scale)
+    groups = group_by(result.terms, lambda scale: scale.told_with)
     return sorted((_TermGroup(result, scales) for scales in groups.values()), key=lambda each: -each.explains)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, TypeAlias
 
-from s2sim.report.format import UNDEFINED
+from s2sim.report.format import UNDEFINED, group_by
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.log_comparison import constants_grid
 from s2sim.units import format_bytes, format_rate, format_seconds
@@ -127,25 +127,21 @@ def _error_columns() -> tuple[TableColumn[_Points], ...]:
 
 
 def _errors_grid(result: PredictionComparison) -> Grid:
-    points: dict[str, list[ComparedTime]] = {}
-    for point in result.unseen:
-        name = point.what if point.kind == "collectives" else f"{point.what} ({point.kind})"
-        points.setdefault(name, []).append(point)
+    def name(point: ComparedTime) -> str:
+        return point.what if point.kind == "collectives" else f"{point.what} ({point.kind})"
+
     return tabulate(
         "median |ln(predicted / measured)| of unseen settings",
-        points.items(),
+        group_by(result.unseen, name).items(),
         text_column("what", lambda item: item[0]),
         *_error_columns(),
     )
 
 
 def _settings_grid(result: PredictionComparison) -> Grid:
-    points: dict[str, list[ComparedTime]] = {}
-    for point in result.points:
-        points.setdefault(point.setting, []).append(point)
     return tabulate(
         "median |ln(predicted / measured)| by setting",
-        points.items(),
+        group_by(result.points, lambda point: point.setting).items(),
         text_column("setting", lambda item: f"{item[0]}{' (calibrated)' if item[0] == result.calibrated_on else ''}"),
         number_column("workers", lambda item: str(item[1][0].workers)),
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),

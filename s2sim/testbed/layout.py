@@ -57,6 +57,11 @@ class NetworkLayout:
         """Return the least rate of all links."""
         return min(self.rate_Bps, self.uplink_Bps)
 
+    @property
+    def shaping(self) -> TrafficShaping:
+        """How it keeps its rates."""
+        return choose_shaping(self.workers, self.slowest_Bps)
+
     def node_of(self, worker: int) -> int:
         """Return the node of a worker: nodes fill in order."""
         return worker // (self.workers // self.nodes)

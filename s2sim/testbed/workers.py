@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import socket
-import stat
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.errors import S2SimError
+from s2sim.pytorch.launch import tcp_infos
 from s2sim.testbed.measured import Kind
 
-# struct tcp_info of Linux 4.19 and later: tcpi_notsent_bytes; tcpi_bytes_sent and tcpi_bytes_retrans.
-_TCP_INFO_BYTES = 216
-_NOT_SENT = struct.Struct("=I"), 144
-_SENT = struct.Struct("=QQ"), 200
+# Place and form in struct tcp_info of tcpi_notsent_bytes, and of tcpi_bytes_sent and tcpi_bytes_retrans after others.
+_NOT_SENT, _COUNTS = 144, struct.Struct("<I52xQQ")
 
 
 def sent_bytes() -> int:
     """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
-    return sum(_sent_on(int(path.name)) for path in Path("/proc/self/fd").iterdir())
-
-
-def _sent_on(descriptor: int) -> int:
-    # The descriptor that listed the folder is gone by now; what is no TCP connection has no such count.
-    with suppress(OSError):
-        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            if len(info) == _TCP_INFO_BYTES:
-                (waiting,) = _NOT_SENT[0].unpack_from(info, _NOT_SENT[1])
-                sent, again = _SENT[0].unpack_from(info, _SENT[1])
-                return int(waiting + sent - again)
-    return 0
+    counts = (_COUNTS.unpack_from(info, _NOT_SENT) for info in tcp_infos())
+    return sum(waiting + sent - again for waiting, sent, again in counts)
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")

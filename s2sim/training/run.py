@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from dataclasses import asdict
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -16,6 +16,7 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.files import replace_file
 from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
@@ -39,16 +40,11 @@ def save(path: Path, content: dict[str, Any], key: Any) -> None:
     """Write arrays and numbers in dicts and lists; ``key`` identifies the training."""
     arrays: list[Any] = []
     structure = json.dumps({"version": _VERSION, "key": key, "content": _without_arrays(content, arrays)})
-    partial = path.with_name(f".{path.name}.partial")
+    buffer = BytesIO()
+    named = {f"{_ARRAY}{number}": array for number, array in enumerate(arrays)}
+    np.savez(buffer, **{_STRUCTURE: np.array(structure), **named})
     try:
-        try:
-            with partial.open("wb") as file:
-                named = {f"{_ARRAY}{number}": array for number, array in enumerate(arrays)}
-                np.savez(file, **{_STRUCTURE: np.array(structure), **named})
-            partial.replace(path)
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+        replace_file(path, buffer.getvalue())
     except OSError as error:
         raise S2SimError(
             f"the checkpoint {path} cannot be written: {error.strerror or error}; free space or give another --out, "
@@ -214,16 +210,8 @@ def train(
 ) -> TrainResult:
     """Train and return the curves; after Ctrl-C those of the finished part.
 
-    Parameters
-    ----------
-    spec : TrainSpec
-        Model, reducers and cluster.
-    progress : ProgressWatcher
-        Called as the work advances.
-    out : Path, optional
-        Folder of checkpoints, created if absent.
-    resume : bool
-        Whether training continues from these; the result is bit for bit that of an uninterrupted training.
+    ``out`` is the folder of checkpoints, created if absent. With ``resume`` training continues from these; the result
+    is bit for bit that of an uninterrupted training.
     """
     wanted = resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")

@@ -11,7 +11,7 @@ from s2sim import __version__
 from s2sim.arrays import Floats, Mask
 from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
 from s2sim.provenance import run_record
@@ -50,12 +50,7 @@ _FEW_POINTS = 5
 def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> CalibrationResult:
     """Fit constants of a library to logs of one machine.
 
-    Parameters
-    ----------
-    spec : CalibrateSpec
-        Machine, library and logs. `S2SimError` for one that cannot be read, and where they do not fit each other.
-    progress : ProgressWatcher
-        Called as the work advances.
+    `S2SimError` for a machine, library or log that cannot be read, and where they do not fit each other.
     """
     measured = read_runs(spec)
     machine = make_predictor(spec, measured.versions)
@@ -335,14 +330,10 @@ def _growth(
     progress: ProgressWatcher,
 ) -> tuple[Floats, Floats]:
     own: ConstantOverrides = () if fitted is None else fitted.own
-    points = []
-    progress.start(len(choices), "looking for what to measure")
-    for run, size_bytes in choices:
-        points.append(
-            CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
-        )
-        progress.advance()
-    progress.stop()
+    points = [
+        CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
+        for run, size_bytes in watched(progress, "looking for what to measure", choices)
+    ]
     names = {name for each in points for way in each.candidates for _, powers in way.parts for name, _ in powers}
     constants = fittable_constants(machine.library, names)
     slopes = TermModel(points, [constant.name for constant in constants]).slopes(np.zeros(len(constants)))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import log
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
@@ -19,7 +19,7 @@ from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.terms import Term, schedule_terms
 from s2sim.collectives.timing.timer import AUTO, TimedSchedule, Timer
 from s2sim.errors import OptionError, S2SimError, TopologyError, unknown_name
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.libraries.constants import read_version
 from s2sim.libraries.nccl import NcclProfile
@@ -77,9 +77,8 @@ def simulate_rows(
     )
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
     known: dict[object, SimulatedRow] = {}
-    progress.start(len(found), "simulating sizes")
     simulated = []
-    for row, table in found:
+    for row, table in watched(progress, "simulating sizes", found):
         key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
         if key not in known:
             demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
@@ -88,8 +87,6 @@ def simulate_rows(
             time_s = one.duration_ps / PS_PER_S
             known[key] = SimulatedRow(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
         simulated.append(known[key])
-        progress.advance()
-    progress.stop()
     return simulated, cluster, notes
 
 
@@ -209,9 +206,6 @@ def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[
         not_explained_s=unattributed_s(difference_s, terms),
         terms=terms,
     )
-
-
-T = TypeVar("T")
 
 
 # Ranks times rings or trees: with more, those that s2sim makes serve.

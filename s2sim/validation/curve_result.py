@@ -45,25 +45,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """One curve.
-
-    Attributes
-    ----------
-    reason, doubt : str or None
-        Why there is no prediction, and why its times cannot follow from its row.
-    quality : str
-        ``good`` or ``suspect``, as its row says.
-    algorithm : str
-        What the row says that ran; empty where the library chose, and the fastest was predicted.
-    n_points : int
-        Sizes after resampling to powers of two, without outliers.
-    median_abs_log_error_large, median_abs_log_error_small : float or None
-        Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
-    signed_log_error_large, signed_log_error_small : float or None
-        Median of ln(predicted/measured): below 0 what was predicted is too fast.
-    band_holds_share : float or None
-        Share of its sizes whose measured time lies in the 90 % interval that is made without its source.
-    """
+    """One curve."""
 
     id: str
     source: str
@@ -73,16 +55,19 @@ class CurveErrors:
     collective: str
     launch: str
     ranks: int | None
-    algorithm: str
-    quality: str
-    doubt: str | None
+    algorithm: str  # What the row says that ran; empty where the library chose, and the fastest was predicted
+    quality: str  # ``good`` or ``suspect``, as its row says
+    doubt: str | None  # Why its times cannot follow from its row
     predicted: bool
-    reason: str | None
-    n_points: int
+    reason: str | None  # Why there is no prediction
+    n_points: int  # Sizes after resampling to powers of two, without outliers
+    # Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
     median_abs_log_error_large: float | None = None
     median_abs_log_error_small: float | None = None
+    # Median of ln(predicted/measured): below 0 what was predicted is too fast.
     signed_log_error_large: float | None = None
     signed_log_error_small: float | None = None
+    # Share of its sizes whose measured time lies in the 90 % interval that is made without its source.
     band_holds_share: float | None = None
     likely_why: tuple[str, ...] = ()
     run: RunClass | None = field(default=None, metadata=LEFT_OUT)

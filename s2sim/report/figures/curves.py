@@ -25,7 +25,7 @@ from s2sim.report.figures.style import (
     style_axes,
     svg_text,
 )
-from s2sim.report.format import signed_text
+from s2sim.report.format import group_by, signed_text
 from s2sim.report.html import lines_html, page
 from s2sim.units import format_number_of, format_seconds
 
@@ -119,10 +119,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def curves_page(result: ValidationResult, screen: Screen) -> str:
     """Return a self-contained page with the lines and tables of a screen, and a figure per source."""
-    sources: dict[str, list[CurveErrors]] = {}
-    for curve in result.curves:
-        if curve.predicted:
-            sources.setdefault(curve.source, []).append(curve)
+    sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
     pictures = "".join(
         f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )

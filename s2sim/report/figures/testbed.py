@@ -17,6 +17,7 @@ from s2sim.report.figures.style import (
     label_axes,
     style_axes,
 )
+from s2sim.report.format import group_by
 from s2sim.report.testbed_tables import rate_text
 from s2sim.units import format_bytes, format_count, format_seconds
 
@@ -102,9 +103,7 @@ def gains_figure(result: PredictionComparison) -> Figure | None:
     points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
     dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
     others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
-    panels: dict[tuple[int, int, str], list[ComparedTime]] = {}
-    for point in others:
-        panels.setdefault((point.workers, point.payload_bytes, point.trace), []).append(point)
+    panels = group_by(others, lambda point: (point.workers, point.payload_bytes, point.trace))
     shown = {key: group for key, group in sorted(panels.items()) if len({point.rate_Bps for point in group}) > 1}
     if not shown:
         return None
