@@ -202,21 +202,27 @@ def run_command(
     from s2sim.report.testbed_tables import measured_grids, measured_lines
     from s2sim.testbed.measure import measure_series
     from s2sim.testbed.measured import read_measured
-    from s2sim.testbed.settings import choose_layouts, parse_measurements
-    from s2sim.units import format_number_of
+    from s2sim.testbed.settings import (
+        COLLECTIVES_BY_DEFAULT,
+        REDUCERS,
+        RequestedMeasurements,
+        choose_layouts,
+        parse_kinds,
+        parse_sizes,
+    )
+    from s2sim.testbed.workers import MeasurementPlan, Repetitions
+    from s2sim.units import PS_PER_S, format_number_of, parse_option, parse_time_ps
 
     check_targets(json=json)
-    kinds, plan = parse_measurements(
-        what=what,
-        collectives=collective or (),
-        sizes=sizes,
-        reducers=reducer or (),
-        trace=trace,
-        compute=compute,
-        repeats=repeats,
-        budget=budget,
-        seed=seed,
+    wanted = RequestedMeasurements(
+        parse_kinds(what),
+        tuple(collective or COLLECTIVES_BY_DEFAULT),
+        parse_sizes(sizes),
+        tuple(reducer or REDUCERS),
+        trace,
+        parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
     )
+    effort = Repetitions(repeats, parse_option("--budget", parse_time_ps, budget) / PS_PER_S)
     counts = () if workers is None else parse_worker_list(workers)
     layouts = choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
@@ -231,7 +237,7 @@ def run_command(
             measure_series(
                 folder,
                 layouts,
-                plan,
+                MeasurementPlan(wanted.tasks, effort, seed),
                 command=shlex.join(["s2sim", *sys.argv[1:]]),
                 existing=name is not None,
                 start=progress.start,
@@ -243,7 +249,7 @@ def run_command(
                 goes_on = "the same command goes on with those that are missing"
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
-    measured = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
     if json is not None:
         write_json(asdict(measured), json)
     if json == STDOUT:

@@ -215,8 +215,8 @@ def measure_series(
     existing: bool = False,
     start: Callable[[int, str], None],
     advance: Callable[[], None],
-) -> int:
-    """Measure all rows missing in a folder on each testbed and return their number; every row is saved at once.
+) -> None:
+    """Measure all rows missing in a folder on each testbed; every row is saved at once.
 
     Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
     ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
@@ -224,15 +224,11 @@ def measure_series(
     from s2sim.testbed.layout import places
     from s2sim.testbed.network import temporary_testbed
 
-    rows = 0
     todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]
     for number, (layout, tasks) in enumerate(todo, 1):
         if not tasks:
             continue
-        count = sum(map(len, tasks.values()))
-        start(count, f"testbed {layout.name}, {number} of {len(todo)} (rows)")
+        start(sum(map(len, tasks.values())), f"testbed {layout.name}, {number} of {len(todo)} (rows)")
         block: AbstractContextManager[Any] = nullcontext() if existing else temporary_testbed(layout)
         with block:
             measure_testbed(folder, current_setting(layout, command), places(layout), tasks, plan, advance)
-        rows += count
-    return rows

@@ -33,7 +33,6 @@ from s2sim.validation.calibrate_result import (
 )
 from s2sim.validation.calibrate_runs import (
     Key,
-    LogMeasurements,
     MachinePredictor,
     MeasuredRun,
     Sample,
@@ -64,7 +63,21 @@ def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> 
     before, after, held_out = (median_errors(points, name) for name in ("before_s", "after_s", "held_out_s"))
     profile = ""
     if fitted is not None:
-        within = _fitted_range(spec, machine, measured, runs, points)
+        sizes = [point.size_bytes for point in points]
+        within = FittedRange(
+            topology=machine_text(machine.topology, spec.overrides),
+            collectives=tuple(sorted({run.kind for run in runs})),
+            workers=tuple(sorted({run.workers for run in runs})),
+            nodes=tuple(sorted({machine.nodes(run.workers) for run in runs})),
+            smallest_bytes=min(sizes),
+            largest_bytes=max(sizes),
+            points=len(points),
+            median_error_before=median_error(points, "before_s") or 0.0,
+            median_error_after=median_error(points, "after_s") or 0.0,
+            median_error_held_out=median_error(points, "held_out_s"),
+            versions=measured.versions,
+            logs=measured.origins,
+        )
         written = list(zip(constants, (value for _, value in fitted.own), strict=True))
         profile = profile_text(machine.library, written, within, f"s2sim dev calibrate, s2sim {__version__}")
     return CalibrationResult(
@@ -86,30 +99,6 @@ def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> 
             measured=["times of the logs"],
             assumed=["times predicted: simulated, with constants that the logs' times are fitted by"],
         ),
-    )
-
-
-def _fitted_range(
-    spec: CalibrateSpec,
-    machine: MachinePredictor,
-    measured: LogMeasurements,
-    runs: Sequence[MeasuredRun],
-    points: Sequence[CalibratedPoint],
-) -> FittedRange:
-    sizes = [point.size_bytes for point in points]
-    return FittedRange(
-        topology=machine_text(machine.topology, spec.overrides),
-        collectives=tuple(sorted({run.kind for run in runs})),
-        workers=tuple(sorted({run.workers for run in runs})),
-        nodes=tuple(sorted({machine.nodes(run.workers) for run in runs})),
-        smallest_bytes=min(sizes),
-        largest_bytes=max(sizes),
-        points=len(points),
-        median_error_before=median_error(points, "before_s") or 0.0,
-        median_error_after=median_error(points, "after_s") or 0.0,
-        median_error_held_out=median_error(points, "held_out_s"),
-        versions=measured.versions,
-        logs=measured.origins,
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import log
-from statistics import median
 from typing import NamedTuple
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
@@ -39,6 +38,7 @@ from s2sim.validation.compare_log_result import (
     TermDifference,
     attribute_errors,
     log_notes,
+    median_log_errors,
     unattributed_s,
 )
 
@@ -163,8 +163,6 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     scales, parts = attribute_errors([size.terms for _, size in both], [each.row.time_s for each, _ in both])
     bus = bus_factor(spec.kind, spec.workers)
     rows = tuple(_compare_row(each.row, size, bus, terms) for (each, size), terms in zip(both, parts, strict=True))
-    large = [row.log_error for row in rows if row.size_bytes >= LARGE_BYTES]
-    small = [row.log_error for row in rows if row.size_bytes < LARGE_BYTES]
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
@@ -173,10 +171,7 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         log=chosen.log,
         tables=tuple(map(_log_table, chosen.tables)),
         rows=rows,
-        median_abs_log_error_large=median(map(abs, large)) if large else None,
-        median_abs_log_error_small=median(map(abs, small)) if small else None,
-        signed_log_error_large=median(large) if large else None,
-        signed_log_error_small=median(small) if small else None,
+        **median_log_errors([row.size_bytes >= LARGE_BYTES for row in rows], [row.log_error for row in rows]),
         terms=tuple(scales),
         notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
     )

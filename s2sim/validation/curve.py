@@ -214,17 +214,17 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
         raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
     curves = []
     no_name = "names no file of the folder"
-    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", _names_a_file, no_name):
+
+    def names_file(name: str) -> bool:
+        return name == Path(name).name and not name.startswith(".")
+
+    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", names_file, no_name):
         try:
             points = () if machine is None else _points(folder / f"{machine.id}.csv")
             curves.append(MeasuredCurve(cells["id"], machine, points, problem))
         except S2SimError as error:
             curves.append(MeasuredCurve(cells["id"], machine, (), str(error)))
     return tuple(curves)
-
-
-def _names_a_file(name: str) -> bool:
-    return name == Path(name).name and not name.startswith(".")
 
 
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from s2sim.experiment.json_form import LEFT_OUT, ResultForm
 from s2sim.uncertainty.constant_fit import MeasuredConstant
 from s2sim.uncertainty.interval import RunClass, shipped_error_model
+from s2sim.validation.compare_log_result import median_log_errors
 from s2sim.validation.curve import is_large
 from s2sim.validation.harness import error_statistics
 
@@ -201,34 +202,15 @@ NOT_KNOWN = "not known"
 _CLASSES = ("gpu", "transport", "collective", "launch")
 
 
-def median_log_errors(points: Sequence[Point]) -> tuple[dict[str, float | None], dict[str, float | None]]:
-    """Return the medians of |ln(predicted/measured)| and of ln(predicted/measured), of large and of small sizes.
+def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
+    """Return a curve with its predicted points and their errors.
 
     Predictions of no time, of sizes too small for every rank to have a part, are left out.
     """
-    absolute: dict[str, float | None] = {}
-    signed: dict[str, float | None] = {}
-    for name, large in (("large", True), ("small", False)):
-        chosen = [p for p in points if is_large(p.size_bytes) == large and p.predicted_s > 0]
-        errors = np.log([point.predicted_s / point.measured_s for point in chosen])
-        absolute[name] = float(np.median(np.abs(errors))) if chosen else None
-        signed[name] = float(np.median(errors)) if chosen else None
-    return absolute, signed
-
-
-def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
-    """Return a curve with its predicted points and their errors."""
-    absolute, signed = median_log_errors(points)
-    return replace(
-        curve,
-        predicted=True,
-        reason=None,
-        median_abs_log_error_large=absolute["large"],
-        median_abs_log_error_small=absolute["small"],
-        signed_log_error_large=signed["large"],
-        signed_log_error_small=signed["small"],
-        points=tuple(points),
-    )
+    found = [point for point in points if point.predicted_s > 0]
+    errors = np.log([point.predicted_s / point.measured_s for point in found]).tolist()
+    medians = median_log_errors([is_large(point.size_bytes) for point in found], errors)
+    return replace(curve, predicted=True, reason=None, **medians, points=tuple(points))
 
 
 def group_errors(name: str, curves: Sequence[CurveErrors]) -> Group:

@@ -219,7 +219,11 @@ def run_validation(
     """
     path = resolve_curves_folder(folder)
     curves = read_folder(path)
-    others = _public_curves_except(curves) if fit and folder is not None else ()
+    others: list[MeasuredCurve] = []
+    if fit and folder is not None:
+        ids = {curve.id for curve in curves}
+        public = read_folder(resolve_curves_folder(None))
+        others = [curve for curve in public if curve.id not in ids and is_fit_for_calibration(curve)]
     predicted = in_turn(predict_curves([*curves, *others], tell=fit), len(curves) + len(others), "curves", progress)
     complete = len(predicted) == len(curves) + len(others)
     found = [curve for curve, _ in predicted[: len(curves)]]
@@ -241,15 +245,6 @@ def run_validation(
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
         provenance=_origin(path, curves),
         complete=complete,
-    )
-
-
-def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurve, ...]:
-    ids = {curve.id for curve in curves}
-    return tuple(
-        curve
-        for curve in read_folder(resolve_curves_folder(None))
-        if curve.id not in ids and is_fit_for_calibration(curve)
     )
 
 
