@@ -43,7 +43,7 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
             prepare = _reduction(task, rank, ranks, spin=arguments["spin"], seed=arguments["seed"])
         summary = time_across_ranks(rank, prepare, effort)
         if rank == 0:
-            tell({"number": number, "summary": asdict(summary)})
+            tell({"number": number, "summary": summary})
 
 
 def _raise_priority() -> None:
@@ -132,11 +132,7 @@ def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
     except PackageNotFoundError:
         raise S2SimError("workers of a testbed talk by PyTorch, which is missing: pip install 's2sim[torch]'") from None
     return MeasuredSetting(
-        name=layout.name,
-        workers=layout.workers,
-        nodes=layout.nodes,
-        rate_Bps=layout.rate_Bps,
-        uplink_Bps=layout.uplink_Bps,
+        **asdict(layout),
         processors=len(os.sched_getaffinity(0)),
         machine=_machine(),
         kernel=f"{platform.system()} {platform.release()}",

@@ -91,26 +91,14 @@ class RepetitionResult:
     computed_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TimingSummary:
-    """Repetitions of one thing in short, with the fields of `s2sim.testbed.measured.MeasuredTiming`."""
-
-    repeats: int
-    median_s: float
-    low_s: float
-    high_s: float
-    codec_s: float
-    sent_bytes: int
-    cpu_s: float
-
-
 def time_across_ranks(
     rank: int, prepare: Callable[[], Callable[[], RepetitionResult]], effort: Repetitions
-) -> TimingSummary:
+) -> dict[str, float]:
     """Return the duration of an operation of all ranks of the process group, each of which calls this.
 
-    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's
-    shared monotonic clock; a repetition ends with the last rank and does not count if one started late.
+    What is returned has the names of fields of `s2sim.testbed.measured.MeasuredTiming`. ``prepare`` sets up a
+    repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's shared monotonic clock; a
+    repetition ends with the last rank and does not count if one started late.
     """
     # By default the kernel may wake a sleeper 50 us late, to save energy.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -155,21 +143,21 @@ def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> 
     return bool(row[:, -1].any()), row
 
 
-def _summarise(rows: Floats) -> TimingSummary:
+def _summarise(rows: Floats) -> dict[str, float]:
     """Return in short what shape (repetitions, ranks, columns of `_time_once`) tells."""
     times_s = rows[:, :, 0].max(axis=1)
     slowest = rows[:, :, 0].argmax(axis=1)
     codec_s = rows[np.arange(len(rows)), slowest, 1]
     low_s, median_s, high_s = np.percentile(times_s, (10, 50, 90))
-    return TimingSummary(
-        repeats=len(rows),
-        median_s=_seconds(median_s),
-        low_s=_seconds(low_s),
-        high_s=_seconds(high_s),
-        codec_s=_seconds(np.median(codec_s)),
-        sent_bytes=int(np.median(rows[:, :, 2].max(axis=1))),
-        cpu_s=_seconds(np.median(rows[:, :, 3].sum(axis=1))),
-    )
+    return {
+        "repeats": len(rows),
+        "median_s": _seconds(median_s),
+        "low_s": _seconds(low_s),
+        "high_s": _seconds(high_s),
+        "codec_s": _seconds(np.median(codec_s)),
+        "sent_bytes": int(np.median(rows[:, :, 2].max(axis=1))),
+        "cpu_s": _seconds(np.median(rows[:, :, 3].sum(axis=1))),
+    }
 
 
 def _seconds(value: float | np.floating[Any]) -> float:
