@@ -64,14 +64,6 @@ PngOption = Annotated[
         flag="--png",
     ),
 ]
-HtmlOption = Annotated[
-    str | None,
-    option(
-        "FILE.html",
-        "Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
-        "no page",
-    ),
-]
 TimelineOption = Annotated[
     str | None,
     option(

@@ -43,13 +43,6 @@ from s2sim.validation.compare_log_result import (
 )
 
 
-class LoggedRow(NamedTuple):
-    """A row that is compared, and its table."""
-
-    row: MeasuredRow
-    table: MeasuredTable
-
-
 class SimulatedRow(NamedTuple):
     """The simulated time of a row; without terms if not the schedule alone determines it."""
 
@@ -61,14 +54,14 @@ class SimulatedRow(NamedTuple):
 
 
 def simulate_rows(
-    spec: CollectiveSpec, found: Sequence[LoggedRow], progress: ProgressWatcher
+    spec: CollectiveSpec, found: Sequence[tuple[MeasuredRow, MeasuredTable]], progress: ProgressWatcher
 ) -> tuple[list[SimulatedRow], Cluster, list[str]]:
     """Return the simulated rows, run as the log states, with their cluster and notes.
 
     Over packets, or where links fail meanwhile, they run as asked, and have no terms.
     """
     planned = plan_collective(spec)
-    cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
+    cluster, sizes = planned.cluster, [row.size_bytes for row, _ in found]
     if spec.network != "fluid" or planned.by_message:
         timed, _, notes = time_sizes(spec, sizes, progress)
         return [SimulatedRow(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
@@ -152,17 +145,17 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
-    found = [LoggedRow(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    found = [(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not found:
         raise nothing
     timed, cluster, notes = simulate_rows(spec, found, progress)
-    both = [(each, size) for each, size in zip(found, timed, strict=True) if size.time_s]
+    both = [(row, size) for (row, _), size in zip(found, timed, strict=True) if size.time_s]
     if not both:
         raise nothing
-    scales, parts = attribute_errors([size.terms for _, size in both], [each.row.time_s for each, _ in both])
+    scales, parts = attribute_errors([size.terms for _, size in both], [row.time_s for row, _ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_compare_row(each.row, size, bus, terms) for (each, size), terms in zip(both, parts, strict=True))
+    rows = tuple(_compare_row(row, size, bus, terms) for (row, size), terms in zip(both, parts, strict=True))
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
