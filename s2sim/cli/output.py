@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import fill
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -106,13 +107,7 @@ def show_quantities(heading: str, quantities: Sequence[tuple[str, str, str, str]
 
 
 def _columns() -> int:
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        return int(columns)
-    with suppress(OSError, ValueError):
-        if sys.stdout.isatty():
-            return os.get_terminal_size(sys.stdout.fileno()).columns
-    return _PIPE_COLUMNS
+    return get_terminal_size((_PIPE_COLUMNS, 24)).columns
 
 
 def show_grids(grids: Sequence[Grid]) -> None:

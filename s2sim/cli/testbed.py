@@ -7,8 +7,6 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -226,7 +224,9 @@ def run_command(
     counts = () if workers is None else parse_worker_list(workers)
     layouts = choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
-    with watching(quiet=quiet) as progress, _ended_like_interrupted():
+    # What ends the job does as Ctrl-C, so that the testbed is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with watching(quiet=quiet) as progress:
 
         def advance() -> None:
             nonlocal rows
@@ -258,16 +258,6 @@ def run_command(
         show_grids(measured_grids(measured))
         show_lines(["", *measured_lines(measured)])
     show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
-
-
-@contextmanager
-def _ended_like_interrupted() -> Iterator[None]:
-    """Treat SIGTERM as an interruption, so that the testbed is removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:

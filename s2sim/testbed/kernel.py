@@ -13,8 +13,8 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -227,25 +227,21 @@ def _run_tool(command: list[str], lines: str) -> str:
 
 def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
     """Write settings by namespace and path below /proc/sys/net, without those that this kernel does not know."""
-    failures: list[OSError] = []
-    # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
-    thread = threading.Thread(target=_write_all, args=(settings, failures))
-    thread.start()
-    thread.join()
-    for failure in failures:
-        raise S2SimError(f"cannot set {failure.filename or 'a namespace'} for a testbed: {failure.strerror}")
-
-
-def _write_all(settings: Mapping[str, Mapping[str, str]], failures: list[OSError]) -> None:
     try:
-        for namespace, values in settings.items():
-            with (NAMESPACES / namespace).open("rb") as opened:
-                if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))  # noqa: TRY301  (one way out)
-            for path, value in values.items():
-                setting = Path("/proc/sys/net") / path
-                if setting.exists():
-                    setting.write_text(value, "ascii")
+        # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_write_all, settings).result()
     except OSError as error:
-        failures.append(error)
+        raise S2SimError(f"cannot set {error.filename or 'a namespace'} for a testbed: {error.strerror}") from None
+
+
+def _write_all(settings: Mapping[str, Mapping[str, str]]) -> None:
+    for namespace, values in settings.items():
+        with (NAMESPACES / namespace).open("rb") as opened:
+            if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))
+        for path, value in values.items():
+            setting = Path("/proc/sys/net") / path
+            if setting.exists():
+                setting.write_text(value, "ascii")

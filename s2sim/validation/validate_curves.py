@@ -95,15 +95,15 @@ class CurvePredictor:
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
         profile = self._profile or machine_library(machine, self._catalogue)
-        return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
+        return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
-        cluster, ways = self._clusters.of(machine)
+        base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(cluster, algorithm, ways, self._profile or machine_library(machine, self._catalogue))
+        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine, self._catalogue))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
 
 

@@ -14,6 +14,7 @@ from s2sim.claims.paper import (
     PaperEffort,
     PaperPart,
     Table,
+    figure_claim,
     judge_condition,
     judge_in_range,
     judge_within,
@@ -87,14 +88,13 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             f"{WITHIN}, for each number of GPUs",
             "bytes of real messages, found by halving an interval; the rule is about bytes and knows no latency",
         ),
-        Claim(
+        figure_claim(
             "it sends less than dense below a density of one half",
             _README,
-            f"{PUBLISHED_MOST:g}",
-            f"{most:.3g}",
-            judge_within(most, PUBLISHED_MOST),
-            WITHIN,
+            PUBLISHED_MOST,
+            most,
             "pairs have 64 bits and dense values 32, so that half of the elements as pairs are all of them as values",
+            form="{:.3g}",
         ),
     )
     return PaperPart(claims)
