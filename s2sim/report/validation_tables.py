@@ -92,7 +92,6 @@ def _interface_line(checked: BridgeCheckResult) -> str:
 
 
 _WORST = 10
-_SOURCES_OF_A_CLASS = 3
 _MAX_NAME = 38
 LEGEND = (
     "Errors are |ln(predicted/measured)|, 0.1 is about 10 %: of a curve the median over powers of two from 1 MiB on "
@@ -240,25 +239,6 @@ def _with_reasons(head: str, found: Sequence[tuple[str, float | None, float | No
         for name, one, other, why in found
     ]
     return [head, *lines] if lines else []
-
-
-def band_lines(result: ValidationResult) -> list[str]:
-    """Return the share of points in 90 % intervals, of all good curves and of classes of three sources or more."""
-    curves = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
-    if not curves:
-        return []
-
-    def coverage(curves: Sequence[CurveErrors]) -> str:
-        inside = sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves)
-        return f"{inside / sum(curve.n_points for curve in curves):.0%}"
-
-    lines = [f"- all good curves: {coverage(curves)}"]
-    for kind in ("gpu", "transport", "collective", "launch"):
-        for name in sorted({getattr(curve, kind) for curve in curves}):
-            members = [curve for curve in curves if getattr(curve, kind) == name]
-            if len({curve.source for curve in members}) >= _SOURCES_OF_A_CLASS:
-                lines.append(f"- {kind} {name or 'not known'}: {coverage(members)}")
-    return lines
 
 
 def not_predicted_lines(rows: Sequence[CurveErrors | IterationError]) -> list[str]:
