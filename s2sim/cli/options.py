@@ -130,10 +130,10 @@ class Experiment(Generic[S]):
         if missing:
             raise OptionError(f"{' and '.join(missing)} must be given, for example {example}")
 
-    def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict, needed: Sequence[str] = ()) -> S:
+    def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict) -> S:
         """Return the spec of --spec, else that of the options with the fields of ``more``."""
         if self.path is None:
-            self.check_needed(needed or self.needed, example)
+            self.check_needed(self.needed, example)
             return self.spec(**more())
         if self.given:
             raise OptionError(
