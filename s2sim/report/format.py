@@ -32,12 +32,12 @@ def factor_text(value: float | None) -> str:
     return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
 
 
-def optional_text(write: Callable[[float], str]) -> Callable[[float | None], str]:
-    """Return what writes None as a dash, and numbers as ``write`` does."""
+def optional_text(write: Callable[[T], str]) -> Callable[[T | None], str]:
+    """Return what writes None as a dash, and other values as ``write`` does."""
     return lambda value: UNDEFINED if value is None else write(value)
 
 
-error_text = optional_text(lambda value: format_ratio(value, 3))
+error_text: Callable[[float | None], str] = optional_text(lambda value: format_ratio(value, 3))
 """A relative error, such as 0.0123."""
 
 log_error_text = optional_text("{:.2f}".format)
@@ -67,7 +67,9 @@ def bound_text(row: Row) -> str:
     return error_text(None if row.error_bound is None else row.error_bound.element)
 
 
-rates_text = optional_text(lambda rate_Bps: f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})")
+rates_text: Callable[[float | None], str] = optional_text(
+    lambda rate_Bps: f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+)
 """A rate in bytes and in bits a second, such as 12.5 GB/s (100 Gbps)."""
 
 

@@ -9,6 +9,7 @@ from s2sim.report.format import (
     UNDEFINED,
     brief_seconds,
     group_by_workers,
+    optional_text,
     percent_text,
     throughput_text,
     workers_with_mark,
@@ -102,9 +103,7 @@ def train_grid(result: TrainResult) -> Grid:
 
     goal = "target" if result.target is None else target_text(result.target)
 
-    def ratio(value: Interval | None) -> str:
-        return UNDEFINED if value is None else interval_text(value)
-
+    ratio = optional_text(interval_text)
     price = result.price
     money: list[TableColumn[TrainRow]] = []
     if price is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, TypeAlias
 
-from s2sim.report.format import UNDEFINED, group_by
+from s2sim.report.format import UNDEFINED, group_by, optional_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.log_comparison import constants_grid
 from s2sim.units import format_bytes, format_rate, format_seconds
@@ -158,9 +158,7 @@ def _break_even_grid(rates: Sequence[BreakEvenRate]) -> Grid:
         number_column("dense", lambda item: format_bytes(item.payload_bytes)),
         number_column("measured", lambda item: rate_text(item.measured_Bps)),
         text_column("between", lambda item: f"{rate_text(item.low_Bps)} and {rate_text(item.high_Bps)}"),
-        number_column(
-            "predicted", lambda item: UNDEFINED if item.predicted_Bps is None else rate_text(item.predicted_Bps)
-        ),
+        number_column("predicted", lambda item: optional_text(rate_text)(item.predicted_Bps)),
         number_column("factor", lambda item: UNDEFINED if isinf(item.factor) else f"{item.factor:.2f}"),
     )
 
@@ -175,4 +173,4 @@ def rate_text(rate_Bps: float) -> str:
 
 
 def _error(points: Iterable[ComparedTime]) -> str:
-    return UNDEFINED if (error := median_error(points)) is None else f"{error:.3f}"
+    return optional_text("{:.3f}".format)(median_error(points))
