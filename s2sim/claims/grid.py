@@ -24,6 +24,9 @@ from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.models import Model, load_model
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.units import PS_PER_S
 
@@ -287,8 +290,6 @@ def milliseconds(seconds: float) -> str:
 
 def normal_gradient(shapes: Iterable[tuple[int, ...]], seed: int = 0) -> Gradient:
     """Return a dense float32 gradient with layers of these shapes, standard normal."""
-    from s2sim.gradients.gradient import Gradient
-
     generator = np.random.default_rng(seed)
     layers = tuple(generator.standard_normal(shape, np.float32) for shape in shapes)
     return Gradient(tuple(f"layer{place}" for place in range(len(layers))), layers)
@@ -299,9 +300,6 @@ def message_bytes(reducer: str, gradient: Gradient) -> int:
 
     Without feedback and what is carried over, a message depends on one gradient alone.
     """
-    from s2sim.reducers.registry import make_reducer
-    from s2sim.reducers.run import run_reducer
-
     ran = run_reducer(make_reducer(reducer), [gradient], seed=0)
     return sum(call.bytes_by_rank[0] for call in ran.recording.calls)
 
@@ -347,8 +345,6 @@ def _sweep_scenario(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
     scenario = resolve_checked(spec)
     if not tables_only:
         return scenario
-    from s2sim.gradients.models import Model, load_model
-
     table = load_model(spec.model or spec.profile or "").table
     layers = tuple(group for group in table.layers if group.sparse)
     published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())

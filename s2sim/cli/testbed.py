@@ -18,6 +18,7 @@ from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, 
 from s2sim.cli.testbed_compare import COMPARE, TOPOLOGY, compare_command, topology_command
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
+from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
@@ -209,7 +210,6 @@ def run_command(
         parse_sizes,
     )
     from s2sim.testbed.workers import MeasurementPlan, Repetitions
-    from s2sim.units import PS_PER_S, format_number_of, parse_option, parse_time_ps
 
     check_targets(json=json)
     wanted = RequestedMeasurements(
@@ -262,7 +262,6 @@ def run_command(
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
     from s2sim.testbed.layout import NetworkLayout
-    from s2sim.units import parse_option, parse_rate_Bps
 
     count = None if workers is None else parse_workers(workers)
     rate_Bps = math.inf if rate is None else parse_option("--rate", parse_rate_Bps, rate)
@@ -305,7 +304,6 @@ def _text(name: str, layout: NetworkLayout | None) -> str:
 
 def _summary(layout: NetworkLayout) -> str:
     from s2sim.report.format import workers_text
-    from s2sim.units import format_rate
 
     def of(rate_Bps: float) -> str:
         return f"{format_rate(rate_Bps)} each way" if math.isfinite(rate_Bps) else "as fast as the machine"

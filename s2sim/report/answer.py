@@ -30,6 +30,7 @@ from s2sim.report.grid import (
     fold_grid,
     minimum_width,
     number_column,
+    rich_tables,
     tabulate,
     text_column,
 )
@@ -317,8 +318,6 @@ def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str
 
 def _table_lines(grid: Grid) -> list[str]:
     from rich.console import Console
-
-    from s2sim.report.grid import rich_tables
 
     stream, grid = StringIO(), fold_grid(grid, _COLUMNS)
     console = Console(file=stream, width=max(_COLUMNS, minimum_width(grid)), highlight=False, color_system=None)

@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from s2sim.errors import S2SimError
-from s2sim.pytorch.launch import ProcessPlace
-from s2sim.testbed.layout import NetworkLayout
+from s2sim.pytorch.launch import ProcessPlace, run_job
+from s2sim.testbed.layout import NetworkLayout, places
 from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
 from s2sim.testbed.workers import (
     COLLECTIVES,
@@ -106,8 +108,6 @@ def _reduction(
 
 def _compute(seconds: float, *, spin: bool) -> float:
     """Let so much time pass, computing or asleep, and return the CPU seconds that it took."""
-    import numpy as np
-
     if not seconds:
         return 0.0
     cpu_s, until_s = time.process_time(), time.monotonic() + seconds
@@ -178,8 +178,6 @@ def measure_testbed(
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
-    from s2sim.pytorch.launch import run_job
-
     if all(known.name != setting.name for known in read_existing(folder).settings):
         add_setting(folder, setting)
     for kind, tasks in todo.items():
@@ -217,7 +215,6 @@ def measure_series(
     Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
     ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
     """
-    from s2sim.testbed.layout import places
     from s2sim.testbed.network import temporary_testbed
 
     todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory, describe_problem, read_table, replace_file, user_path
@@ -129,8 +129,6 @@ def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[MeasuredTiming, 
 
 
 def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
-    from pydantic import TypeAdapter, ValidationError
-
     found: list[Row] = []
     adapter = TypeAdapter(form)
     for number, cells in read_table(path, _columns(form)):

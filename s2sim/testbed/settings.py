@@ -22,8 +22,6 @@ def choose_layouts(
     ``rate`` and ``uplink`` are comma-separated rates with units (None: not shaped, and as the interfaces); ``nodes`` is
     such as ``2x4``, two nodes of four workers, and replaces ``workers``.
     """
-    from s2sim.testbed.layout import NetworkLayout
-
     given = {"--workers": workers, "--rate": rate, "--nodes": nodes, "--uplink": uplink}
     if up is not None:
         if taken := [option for option, value in given.items() if value]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher
@@ -50,8 +50,6 @@ def read_index(
     Columns without a default in ``row_type``, a dataclass with an ``id``, are required. `S2SimError` if the file cannot
     be read, has no row, or has ids that are equal or for which ``is_name`` is false (``no_name`` is the message).
     """
-    from pydantic import TypeAdapter, ValidationError
-
     needed = [field.name for field in fields(row_type) if field.default is MISSING]  # type: ignore[arg-type]
     rows = read_table(path, needed)
     if not rows:

@@ -8,6 +8,7 @@ from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Paper, PaperEffort, PaperPart, Table, figure_claim, not_testable
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.gradients.models import load_model
 
 _SOURCE = "Lin, Han, Mao, Wang and Dally, Deep Gradient Compression, ICLR 2018, arXiv:1712.01887"
 _MIB = 2**20
@@ -33,8 +34,6 @@ def _shapes(name: str) -> tuple[tuple[int, ...], ...]:
         return _ALEXNET
     if name == "PTB LSTM":
         return _PTB_LSTM
-    from s2sim.gradients.models import load_model
-
     return tuple(layer.shape for layer in load_model("resnet-50").layers)
 
 

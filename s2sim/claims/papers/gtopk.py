@@ -9,6 +9,9 @@ from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.spec import RunSpec
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import count_rounds
 
 _CODE = "scripts/icdcs2019/communication.py of the authors' code, read"
 _DENSE, _TOPK, _GTOPK = "dense", "topk:density=0.001", "gtopk:density=0.001"
@@ -132,10 +135,6 @@ def tree_rounds(ranks: int) -> int:
     >>> tree_rounds(8)
     3
     """
-    from s2sim.reducers.registry import make_reducer
-    from s2sim.reducers.run import run_reducer
-    from s2sim.reducers.script import count_rounds
-
     ran = run_reducer(make_reducer(_GTOPK), [normal_gradient([(1000,)], rank) for rank in range(ranks)], seed=0)
     return count_rounds(ran.recording).after_gradient - 1
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
+
 from s2sim.claims.grid import ClusterSetting, GridRecorder
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judge_condition
 from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.reducers.run import reduce_once
 
 _SUMMARY = "summary of the paper by rajatbisht.net; abstract"
 MAX_WORDS, MIN_WORDS = 6, 2
@@ -25,10 +28,6 @@ def words_sent(reducer: str, ranks: int, *, skewed: bool) -> float:
 
     Gradients are normal, with ``skewed`` larger where they begin, so that regions of equal size have unequal shares.
     """
-    import numpy as np
-
-    from s2sim.reducers.run import reduce_once
-
     fade = np.linspace(3, 0.1, _ELEMENTS, dtype=np.float32) ** 2 if skewed else np.ones(_ELEMENTS, np.float32)
     arrays = [np.random.default_rng(rank).standard_normal(_ELEMENTS, np.float32) * fade for rank in range(ranks)]
     kept = _ELEMENTS * _DENSITY

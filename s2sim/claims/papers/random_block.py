@@ -6,6 +6,7 @@ from s2sim.claims.grid import sweep
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition, not_testable
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.spec import RunSpec
 
 # Megabytes an epoch and milliseconds a batch of the same lab's comparison, dense first.
 _PUBLISHED = {
@@ -27,8 +28,6 @@ _CLUSTER = {"10 Gb/s": ("nic.rate=10Gbps",)}
 
 
 def _in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    from s2sim.experiment.spec import RunSpec
-
     spec = RunSpec.of(
         "tcp-10g",
         workers=(16,),

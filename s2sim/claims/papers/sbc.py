@@ -6,14 +6,13 @@ from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition, not_testable
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.gradients.models import load_model
 
 # Density, local steps, and how many times fewer bits ResNet-50 sends by the abstract.
 _PRESETS = {"sbc-1": (0.001, 1, None), "sbc-2": (0.01, 10, 3531), "sbc-3": (0.01, 100, 37208)}
 
 
 def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    from s2sim.gradients.models import load_model
-
     gradient = normal_gradient(layer.shape for layer in load_model("resnet-50").layers)
     dense = 4 * gradient.size
     ratios: dict[str, float] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from s2sim.claims.grid import ClusterSetting, GridRecorder, SettingGain
 from s2sim.claims.paper import (
     IN_RANGE,
@@ -20,6 +22,7 @@ from s2sim.claims.paper import (
     judge_within,
 )
 from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.reducers.run import reduce_once
 
 _README = "README of the re-implementation HymaJayaram-067/AlltoAll, which attributes it to the paper"
 
@@ -41,10 +44,6 @@ _BEST = 1.73
 
 def sent_bytes(reducer: str, ranks: int) -> int:
     """Return the bytes that the busiest rank sends of a thousand elements per rank."""
-    import numpy as np
-
-    from s2sim.reducers.run import reduce_once
-
     arrays = [np.ones(_ELEMENTS * ranks, np.float32)] * ranks
     return max(reduce_once(reducer, arrays).bytes_sent)
 
