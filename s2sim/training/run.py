@@ -210,8 +210,16 @@ def train(
 ) -> TrainResult:
     """Train and return the curves; after Ctrl-C those of the finished part.
 
-    ``out`` is the folder of checkpoints, created if absent. With ``resume`` training continues from these; the result
-    is bit for bit that of an uninterrupted training.
+    Parameters
+    ----------
+    spec : TrainSpec
+        Model, reducers and cluster.
+    progress : ProgressWatcher
+        Called as the work advances.
+    out : Path, optional
+        Folder of checkpoints, created if absent.
+    resume : bool
+        Whether training continues from these; the result is bit for bit that of an uninterrupted training.
     """
     wanted = resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")

@@ -49,7 +49,12 @@ _FEW_POINTS = 5
 def run_calibration(spec: CalibrateSpec, progress: ProgressWatcher = SILENT) -> CalibrationResult:
     """Fit constants of a library to logs of one machine.
 
-    `S2SimError` for a machine, library or log that cannot be read, and where they do not fit each other.
+    Parameters
+    ----------
+    spec : CalibrateSpec
+        Machine, library and logs. `S2SimError` for one that cannot be read, and where they do not fit each other.
+    progress : ProgressWatcher
+        Called as the work advances.
     """
     measured = read_runs(spec)
     machine = make_predictor(spec, measured.versions)
