@@ -5,29 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.iteration_tables import (
-    ITERATIONS_LEGEND,
-    iterations_grids,
-    iterations_lines,
-    unpredicted_iteration_lines,
-    worst_iteration_lines,
-)
 from s2sim.report.validation_tables import (
+    ITERATIONS_LEGEND,
     LEGEND,
     answer_lines,
-    band_lines,
+    iterations_grids,
+    iterations_lines,
     not_predicted_lines,
     validate_grids,
+    worst_iteration_lines,
     worst_lines,
 )
 from s2sim.validation.validate_curves import run_validation
 from s2sim.validation.validate_iterations import validate_iterations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from s2sim.report.grid import Grid
-    from s2sim.validation.curve_result import ValidationResult
+    from s2sim.validation.curve_result import CurveErrors, ValidationResult
     from s2sim.validation.iteration_result import IterationsResult
 
+_SOURCES_OF_A_CLASS = 3
 PAGE = Path(__file__).parent / "fidelity.md"
 HEAD = """# How right predictions are
 
@@ -93,15 +92,34 @@ def page(result: ValidationResult, iterations: IterationsResult) -> str:
     parts = [HEAD, answer, "", LEGEND, "", LIMITS]
     parts += ["## Bands", "", *band_lines(result), ""]
     worst = worst_lines(result)
-    parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result))]
+    parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result.curves))]
     parts += ["## Tables", "", *map(table, validate_grids(result))]
     return "\n".join([*parts, *of_iterations(iterations)])
+
+
+def band_lines(result: ValidationResult) -> list[str]:
+    """Return the share of points in 90 % intervals, of all good curves and of classes of three sources or more."""
+    curves = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
+    if not curves:
+        return []
+
+    def coverage(curves: Sequence[CurveErrors]) -> str:
+        inside = sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves)
+        return f"{inside / sum(curve.n_points for curve in curves):.0%}"
+
+    lines = [f"- all good curves: {coverage(curves)}"]
+    for kind in ("gpu", "transport", "collective", "launch"):
+        for name in sorted({getattr(curve, kind) for curve in curves}):
+            members = [curve for curve in curves if getattr(curve, kind) == name]
+            if len({curve.source for curve in members}) >= _SOURCES_OF_A_CLASS:
+                lines.append(f"- {kind} {name or 'not known'}: {coverage(members)}")
+    return lines
 
 
 def of_iterations(result: IterationsResult) -> list[str]:
     """Return what the page says of iterations."""
     answer = "\n".join(f"- {line}" for line in [result.what, *iterations_lines(result)])
-    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in unpredicted_iteration_lines(result)), ""]
+    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in not_predicted_lines(result.iterations)), ""]
     return [ITERATIONS, answer, "", ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
 
 

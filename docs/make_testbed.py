@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.figures.style import figure_bytes
-from s2sim.report.figures.testbed import gains_figure, times_figure
-from s2sim.report.testbed_tables import comparison_grids, comparison_lines
+from s2sim.report.figures.style import GREY, SMALL_SIZE, figure_bytes, figure_style
+from s2sim.report.figures.testbed import figure_of_panels, set_log_scales, share_legend, times_figure
+from s2sim.report.format import group_by
+from s2sim.report.testbed_tables import comparison_grids, comparison_lines, rate_text
 from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+from s2sim.units import format_bytes
 from s2sim.validation.testbed import compare_testbeds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from s2sim.report.grid import Grid
-    from s2sim.validation.testbed import PredictionComparison
+    from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 PAGE = Path(__file__).parent / "testbed.md"
 IMAGES = Path(__file__).parent / "images"
+_COLUMNS = 3
+_DENSE = "dense"
 CALIBRATED_ON = "w4-200mbps"
 HEAD = f"""# Predicted and measured on a testbed
 
@@ -74,6 +84,48 @@ def page(result: PredictionComparison) -> str:
 def shipped() -> PredictionComparison:
     """Return the comparison of what is shipped."""
     return compare_testbeds(read_measured(resolve_testbeds_folder(None)), CALIBRATED_ON)
+
+
+def gains_figure(result: PredictionComparison) -> Figure | None:
+    """Return a panel per number of workers: dense's time over each reducer's against the rate; None without any."""
+    points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
+    dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
+    others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
+    panels = group_by(others, lambda point: (point.workers, point.payload_bytes, point.trace))
+    shown = {key: group for key, group in sorted(panels.items()) if len({point.rate_Bps for point in group}) > 1}
+    if not shown:
+        return None
+    names = list(dict.fromkeys(point.what for point in others))
+    rows = -(-len(shown) // _COLUMNS)
+    with figure_style():
+        title = "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays"
+        figure, grid = figure_of_panels(title, rows, _COLUMNS)
+        for axes, (key, group) in zip(grid.flat, shown.items(), strict=False):
+            for number, name in enumerate(names):
+                own = sorted((point for point in group if point.what == name), key=lambda point: point.rate_Bps)
+                _draw_gains(axes, own, dense, f"C{number % 10}")
+            axes.axhline(1, color=GREY, linewidth=0.6)
+            axes.set_title(f"{key[0]} workers, {format_bytes(key[1])}", fontsize=SMALL_SIZE)
+            set_log_scales(axes)
+            axes.xaxis.set_major_formatter(lambda rate_Bps, _: rate_text(rate_Bps))
+            axes.yaxis.set_major_formatter(lambda gain, _: f"{gain:g}")
+        for axes in list(grid.flat)[len(shown) :]:
+            axes.set_visible(False)
+        share_legend(figure, list(grid.flat), names)
+    return figure
+
+
+def _draw_gains(
+    axes: Axes, own: Sequence[ComparedTime], dense: Mapping[tuple[str, str], ComparedTime], colour: str
+) -> None:
+    pairs = [(dense[point.setting, point.trace], point) for point in own]
+    rates = [point.rate_Bps for point in own]
+    if not own:
+        return
+    predicted = [base.predicted_s / point.predicted_s for base, point in pairs]
+    measured = [base.measured_s / point.measured_s for base, point in pairs]
+    axes.plot(rates, predicted, color=colour, linewidth=1, label=own[0].what)
+    axes.plot(rates, measured, "o", color=colour, markersize=3)
 
 
 def _table(grid: Grid) -> list[str]:

@@ -24,6 +24,9 @@ from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.models import Model, load_model
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.units import PS_PER_S
 
@@ -144,27 +147,25 @@ def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[Setti
 
 def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the speed-up of the fastest reducer by model and mini-batch (rows) and cluster (columns)."""
-    best = best_of(gains)
-    rows = list(dict.fromkeys((gain.model, gain.batch) for gain in gains))
-    columns = list(dict.fromkeys(gain.cluster for gain in gains))
-    found = {(model, batch, where): gain.speedup for (model, batch, where, _), gain in best.items()}
-    names = tuple(f"{model}, batch {batch}" for model, batch in rows)
-    values = tuple(tuple(found.get((model, batch, where)) for where in columns) for model, batch in rows)
-    return HeatMap(title, tuple(columns), names, values)
+    best = best_of(gains).values()
+    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best)
 
 
 def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the median speed-up of each reducer over models and mini-batches: a column a cluster."""
-    rows = list(dict.fromkeys(gain.reducer for gain in gains))
-    columns = list(dict.fromkeys(gain.cluster for gain in gains))
+    return _map_by(title, lambda gain: gain.reducer, gains, gains)
 
-    def value(reducer: str, where: str) -> float | None:
-        own = [gain.speedup for gain in gains if gain.reducer == reducer and gain.cluster == where]
-        return median(own) if own else None
 
-    return HeatMap(
-        title, tuple(columns), tuple(rows), tuple(tuple(value(reducer, where) for where in columns) for reducer in rows)
-    )
+def _map_by(
+    title: str, key: Callable[[SettingGain], str], gains: Iterable[SettingGain], counted: Iterable[SettingGain]
+) -> HeatMap:
+    """Return the median speed-up of those that are counted, by a key and by cluster."""
+    speedups: dict[tuple[str, str], list[float]] = {}
+    for gain in counted:
+        speedups.setdefault((key(gain), gain.cluster), []).append(gain.speedup)
+    rows, columns = tuple(dict.fromkeys(map(key, gains))), tuple(dict.fromkeys(gain.cluster for gain in gains))
+    found = {place: median(own) for place, own in speedups.items()}
+    return HeatMap(title, columns, rows, tuple(tuple(found.get((row, where)) for where in columns) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +290,6 @@ def milliseconds(seconds: float) -> str:
 
 def normal_gradient(shapes: Iterable[tuple[int, ...]], seed: int = 0) -> Gradient:
     """Return a dense float32 gradient with layers of these shapes, standard normal."""
-    from s2sim.gradients.gradient import Gradient
-
     generator = np.random.default_rng(seed)
     layers = tuple(generator.standard_normal(shape, np.float32) for shape in shapes)
     return Gradient(tuple(f"layer{place}" for place in range(len(layers))), layers)
@@ -301,9 +300,6 @@ def message_bytes(reducer: str, gradient: Gradient) -> int:
 
     Without feedback and what is carried over, a message depends on one gradient alone.
     """
-    from s2sim.reducers.registry import make_reducer
-    from s2sim.reducers.run import run_reducer
-
     ran = run_reducer(make_reducer(reducer), [gradient], seed=0)
     return sum(call.bytes_by_rank[0] for call in ran.recording.calls)
 
@@ -349,8 +345,6 @@ def _sweep_scenario(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
     scenario = resolve_checked(spec)
     if not tables_only:
         return scenario
-    from s2sim.gradients.models import Model, load_model
-
     table = load_model(spec.model or spec.profile or "").table
     layers = tuple(group for group in table.layers if group.sparse)
     published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())

@@ -133,13 +133,13 @@ def judge_conditions(conditions: Iterable[bool]) -> ClaimJudgement:
     return "not testable" if len(found) > 1 else judge_condition(True in found)
 
 
-def judge_within(ours: float, published: float, share: float = SHARE) -> ClaimJudgement:
+def judge_within(ours: float, published: float) -> ClaimJudgement:
     """Return the judgement by `WITHIN`.
 
     >>> judge_within(1.9, 1.8), judge_within(2.5, 1.8)
     ('reproduced', 'not reproduced')
     """
-    return judge_condition(abs(ours - published) <= share * abs(published))
+    return judge_condition(abs(ours - published) <= SHARE * abs(published))
 
 
 def figure_claim(
@@ -158,14 +158,14 @@ def not_testable(text: str, source: str, needs: str, why: str, *, published: str
     return Claim(text, source, published, ours, "not testable", needs, why)
 
 
-def judge_in_range(ours: Iterable[float], published: float, share: float = SHARE) -> ClaimJudgement:
+def judge_in_range(ours: Iterable[float], published: float) -> ClaimJudgement:
     """Return the judgement by `IN_RANGE`, of what several settings came to.
 
     >>> judge_in_range([1.2, 1.7], 1.8), judge_in_range([1.2, 1.5], 1.8)
     ('reproduced', 'not reproduced')
     """
     values = list(ours)
-    room = share * abs(published)
+    room = SHARE * abs(published)
     return judge_condition(min(values) - room <= published <= max(values) + room)
 
 
@@ -197,8 +197,8 @@ class Paper:
     claimed: str  # Its claims in one line
     setup: tuple[str, ...]  # What is computed in all parts
     assumed: tuple[str, ...]  # What is not known and assumed in all parts
-    # Finished parts are kept after an interrupt.
-    parts: tuple[Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
+    # Finished parts are kept after an interrupt; those that need no computing are there already.
+    parts: tuple[PaperPart | Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
 
 
 def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) -> Rebuilt:
@@ -206,7 +206,7 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
     done: list[PaperPart] = []
     try:
         for part in paper.parts:
-            done.append(part(effort, progress))
+            done.append(part if isinstance(part, PaperPart) else part(effort, progress))
             progress.stop()
     except KeyboardInterrupt:
         progress.stop()

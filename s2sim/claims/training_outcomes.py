@@ -113,11 +113,6 @@ class TrainingOutcome:
         pairs = zip(self.curves(name), self.curves(against), strict=True)
         return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
 
-    def loss_above(self, name: str) -> float | None:
-        """Return by which share the loss is above dense's after the last step, mean over seeds; None if it diverges."""
-        own, dense = self.row(name).loss, self.row(DENSE).loss
-        return None if own is None or dense is None else own.mean / dense.mean - 1
-
 
 def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> TrainingOutcome | None:
     """Train and return the outcome; None if the extra torch is missing."""
@@ -201,7 +196,8 @@ def loss_claim(
     found: TrainingOutcome, name: str, most_share: float, text: str, source: str, published: str, why: str
 ) -> Claim:
     """Return the judgement by how far a reducer's loss is above dense's."""
-    above = found.loss_above(name)
+    own, dense = found.row(name).loss, found.row(DENSE).loss
+    above = None if own is None or dense is None else own.mean / dense.mean - 1
     stopped = found.row(name).stopped
     return Claim(
         text,

@@ -8,6 +8,7 @@ import typer
 
 from s2sim.cli.options import examples
 from s2sim.cli.output import show_line
+from s2sim.units import format_bytes, format_number_of
 
 EXAMPLES = examples("s2sim cache", "s2sim cache --empty", "S2SIM_CACHE=off s2sim run --topology fat-tree --workers 8")
 
@@ -18,7 +19,6 @@ def cache_command(empty: Annotated[bool, typer.Option("--empty", help="Remove al
     The environment variable S2SIM_CACHE names another folder; S2SIM_CACHE=off does without a store.
     """
     from s2sim.experiment.recording_store import LIMIT_BYTES, VARIABLE, recording_store
-    from s2sim.units import format_bytes, format_number_of
 
     store = recording_store()
     if store is None:

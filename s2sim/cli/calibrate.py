@@ -90,8 +90,8 @@ def _check_out(out: str | None) -> None:
 
 def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
     """Fit Gloo's constants to one setting of a measured testbed; show and write them."""
+    from s2sim.report.log_comparison import constants_grid
     from s2sim.report.testbed_tables import fit_lines
-    from s2sim.report.validation_tables import constants_grid
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import fit_setting, profile_toml

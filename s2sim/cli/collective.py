@@ -20,7 +20,7 @@ from s2sim.cli.options import (
     options_from,
     takes_tables,
 )
-from s2sim.cli.output import STDOUT, note
+from s2sim.cli.output import STDOUT, note, printable, show_line, show_result, watching, write_tables, write_text
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
@@ -148,8 +148,7 @@ def table_command(
 
     Sizes are those of nccl-tests: a rank's buffer, for an all-gather the gathered one.
     """
-    from s2sim.cli.collective_output import show_table
-    from s2sim.traffic.size_sweep import sweep_sizes
+    from s2sim.traffic.size_sweep import simulated_table, size_table, sweep_sizes, time_sizes
 
     one, low, high = (
         None if text is None else size_parser(option)(text)
@@ -160,7 +159,12 @@ def table_command(
     if one is None and (low is None or high is None):
         raise OptionError("a table needs sizes: give --from 8B --to 1GiB, or --size 1MiB")
     sizes = [one] if one is not None else sweep_sizes(low or 0, high or 0, factor)
-    show_table(experiment.spec(size_bytes=sizes[-1]), sizes, factor, quiet=quiet)
+    spec = experiment.spec(size_bytes=sizes[-1])
+    with watching(quiet=quiet) as progress:
+        swept = time_sizes(spec, sizes, progress)
+    if write_tables(lambda: size_table(spec, swept)):
+        # What reads tables of nccl-tests needs their lines whole.
+        write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
 
 
 @takes_tables(hidden=("parquet", "latex"))
@@ -175,8 +179,15 @@ def log_command(
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
     check_targets(json=json)
-    from s2sim.cli.collective_output import show_against, tables_of_log
+    from s2sim.report.screens import log_comparison_screen
+    from s2sim.traffic.nccl_tests import read_nccl_tests
+    from s2sim.validation.compare_log import choose_tables, compare_log
 
-    found = tables_of_log(log, kind, workers)
+    ranks = None if workers is None else parse_workers(workers)
+    found = choose_tables(read_nccl_tests(Path(log)), log, kind and kind.replace("-", "_"), ranks)
     spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
-    show_against(spec, found, json, quiet=quiet)
+    with watching(quiet=quiet) as progress:
+        result = compare_log(spec, found, progress)
+    show_result(
+        result, json, log_comparison_screen, lambda result: log_comparison_screen(result).before, show_line, quiet=quiet
+    )

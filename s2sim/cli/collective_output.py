@@ -1,32 +1,18 @@
-"""Output of ``s2sim collective``: result, schedule and timeline, tables of sizes and of a log."""
+"""Output of ``s2sim collective``: result, schedule and timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.cli.output import (
-    STDOUT,
-    printable,
-    show_grids,
-    show_line,
-    show_lines,
-    show_result,
-    watching,
-    write_bytes,
-    write_json,
-    write_result,
-    write_tables,
-    write_text,
-)
+from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
 from s2sim.collectives.schedules.goal import to_goal
-from s2sim.experiment.cluster_spec import parse_workers
 from s2sim.report import format as text
-from s2sim.report.screens import collective_screen, log_comparison_screen
+from s2sim.report.screens import collective_screen
 from s2sim.report.traffic_tables import (
     SHOWN_TIMES,
     MessageRow,
@@ -43,10 +29,7 @@ from s2sim.traffic.collective_run import (
     planned_terms,
     watch_rounds,
 )
-from s2sim.traffic.nccl_tests import read_nccl_tests
-from s2sim.traffic.size_sweep import simulated_table, size_table, time_sizes
 from s2sim.units import PS_PER_S
-from s2sim.validation.compare_log import ChosenTables, choose_tables, compare_log
 
 if TYPE_CHECKING:
     from s2sim.collectives.schedules.schedule import Schedule
@@ -91,30 +74,6 @@ def show_collective(
     if listed:
         show_lines(["", *listed])
     show_grids(screen.grids)
-
-
-def show_table(spec: CollectiveSpec, sizes: Sequence[int], factor: int, *, quiet: bool) -> None:
-    """Print simulated times in the format of nccl-tests."""
-    with watching(quiet=quiet) as progress:
-        swept = time_sizes(spec, sizes, progress)
-    if write_tables(lambda: size_table(spec, swept)):
-        # What reads tables of nccl-tests needs their lines whole.
-        write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
-
-
-def tables_of_log(path: str, kind: str | None, workers: str | None) -> ChosenTables:
-    """Return the tables of a log to compare, of the requested kind and number of workers."""
-    ranks = None if workers is None else parse_workers(workers)
-    return choose_tables(read_nccl_tests(Path(path)), path, kind and kind.replace("-", "_"), ranks)
-
-
-def show_against(spec: CollectiveSpec, chosen: ChosenTables, json: str | None, *, quiet: bool) -> None:
-    """Print or write simulated times compared with those of a log."""
-    with watching(quiet=quiet) as progress:
-        result = compare_log(spec, chosen, progress)
-    show_result(
-        result, json, log_comparison_screen, lambda result: log_comparison_screen(result).before, show_line, quiet=quiet
-    )
 
 
 def _message_rows(schedule: Schedule, index: int, time: int, ran: CompletedRound | None = None) -> Iterator[MessageRow]:

@@ -23,7 +23,7 @@ def diff_command(
 ) -> None:
     """Show which inputs differ between two results, and which figures: their values and the ratio of B to A."""
     from s2sim.report.differences import compare_results
-    from s2sim.report.sweep_tables import table_grid
+    from s2sim.report.grid import table_grid
     from s2sim.tables import Table
 
     inputs, figures = compare_results(_read(a), _read(b))

@@ -24,12 +24,11 @@ from s2sim.cli.output import (
     write_json,
 )
 from s2sim.errors import OptionError, unknown_name
+from s2sim.registry import Registry
 
 if TYPE_CHECKING:
     from s2sim.experiment.reducer_facts import ReducerFacts
     from s2sim.libraries.library import Library
-    from s2sim.registry import Registry
-    from s2sim.topology.quantity import Quantity
 
 Entries = list[tuple[str, str, str]]
 
@@ -55,11 +54,6 @@ _REDUCERS, _LIBRARIES = "reducers", "libraries"
 _RANKS = 8
 
 
-def _registered(registry: Registry, describe: Callable[[Any], str]) -> Entries:
-    entries = [(name, registry.get(name)) for name in registry.names()]
-    return [(name, describe(entry), entry.source) for name, entry in entries]
-
-
 def _reducers() -> Entries:
     from s2sim.reducers.registry import REDUCERS
     from s2sim.reducers.systems.presets import PRESETS
@@ -69,51 +63,28 @@ def _reducers() -> Entries:
     return [*((name, about.summary, about.source) for name, about in abouts), *presets]
 
 
-def _codecs() -> Entries:
-    from s2sim.codecs.payload import CODECS
-
-    return _registered(CODECS, lambda codec: str(codec.summary))
-
-
-def _collectives() -> Entries:
-    from s2sim.collectives.algorithms.registry import ALGORITHMS
-
-    def describe(algorithm: Any) -> str:
-        # The first sentence of the documentation says what it is.
-        what = (inspect.getdoc(algorithm) or "").partition("\n")[0].rstrip(".")
-        return f"{what}; runs {', '.join(algorithm.kinds)}"
-
-    return _registered(ALGORITHMS, describe)
+def _entries(path: str, describe: Callable[[Any], str], origin: str = "source") -> Entries:
+    """Return name, description and origin of all that a registry or a dictionary has, by its path."""
+    module, _, name = path.partition(":")
+    found = getattr(import_module(module), name)
+    names = found.names() if isinstance(found, Registry) else found
+    return [(each, describe(found.get(each)), getattr(found.get(each), origin)) for each in names]
 
 
-def _libraries() -> Entries:
-    from s2sim.libraries.lowering_tables import LIBRARIES
-
-    def describe(library: Library) -> str:
-        options = "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
-        return f"{library.summary}{f'; options {options}' if options else ''}"
-
-    return [(library.name, describe(library), library.source) for library in LIBRARIES.values()]
+def _first_sentence(described: Any) -> str:
+    return (inspect.getdoc(described) or "").partition("\n")[0].rstrip(".")
 
 
-def _faults() -> Entries:
-    from s2sim.simulation.faults.registry import FAULTS
-
-    def describe(fault: Any) -> str:
-        what = (inspect.getdoc(fault) or "").partition("\n")[0].rstrip(".")
-        return f"{what}; options {', '.join(field.name for field in dataclasses.fields(fault))}"
-
-    return [(name, describe(fault), fault.example) for name, fault in FAULTS.items()]
+def _with_options(text: str, options: str) -> str:
+    return f"{text}; options {options}" if options else text
 
 
-def _disciplines() -> Entries:
-    from s2sim.simulation.bucketing.policy import DISCIPLINES
+def _fields(cls: Any) -> str:
+    return ", ".join(field.name for field in dataclasses.fields(cls))
 
-    def describe(discipline: Any) -> str:
-        options = ", ".join(field.name for field in dataclasses.fields(discipline))
-        return f"{discipline.summary}{f'; options {options}' if options else ''}"
 
-    return _registered(DISCIPLINES, describe)
+def _library_options(library: Library) -> str:
+    return "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
 
 
 def _listed(module: str, function: str, *arguments: str) -> Entries:
@@ -123,11 +94,28 @@ def _listed(module: str, function: str, *arguments: str) -> Entries:
 
 KINDS: dict[str, Callable[[], Entries]] = {
     "reducers": _reducers,
-    "codecs": _codecs,
-    "collectives": _collectives,
-    "libraries": _libraries,
-    "faults": _faults,
-    "disciplines": _disciplines,
+    "codecs": partial(_entries, "s2sim.codecs.payload:CODECS", lambda codec: str(codec.summary)),
+    "collectives": partial(
+        _entries,
+        "s2sim.collectives.algorithms.registry:ALGORITHMS",
+        lambda algorithm: f"{_first_sentence(algorithm)}; runs {', '.join(algorithm.kinds)}",
+    ),
+    "libraries": partial(
+        _entries,
+        "s2sim.libraries.lowering_tables:LIBRARIES",
+        lambda library: _with_options(library.summary, _library_options(library)),
+    ),
+    "faults": partial(
+        _entries,
+        "s2sim.simulation.faults.registry:FAULTS",
+        lambda fault: f"{_first_sentence(fault)}; options {_fields(fault)}",
+        "example",
+    ),
+    "disciplines": partial(
+        _entries,
+        "s2sim.simulation.bucketing.policy:DISCIPLINES",
+        lambda discipline: _with_options(discipline.summary, _fields(discipline)),
+    ),
     "topologies": partial(_listed, "s2sim.topology.read_file", "list_topologies"),
     "traces": partial(_listed, "s2sim.gradients.read_trace", "shipped_traces"),
     "models": partial(_listed, "s2sim.gradients.models", "list_models"),
@@ -160,7 +148,7 @@ def list_command(
         raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
     if kind == _LIBRARIES and name is not None:
-        _list_library(name, json)
+        _list_quantities(kind, name, json)
         return
     if table and kind != _REDUCERS:
         raise OptionError("--table is one of reducers: s2sim list reducers --table")
@@ -168,7 +156,7 @@ def list_command(
         _list_reducers(name, json, table=table)
         return
     if kind is not None and name is not None:
-        _list_part(kind, name, json)
+        _list_quantities(kind, name, json)
         return
     entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
     if json is not None:
@@ -198,28 +186,18 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
         _show_lines({_REDUCERS: _reducers()})
 
 
-def _list_part(kind: str, name: str, json: str | None) -> None:
-    from s2sim.topology.read_file import find_part, summarise_part
-
-    part = find_part(kind, name)
-    _list_quantities(kind, (name, summarise_part(part), part.source), list(part.quantities.items()), json)
-
-
-def _list_library(name: str, json: str | None) -> None:
+def _list_quantities(kind: str, name: str, json: str | None) -> None:
+    """Show the numbers of a part of hardware or of a library with their origin."""
     from s2sim.libraries.lowering_tables import LIBRARIES, library_quantities
+    from s2sim.topology.read_file import find_part, summarise_part, value_text
 
-    quantities = [(item.field, item) for item in library_quantities(name)]
-    _list_quantities(_LIBRARIES, (name, LIBRARIES[name].summary, LIBRARIES[name].source), quantities, json)
-
-
-def _list_quantities(
-    kind: str, known: tuple[str, str, str], quantities: Sequence[tuple[str, Quantity]], json: str | None
-) -> None:
-    """Show values with their origin; ``known`` is (name, summary, source) of the part or library."""
-    from s2sim.topology.read_file import value_text
-
-    name, summary, source = known
-    values = [(field, item.value, item.kind, item.source) for field, item in quantities]
+    if kind == _LIBRARIES:
+        quantities = {item.field: item for item in library_quantities(name)}
+        summary, source = LIBRARIES[name].summary, LIBRARIES[name].source
+    else:
+        part = find_part(kind, name)
+        quantities, summary, source = dict(part.quantities), summarise_part(part), part.source
+    values = [(field, item.value, item.kind, item.source) for field, item in quantities.items()]
     if json is not None:
         keys = ("field", "value", "kind", "source")
         items = [dict(zip(keys, item, strict=True)) for item in values]

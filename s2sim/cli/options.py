@@ -33,16 +33,9 @@ def option(
 ) -> Any:
     """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
 
-    Parameters
-    ----------
-    metavar, text : str
-        Its value and its description in the help.
-    default : str or bool
-        Description of the default; True shows the default itself, False shows none.
-    minimum : int, optional
-        The least number that it accepts.
-    hidden : bool
-        Whether the help leaves it out, as it is rarely used; docs/usage.md has it.
+    ``metavar`` and ``text`` are its value and its description in the help, ``default`` describes the default (True
+    shows the default itself, False none), ``minimum`` is the least number that it accepts. The help leaves out what is
+    ``hidden``, as it is rarely used; docs/usage.md has it.
     """
     flags = () if flag is None else (flag,)
     return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum, hidden=hidden)
@@ -69,14 +62,6 @@ PngOption = Annotated[
         "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
         "no picture",
         flag="--png",
-    ),
-]
-HtmlOption = Annotated[
-    str | None,
-    option(
-        "FILE.html",
-        "Write one page with all tables and pictures, which loads nothing. Needs matplotlib (the extra plot).",
-        "no page",
     ),
 ]
 TimelineOption = Annotated[
@@ -145,10 +130,10 @@ class Experiment(Generic[S]):
         if missing:
             raise OptionError(f"{' and '.join(missing)} must be given, for example {example}")
 
-    def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict, needed: Sequence[str] = ()) -> S:
+    def saved_or(self, example: str, more: Callable[[], Mapping[str, Any]] = dict) -> S:
         """Return the spec of --spec, else that of the options with the fields of ``more``."""
         if self.path is None:
-            self.check_needed(needed or self.needed, example)
+            self.check_needed(self.needed, example)
             return self.spec(**more())
         if self.given:
             raise OptionError(
@@ -185,16 +170,9 @@ def options_from(
 ) -> Callable[[Command], Command]:
     """Return a decorator for commands whose first parameter is an `Experiment` of ``spec``: its fields become options.
 
-    Parameters
-    ----------
-    needed : sequence of str
-        Fields that are required without the option ``unless``; --spec is added automatically.
-    only, leave_out : sequence of str
-        Fields that become options, by default all, and fields that do not.
-    hidden : sequence of str
-        Fields that are rarely used: options that the help leaves out.
-    **defaults : str
-        Other defaults of the command, as text.
+    Fields that are ``needed`` are required without the option ``unless``; --spec is added automatically. ``only`` and
+    ``leave_out`` choose fields, by default all; the help leaves out ``hidden`` ones, which are rarely used.
+    ``defaults`` are other defaults of the command, as text.
     """
     options, kinds = options_of(spec), get_type_hints(spec)
     shown = [name for name in only or options if name not in leave_out]

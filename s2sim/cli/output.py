@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import stat
@@ -13,13 +12,16 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from shutil import get_terminal_size
 from textwrap import fill
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from s2sim.cli import INTERRUPTED
 from s2sim.errors import S2SimError
+from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import ProgressWatcher, SilentProgress
 from s2sim.files import replace_file
 
@@ -105,13 +107,7 @@ def show_quantities(heading: str, quantities: Sequence[tuple[str, str, str, str]
 
 
 def _columns() -> int:
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns):
-        return int(columns)
-    with suppress(OSError, ValueError):
-        if sys.stdout.isatty():
-            return os.get_terminal_size(sys.stdout.fileno()).columns
-    return _PIPE_COLUMNS
+    return get_terminal_size((_PIPE_COLUMNS, 24)).columns
 
 
 def show_grids(grids: Sequence[Grid]) -> None:
@@ -146,25 +142,7 @@ def working(what: str, *, quiet: bool) -> Iterator[None]:
         yield
 
 
-def _finite(value: Any) -> Any:
-    """Return ``value`` with None for infinities and NaN."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
-
-
-class HasJson(Protocol):
-    """A result with a JSON form; those of commands with --csv have a method ``table`` too."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the stable JSON form."""
-
-
-def write_result(result: HasJson, target: str | None) -> bool:
+def write_result(result: Any, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
@@ -201,18 +179,22 @@ def show_result(
     *,
     quiet: bool,
 ) -> None:
-    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines."""
-    if not write_result(result, json):
-        return
-    if quiet:
-        show_lines(brief(result))
-    else:
-        show_screen(screen(result), show)
+    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines.
+
+    Ends with the exit code of interruptions if the result is not complete.
+    """
+    if write_result(result, json):
+        if quiet:
+            show_lines(brief(result))
+        else:
+            show_screen(screen(result), show)
+    if not getattr(result, "complete", True):
+        raise typer.Exit(INTERRUPTED)
 
 
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON to a file or standard output (``-``)."""
-    write_text(json.dumps(_finite(value), indent=2, allow_nan=False) + "\n", target)
+    write_text(json.dumps(finite(value), indent=2, allow_nan=False) + "\n", target)
 
 
 def write_text(text: str, target: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from s2sim.cli.options import (
     JsonOption,
@@ -30,6 +30,7 @@ from s2sim.cli.output import (
     write_text,
 )
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.profiles.profile import ComputeProfile, Precision
@@ -232,8 +233,6 @@ def import_command(
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
-    from s2sim.units import format_bytes, format_count, format_seconds
-
     rate = described["samples_per_s"]
     rate_text = "undefined" if rate is None else f"{rate:.4g}" if rate < _MANY else format_count(round(rate))
     model = f"{described['model']}, {format_count(described['parameters'])} parameters"
@@ -249,8 +248,6 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
-    from s2sim.units import format_seconds
-
     backward_s = described["backward_s"]
     rows = []
     for number, point in enumerate(described["ready"]):
@@ -261,8 +258,6 @@ def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    from s2sim.units import format_bytes, format_seconds
-
     rows = []
     for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
         shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
@@ -271,8 +266,6 @@ def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str
 
 
 def _precision(text: str) -> Precision:
-    from typing import get_args
-
     from s2sim.profiles.profile import Precision
 
     known: dict[str, Precision] = {each: each for each in get_args(Precision)}
@@ -291,7 +284,6 @@ def _written(
     profile: ComputeProfile, notes: Sequence[str], out: str, *, batch_source: str, share_source: str, quiet: bool
 ) -> None:
     from s2sim.profiles.read import profile_text
-    from s2sim.units import PS_PER_S, format_number_of, format_seconds
 
     description = f"{profile.model}, recorded on {profile.gpu}"
     text = profile_text(profile, description=description, batch_source=batch_source, memory_bound_source=share_source)

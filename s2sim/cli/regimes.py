@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import Experiment, JsonOption, PngOption, QuietOption, check_targets, examples, options_from
-from s2sim.cli.output import STDOUT, show_line, show_lines, show_screen, watching, write_bytes, write_result
+from s2sim.cli.output import show_result, watching, write_bytes
 from s2sim.errors import OptionError
 from s2sim.regimes.map import DENSE, RegimeSpec, default_reducers
 
@@ -66,11 +65,4 @@ def regimes_command(
         write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
     from s2sim.report.screens import regimes_screen
 
-    if write_result(result, json) and quiet:
-        show_line(result.summary)
-    elif json != STDOUT:
-        screen = regimes_screen(result)
-        show_lines(screen.before)
-        show_screen(screen._replace(before=[]))
-    if not result.complete:
-        raise typer.Exit(INTERRUPTED)
+    show_result(result, json, regimes_screen, lambda result: [result.summary], quiet=quiet)

@@ -99,7 +99,7 @@ def _draw(table: Table, plot: str, target: str) -> None:
 
 def _show(result: SweepResult, table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
     """Print a pivot, rows, or by default only those that each cell's verdict takes."""
-    from s2sim.report.sweep_tables import table_grid
+    from s2sim.report.grid import table_grid
 
     title = f"{value} by {rows}"
     refused: list[dict[str, Any]] = []

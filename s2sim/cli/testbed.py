@@ -7,8 +7,6 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +18,7 @@ from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, 
 from s2sim.cli.testbed_compare import COMPARE, TOPOLOGY, compare_command, topology_command
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
+from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
@@ -202,25 +201,32 @@ def run_command(
     from s2sim.report.testbed_tables import measured_grids, measured_lines
     from s2sim.testbed.measure import measure_series
     from s2sim.testbed.measured import read_measured
-    from s2sim.testbed.settings import choose_layouts, parse_measurements
-    from s2sim.units import format_number_of
+    from s2sim.testbed.settings import (
+        COLLECTIVES_BY_DEFAULT,
+        REDUCERS,
+        RequestedMeasurements,
+        choose_layouts,
+        parse_kinds,
+        parse_sizes,
+    )
+    from s2sim.testbed.workers import MeasurementPlan, Repetitions
 
     check_targets(json=json)
-    kinds, plan = parse_measurements(
-        what=what,
-        collectives=collective or (),
-        sizes=sizes,
-        reducers=reducer or (),
-        trace=trace,
-        compute=compute,
-        repeats=repeats,
-        budget=budget,
-        seed=seed,
+    wanted = RequestedMeasurements(
+        parse_kinds(what),
+        tuple(collective or COLLECTIVES_BY_DEFAULT),
+        parse_sizes(sizes),
+        tuple(reducer or REDUCERS),
+        trace,
+        parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
     )
+    effort = Repetitions(repeats, parse_option("--budget", parse_time_ps, budget) / PS_PER_S)
     counts = () if workers is None else parse_worker_list(workers)
     layouts = choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
-    with watching(quiet=quiet) as progress, _ended_like_interrupted():
+    # What ends the job does as Ctrl-C, so that the testbed is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with watching(quiet=quiet) as progress:
 
         def advance() -> None:
             nonlocal rows
@@ -231,7 +237,7 @@ def run_command(
             measure_series(
                 folder,
                 layouts,
-                plan,
+                MeasurementPlan(wanted.tasks, effort, seed),
                 command=shlex.join(["s2sim", *sys.argv[1:]]),
                 existing=name is not None,
                 start=progress.start,
@@ -243,7 +249,7 @@ def run_command(
                 goes_on = "the same command goes on with those that are missing"
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
-    measured = read_measured(folder).only({layout.name for layout in layouts}, kinds)
+    measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
     if json is not None:
         write_json(asdict(measured), json)
     if json == STDOUT:
@@ -254,19 +260,8 @@ def run_command(
     show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
 
 
-@contextmanager
-def _ended_like_interrupted() -> Iterator[None]:
-    """Treat SIGTERM as an interruption, so that the testbed is removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
     from s2sim.testbed.layout import NetworkLayout
-    from s2sim.units import parse_option, parse_rate_Bps
 
     count = None if workers is None else parse_workers(workers)
     rate_Bps = math.inf if rate is None else parse_option("--rate", parse_rate_Bps, rate)
@@ -309,7 +304,6 @@ def _text(name: str, layout: NetworkLayout | None) -> str:
 
 def _summary(layout: NetworkLayout) -> str:
     from s2sim.report.format import workers_text
-    from s2sim.units import format_rate
 
     def of(rate_Bps: float) -> str:
         return f"{format_rate(rate_Bps)} each way" if math.isfinite(rate_Bps) else "as fast as the machine"

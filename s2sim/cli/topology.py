@@ -24,6 +24,7 @@ from s2sim.cli.options import (
 from s2sim.cli.output import STDOUT, show_lines, show_quantities, write_bytes, write_json
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
+from s2sim.units import PS_PER_S, format_money, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
@@ -123,7 +124,6 @@ def _value_text(value: Any) -> str:
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     from s2sim.report.format import rates_text
-    from s2sim.units import PS_PER_S, format_money, format_seconds
 
     def time(value: int) -> str:
         return format_seconds(value / PS_PER_S)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from s2sim.gradients.read_trace import Trace
-from s2sim.report.format import UNDEFINED, aligned
+from s2sim.report.format import aligned, optional_text
 from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_number_of
 
@@ -90,13 +90,7 @@ def manifest_lines(trace: AnyTrace) -> list[str]:
 
 def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
     """Return shape, density, tail and storage of each layer and of the whole gradient."""
-
-    def number(value: float | None) -> str:
-        return UNDEFINED if value is None else f"{value:.3g}"
-
-    def energy(row: _Layer) -> str:
-        share = row[1].top_percent_energy
-        return UNDEFINED if share is None else f"{share:.1%}"
+    number, percent = optional_text("{:.3g}".format), optional_text("{:.1%}".format)
 
     def of_entry(text: Callable[[LayerEntry], str]) -> Callable[[_Layer], str]:
         return lambda row: "" if row[2] is None else text(row[2])
@@ -113,7 +107,7 @@ def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
             f"union of\n{format_number_of(statistics.union_ranks[-1], 'rank')}",
             lambda row: f"{row[1].union_density[-1]:.3%}",
         ),
-        number_column("energy in\ntop 1 %", energy),
+        number_column("energy in\ntop 1 %", lambda row: percent(row[1].top_percent_energy)),
         number_column("kurtosis", lambda row: number(row[1].kurtosis)),
         text_column("stored as", of_entry(lambda entry: entry.dtype)),
         number_column("storage\nerror", of_entry(lambda entry: number(entry.storage_error))),

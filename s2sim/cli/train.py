@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import (
     Experiment,
     JsonOption,
@@ -19,7 +18,7 @@ from s2sim.cli.options import (
     options_from,
     takes_tables,
 )
-from s2sim.cli.output import show_screen, watching, write_bytes, write_result
+from s2sim.cli.output import show_result, watching, write_bytes
 from s2sim.errors import S2SimError
 from s2sim.files import user_path
 from s2sim.training.spec import TrainSpec
@@ -61,9 +60,6 @@ def train_command(
         from s2sim.report.figures.curves import draw_training
 
         write_bytes(draw_training(result, Path(png).suffix[1:].lower()), png)
-    from s2sim.report.screens import Screen, train_screen
+    from s2sim.report.screens import train_screen
 
-    if write_result(result, json):
-        show_screen(Screen([], [], list(result.verdict)) if quiet else train_screen(result))
-    if not result.complete:
-        raise typer.Exit(INTERRUPTED)
+    show_result(result, json, train_screen, lambda result: result.verdict, quiet=quiet)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
@@ -92,13 +91,11 @@ def validate_command(
 
         write_text(curves_page(result, validate_screen(result)), html)
     show_result(result, json, validate_screen, answer_lines, quiet=quiet)
-    if not result.complete:
-        raise typer.Exit(INTERRUPTED)
 
 
 def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.report.iteration_tables import iterations_lines
     from s2sim.report.screens import iterations_screen
+    from s2sim.report.validation_tables import iterations_lines
     from s2sim.validation.validate_iterations import validate_iterations
 
     if html is not None:
@@ -106,5 +103,3 @@ def _validate_iterations(folder: str | None, *, json: str | None, html: str | No
     with watching(quiet=quiet) as progress:
         result = validate_iterations(folder, progress)
     show_result(result, json, iterations_screen, iterations_lines, quiet=quiet)
-    if not result.complete:
-        raise typer.Exit(INTERRUPTED)

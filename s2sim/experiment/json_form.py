@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from inspect import getdoc
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -83,6 +83,15 @@ def json_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [json_value(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def finite(value: Any) -> Any:
+    """Return a value of JSON with None for infinities and NaN."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Collection, Iterator
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
 """Stands among the notes of a result that somebody did not want to wait for."""
@@ -19,6 +22,15 @@ class ProgressWatcher(Protocol):
 
     def stop(self) -> None:
         """End the last phase."""
+
+
+def watched(watcher: ProgressWatcher, what: str, items: Collection[T]) -> Iterator[T]:
+    """Yield items, of which each is a step of a phase."""
+    watcher.start(len(items), what)
+    for item in items:
+        yield item
+        watcher.advance()
+    watcher.stop()
 
 
 def tell(watcher: ProgressWatcher, line: str) -> None:

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from s2sim.errors import S2SimError
 
-# Places in the kernel's struct tcp_info (include/uapi/linux/tcp.h, Linux 4.19 and later).
+# In struct tcp_info (include/uapi/linux/tcp.h, Linux 4.19 and later): bytes sent, sent again, repeats; and its end.
 _BYTES_SENT, _INFO_BYTES = 200, 220
 _INTERFACES = Path("/proc/self/net/dev")
 
@@ -44,7 +44,7 @@ class KernelCounters:
 
 def read_counters() -> KernelCounters:
     """Return the counters of the kernel; `S2SimError` if it has none."""
-    connections = list(_connections())
+    connections = [struct.unpack_from("<QQI", info, _BYTES_SENT) for info in tcp_infos()]
     sent, again, repeats = (sum(each[at] for each in connections) for at in range(3))
     with _INTERFACES.open(encoding="ascii") as lines:
         for line in lines:
@@ -55,8 +55,8 @@ def read_counters() -> KernelCounters:
     raise S2SimError(f"{_INTERFACES} has no interface lo: start the processes where there is one")
 
 
-def _connections() -> Iterator[tuple[int, int, int]]:
-    """Yield each connection's sent bytes, retransmitted bytes, and retransmission events."""
+def tcp_infos() -> Iterator[bytes]:
+    """Yield the kernel's struct tcp_info of each TCP connection of this process; `S2SimError` if it is too old."""
     for path in Path("/proc/self/fd").iterdir():
         try:
             if not str(path.readlink()).startswith("socket:"):
@@ -71,7 +71,7 @@ def _connections() -> Iterator[tuple[int, int, int]]:
             continue  # It listens, is no TCP, or has just been closed.
         if len(info) < _INFO_BYTES:
             raise S2SimError("this kernel does not count what a connection sends: Linux 4.19 or later does")
-        yield struct.unpack_from("<QQI", info, _BYTES_SENT)
+        yield info
 
 
 WORKER = "s2sim.pytorch.launch"

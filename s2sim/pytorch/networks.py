@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -139,11 +140,11 @@ _PIXELS = 224
 def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, device: str) -> MadeNetwork:
     """Return a ResNet (He et al., arXiv:1512.03385, table 1), strides in the 3 x 3 convolutions of its bottlenecks."""
     width = 64
-    parts: dict[str, nn.Module] = {
-        "conv1": nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False, device=device),
-        "bn1": nn.BatchNorm2d(width, device=device),
-        "maxpool": nn.MaxPool2d(3, stride=2, padding=1),
-    }
+    module = nn.Sequential()
+    module.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False, device=device)
+    module.bn1 = nn.BatchNorm2d(width, device=device)
+    module.relu = nn.ReLU(inplace=True)
+    module.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
     for stage, count in enumerate(blocks):
         inner = 64 * 2**stage
         layer = []
@@ -151,19 +152,22 @@ def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, de
             stride = 2 if stage and not place else 1
             layer.append(_block(width, inner, expansion, stride, device))
             width = inner * expansion
-        parts[f"layer{stage + 1}"] = nn.ModuleList(layer)
-    parts["fc"] = nn.Linear(width, _CLASSES, device=device)
-    module = nn.ModuleDict(parts)
+        module.add_module(f"layer{stage + 1}", nn.Sequential(*layer))
+    module.avgpool, module.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    module.fc = nn.Linear(width, _CLASSES, device=device)
+    return _with_classification_loss(module, batch, device)
 
-    def forward(images: torch.Tensor) -> torch.Tensor:
-        hidden = module["maxpool"](module["bn1"](module["conv1"](images)).relu_())
-        for stage in range(1, 5):
-            for block in module[f"layer{stage}"].children():
-                hidden = _residual(block, hidden)
-        scores: torch.Tensor = module["fc"](hidden.mean(dim=(2, 3)))
-        return scores
 
-    return _with_classification_loss(module, forward, batch, device)
+class _Block(nn.Sequential):
+    """Parts one after the other, to the result of which the last adds what leads past them."""
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        *parts, shortcut = self
+        out = hidden
+        for part in parts:
+            out = part(out)
+        summed: torch.Tensor = out + shortcut(hidden)
+        return summed.relu_()
 
 
 def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> nn.Module:
@@ -174,25 +178,16 @@ def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> 
     else:
         middle = convolution(inner, inner, 3, stride=stride, padding=1)
         convolutions = [convolution(width, inner, 1), middle, convolution(inner, outer, 1)]
-    block = nn.ModuleDict()
+    parts = OrderedDict[str, nn.Module]()
     for number, each in enumerate(convolutions, 1):
-        block[f"conv{number}"] = each
-        block[f"bn{number}"] = nn.BatchNorm2d(each.out_channels, device=device)
+        parts |= {f"conv{number}": each, f"bn{number}": nn.BatchNorm2d(each.out_channels, device=device)}
+        parts[f"relu{number}"] = nn.ReLU(inplace=True)
+    parts.popitem()
+    parts["downsample"] = nn.Sequential()
     if stride > 1 or width != outer:
         shortcut = convolution(width, outer, 1, stride=stride)
-        block["downsample"] = nn.Sequential(shortcut, nn.BatchNorm2d(outer, device=device))
-    return block
-
-
-def _residual(block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
-    parts = dict(block.named_children())
-    last = sum(name.startswith("conv") for name in parts)
-    out = hidden
-    for number in range(1, last + 1):
-        out = parts[f"bn{number}"](parts[f"conv{number}"](out))
-        if number < last:
-            out = out.relu_()
-    return (out + (parts["downsample"](hidden) if "downsample" in parts else hidden)).relu_()
+        parts["downsample"] = nn.Sequential(shortcut, nn.BatchNorm2d(outer, device=device))
+    return _Block(parts)
 
 
 def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
@@ -212,23 +207,17 @@ def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
         *(nn.Linear(hidden, hidden, device=device), *between),
         nn.Linear(hidden, _CLASSES, device=device),
     )
-    module = nn.ModuleDict({"features": nn.Sequential(*layers), "classifier": classifier})
-
-    def forward(images: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = module["classifier"](module["features"](images).flatten(1))
-        return scores
-
-    return _with_classification_loss(module, forward, batch, device)
+    module = nn.Sequential()
+    module.features, module.flatten, module.classifier = nn.Sequential(*layers), nn.Flatten(), classifier
+    return _with_classification_loss(module, batch, device)
 
 
-def _with_classification_loss(
-    module: nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], batch: int, device: str
-) -> MadeNetwork:
+def _with_classification_loss(module: nn.Module, batch: int, device: str) -> MadeNetwork:
     """Return a network with its loss on one mini-batch of drawn images, and SGD with momentum."""
     images = torch.randn(batch, 3, _PIXELS, _PIXELS, device=device)
     labels = torch.randint(_CLASSES, (batch,), device=device)
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
-    return module, lambda _: nn.functional.cross_entropy(forward(images), labels), optimizer
+    return module, lambda _: nn.functional.cross_entropy(module(images), labels), optimizer
 
 
 bert_base = partial(_bert, 768, 12, 12)

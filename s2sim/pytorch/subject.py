@@ -150,7 +150,11 @@ def _load(text: str) -> Callable[..., Any]:
     if not separator or not place or not name.isidentifier():
         raise OptionError(f"--module {text!r} names no function: write {_FORM}")
     try:
-        module = _file(Path(place)) if place.endswith(".py") else _package(place)
+        if place.endswith(".py"):
+            module = _file(Path(place))
+        else:
+            _find_in(Path.cwd())
+            module = importlib.import_module(place)
     except Exception as error:  # a user's code may raise anything while it is imported
         if isinstance(error, S2SimError):
             raise
@@ -174,11 +178,6 @@ def _file(path: Path) -> ModuleType:
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)
     return module
-
-
-def _package(name: str) -> ModuleType:
-    _find_in(Path.cwd())
-    return importlib.import_module(name)
 
 
 def _find_in(folder: Path) -> None:

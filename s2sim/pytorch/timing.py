@@ -156,7 +156,27 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
             _step(subject, clock, plain, WARMUP_STEPS + steps + step)
             follow()
     clock.wait(plain[-1].optimizer_end)
-    return _medians(subject, clock, watched, plain, sparse)
+    names = [name for name, parameter in subject.module.named_parameters() if parameter.requires_grad]
+    came = {name for marks in watched for name in marks.ready}
+    hooked_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in watched)
+    plain_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in plain)
+    scale = plain_us / hooked_us if hooked_us > 0 else 1.0
+    ready_us = {
+        name: scale
+        * median(
+            max(0.0, clock.between_us(marks.forward_end, marks.ready.get(name, marks.backward_end)))
+            for marks in watched
+        )
+        for name in names
+    }
+    order = sorted(names, key=lambda name: ready_us[name])
+    return StepTimes(
+        ready_us={name: ready_us[name] for name in order},
+        forward_us=_forward_us(subject, clock, watched, plain, order),
+        optimizer_us=median(clock.between_us(marks.backward_end, marks.optimizer_end) for marks in plain),
+        sparse=sparse,
+        without_gradient=tuple(name for name in names if name not in came),
+    )
 
 
 def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], number: int) -> None:
@@ -191,36 +211,6 @@ def _sparse_embeddings(subject: TrainingSubject) -> frozenset[str]:
         if rows < SPARSE_BELOW * gradient.shape[0]:
             found.add(names[id(part.weight)])
     return frozenset(found)
-
-
-def _medians(
-    subject: TrainingSubject,
-    clock: DeviceClock,
-    watched: list[StepMarks],
-    plain: list[StepMarks],
-    sparse: frozenset[str],
-) -> StepTimes:
-    names = [name for name, parameter in subject.module.named_parameters() if parameter.requires_grad]
-    seen = {name for marks in watched for name in marks.ready}
-    hooked_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in watched)
-    plain_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in plain)
-    scale = plain_us / hooked_us if hooked_us > 0 else 1.0
-    ready_us = {
-        name: scale
-        * median(
-            max(0.0, clock.between_us(marks.forward_end, marks.ready.get(name, marks.backward_end)))
-            for marks in watched
-        )
-        for name in names
-    }
-    order = sorted(names, key=lambda name: ready_us[name])
-    return StepTimes(
-        ready_us={name: ready_us[name] for name in order},
-        forward_us=_forward_us(subject, clock, watched, plain, order),
-        optimizer_us=median(clock.between_us(marks.backward_end, marks.optimizer_end) for marks in plain),
-        sparse=sparse,
-        without_gradient=tuple(name for name in names if name not in seen),
-    )
 
 
 def _forward_us(

@@ -46,48 +46,47 @@ class TrainingStep:
 class Trainer:
     """A model that W ranks train in one process, their gradients reduced by the programs of a reducer."""
 
+    @reproducible_torch()
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, *, workers: int, seed: int) -> None:
         self.steps = 0
         self._seed = seed
         self._workers = workers
         self._reducer = fitting.reducer
-        with reproducible_torch():
-            models = PerRankModels if fitting.own_models else SharedModel
-            self._models = models(task, settings, fitting, workers)
+        models = PerRankModels if fitting.own_models else SharedModel
+        self._models = models(task, settings, fitting, workers)
         self._instances: list[Reducer] = []
 
+    @reproducible_torch()
     def step(self) -> TrainingStep:
         """Take a training step; `S2SimError` if the model has diverged, or the reducer fails."""
-        with reproducible_torch():
-            gradients, losses = self._models.contributions(self.steps)
-            if not np.isfinite(losses).all():
-                raise S2SimError(DIVERGED)
-            self._start(gradients)
-            results, recording = run_group(self._instances, gradients, seed=self._seed, step=self.steps)
-            self._models.take(self._instances, results)
+        gradients, losses = self._models.contributions(self.steps)
+        if not np.isfinite(losses).all():
+            raise S2SimError(DIVERGED)
+        self._start(gradients)
+        results, recording = run_group(self._instances, gradients, seed=self._seed, step=self.steps)
+        self._models.take(self._instances, results)
         self.steps += 1
         return TrainingStep(float(np.mean(losses)), recording)
 
+    @reproducible_torch()
     def evaluate(self) -> Evaluation:
         """Return the evaluation on held-out data."""
-        with reproducible_torch():
-            return self._models.evaluate()
+        return self._models.evaluate()
 
     def state(self) -> dict[str, Any]:
         """Return the state before the next step, as arrays and numbers in dicts and lists."""
         reducers = [each.state() for each in self._instances]
         return {"steps": self.steps, "models": self._models.state(), "reducers": reducers}
 
+    @reproducible_torch()
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state`; this training has taken no step."""
         if state["steps"]:
-            with reproducible_torch():
-                # Reducers are fitted to the gradients of the first step.
-                self._start(self._models.contributions(0)[0])
+            # Reducers are fitted to the gradients of the first step.
+            self._start(self._models.contributions(0)[0])
         for instance, kept in zip(self._instances, state["reducers"], strict=True):
             instance.restore(kept)
-        with reproducible_torch():
-            self._models.restore(state["models"])
+        self._models.restore(state["models"])
         self.steps = state["steps"]
 
     def _start(self, gradients: Sequence[Gradient]) -> None:

@@ -30,11 +30,6 @@ def pack(payload: Contribution) -> Bytes:
     return _concatenate_bytes([_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload)])
 
 
-def shapes_of(payload: Contribution) -> Ints:
-    """Return the lengths of all arrays along all axes, int64 of shape (axes of all,)."""
-    return np.array([length for leaf in leaves_of(payload) for length in leaf.shape], np.int64)
-
-
 def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
     """Return a read-only payload of structure and types of ``like``; ``shapes`` (int64) where they differ."""
     leaves, at, axis = [], 0, 0
@@ -226,7 +221,7 @@ def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_dat
 
 def _prepend_shapes(payload: Contribution) -> tuple[Bytes, int]:
     """Return a payload after the shapes of its arrays, and the number of lengths in these."""
-    shapes: Ints = shapes_of(payload)
+    shapes = np.array([length for leaf in leaves_of(payload) for length in leaf.shape], np.int64)
     return np.concatenate([shapes.view(np.uint8), pack(payload)]), len(shapes)
 
 

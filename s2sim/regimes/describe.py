@@ -22,7 +22,7 @@ from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.provenance import run_record
 from s2sim.regimes.map import LATENCY_FIELD, RATE_FIELD, Cell, Contender, RegimeSpec, Wins
 from s2sim.regimes.scenario import RegimeScenario
-from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
 
 _FLOAT32_BYTES = 4
 
@@ -112,15 +112,15 @@ def summarise_map(
     idle = sum(not cell.compress for cell in cells)
     most_first = sorted(wins.items(), key=lambda item: -item[1].cells)
     won = ", ".join(f"{reducer} {each.cells}" for reducer, each in most_first if each.cells)
-    sentences = [f"Of {_cells(len(cells))}, fastest with an error of at most {max_error:g}: {won}."]
+    sentences = [f"Of {format_number_of(len(cells), 'cell')}, fastest with an error of at most {max_error:g}: {won}."]
     if estimates and cells:
         ranges = ", ".join(f"{reducer} {each.least} to {each.most}" for reducer, each in most_first)
         constants = ", ".join(f"{name.replace('_', ' ')} {low} to {high}" for name, (low, high) in estimates.items())
         sentences.append(f"Over what estimated constants may be ({constants}): {ranges}.")
     if ties:
-        sentences.append(f"{_cells(ties)} {'are ties' if ties > 1 else 'is a tie'} within 1 %.")
+        sentences.append(f"{format_number_of(ties, 'cell')} {'are ties' if ties > 1 else 'is a tie'} within 1 %.")
     sentences.append(
-        f"Do not compress in {_cells(idle)}: there nothing gains 1 % over dense."
+        f"Do not compress in {format_number_of(idle, 'cell')}: there nothing gains 1 % over dense."
         if idle
         else "Some reducer always pays."
     )
@@ -130,10 +130,6 @@ def summarise_map(
     ]
     sentences += [text for reducer in reducers if (text := _rejected_regions(reducer, cells))]
     return " ".join(sentences)
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'' if count == 1 else 's'}"
 
 
 def describe_cell(cell: Cell) -> str:
@@ -166,8 +162,8 @@ def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
     won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
-        where = _coordinate_ranges(won)
-        return f"{reducer} wins {_cells(len(won))}, where the next takes up to {lead:.0%} longer ({where})."
+        count, where = format_number_of(len(won), "cell"), _coordinate_ranges(won)
+        return f"{reducer} wins {count}, where the next takes up to {lead:.0%} longer ({where})."
     found = [(cell.slower(each), cell) for cell in cells if (each := _contender_in(reducer, cell)) and each.acceptable]
     if not found:
         errors = [each.error_relative_l2 for cell in cells if (each := _contender_in(reducer, cell))]
@@ -191,4 +187,5 @@ def _rejected_regions(reducer: str, cells: Sequence[Cell]) -> str:
     errors = [each.error_relative_l2 for each in tempting if each.error_relative_l2 is not None]
     low, high = (f"{error:.3g}" for error in (min(errors, default=0.0), max(errors, default=0.0)))
     error = "undefined" if not errors else low if low == high else f"{low} to {high}"
-    return f"{reducer} is faster in {_cells(len(tempting))}, but too far from the exact mean (error {error})."
+    count = format_number_of(len(tempting), "cell")
+    return f"{reducer} is faster in {count}, but too far from the exact mean (error {error})."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -37,19 +37,16 @@ class RegimeScenario:
     machines: Machines
 
 
-def _trace(spec: RegimeSpec, density: float, overlap: float) -> SyntheticTrace:
-    """Return gradients of one density and overlap: a step, and one from which sizes are taken over."""
-    options = SyntheticOptions(
-        density=density, overlap=overlap, tail=spec.tail, rows=spec.rows, width=spec.width, steps=2
-    )
-    return SyntheticTrace(options, spec.workers, spec.seed)
-
-
 def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
     """Return the scenario of a map; `S2SimError` if a name or a value is not valid."""
     _parse_axis("--density", spec.densities, float)
     _parse_axis("--overlap", spec.overlaps, float)
-    traces = tuple(_trace(spec, *point) for point in product(spec.densities, spec.overlaps))
+    # A step, and one from which sizes are taken over.
+    options = SyntheticOptions(tail=spec.tail, rows=spec.rows, width=spec.width, steps=2)
+    traces = tuple(
+        SyntheticTrace(replace(options, density=density, overlap=overlap), spec.workers, spec.seed)
+        for density, overlap in product(spec.densities, spec.overlaps)
+    )
     for trace in traces:
         check_ranks(spec.workers, trace)
     pairs = product(

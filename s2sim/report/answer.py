@@ -14,6 +14,7 @@ from s2sim.report.format import (
     REFUSED,
     brief_seconds,
     factor_text,
+    group_by,
     group_by_workers,
     reason_lines,
     refused_lines,
@@ -29,6 +30,7 @@ from s2sim.report.grid import (
     fold_grid,
     minimum_width,
     number_column,
+    rich_tables,
     tabulate,
     text_column,
 )
@@ -228,10 +230,8 @@ def verdict_lines(result: Result) -> list[str]:
     others += alternative_lines(result)
     if len(result.verdicts) == 1:
         return [first, *others]
-    by_text: dict[str, list[int]] = {}
-    for verdict in result.verdicts:
-        by_text.setdefault(verdict.lines[0], []).append(verdict.workers)
-    return [*(f"{_several_workers(counts)}: {line}" for line, counts in by_text.items()), *others]
+    by_text = group_by(result.verdicts, lambda verdict: verdict.lines[0])
+    return [*(f"{_several_workers(same)}: {line}" for line, same in by_text.items()), *others]
 
 
 def alternative_lines(result: Result) -> list[str]:
@@ -255,8 +255,8 @@ def alternative_lines(result: Result) -> list[str]:
     return lines
 
 
-def _several_workers(counts: list[int]) -> str:
-    *others, last = counts
+def _several_workers(verdicts: Sequence[Verdict]) -> str:
+    *others, last = (verdict.workers for verdict in verdicts)
     return f"{', '.join(map(str, others))}{' and ' if others else ''}{workers_text(last)}"
 
 
@@ -318,8 +318,6 @@ def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str
 
 def _table_lines(grid: Grid) -> list[str]:
     from rich.console import Console
-
-    from s2sim.report.grid import rich_tables
 
     stream, grid = StringIO(), fold_grid(grid, _COLUMNS)
     console = Console(file=stream, width=max(_COLUMNS, minimum_width(grid)), highlight=False, color_system=None)

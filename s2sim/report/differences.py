@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from s2sim.tables import Table, table_of
@@ -13,32 +12,18 @@ _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "n
 _IGNORED = ("sha256", "environment", "s2sim")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A value that differs; None where one result has none."""
-
-    where: str
-    a: Any
-    b: Any
-
-    def columns(self) -> dict[str, Any]:
-        """Return the row of a table: the ratio of b to a is that of two numbers."""
-        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (self.a, self.b))
-        ratio = self.b / self.a if numbers and self.a else None
-        return {"where": self.where, "a": self.a, "b": self.b, "b_over_a": ratio}
-
-
 def compare_results(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[Table, Table]:
     """Return the inputs and the figures that differ between two results, as JSON objects."""
     inputs: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
     for found in _walk(a, b, ""):
-        is_input = found.where.startswith(("spec.", "provenance.inputs."))
-        (inputs if is_input else figures).append(found.columns())
+        is_input = found["where"].startswith(("spec.", "provenance.inputs."))
+        (inputs if is_input else figures).append(found)
     return table_of(inputs), table_of(figures)
 
 
-def _walk(a: Any, b: Any, where: str) -> Iterator[Difference]:
+def _walk(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
+    """Yield a row of a table for each value that differs, None where one result has none, with the ratio of numbers."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for name in dict.fromkeys([*a, *b]):
             if not any(part in name for part in _IGNORED):
@@ -46,7 +31,8 @@ def _walk(a: Any, b: Any, where: str) -> Iterator[Difference]:
     elif isinstance(a, list) and isinstance(b, list):
         yield from _walk(_by_key(a), _by_key(b), where)
     elif a != b:
-        yield Difference(where, _text(a), _text(b))
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (a, b))
+        yield {"where": where, "a": _text(a), "b": _text(b), "b_over_a": b / a if numbers and a else None}
 
 
 def _by_key(items: list[Any]) -> dict[str, Any]:

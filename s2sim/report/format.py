@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_number_of, format_rate, format_ratio, format_seconds
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Refused
     from s2sim.experiment.rows import Result, Row
     from s2sim.traffic.collective_result import CollectiveResult
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 UNDEFINED = "-"
 REFUSED = "refused"
@@ -29,13 +32,22 @@ def factor_text(value: float | None) -> str:
     return f"{value:.2f}x" if value < 100 else f"{value:.0f}x"
 
 
-def error_text(value: float | None) -> str:
-    """Return a relative error as text.
+def optional_text(write: Callable[[T], str]) -> Callable[[T | None], str]:
+    """Return what writes None as a dash, and other values as ``write`` does."""
+    return lambda value: UNDEFINED if value is None else write(value)
 
-    >>> error_text(0.012345), error_text(0.0)
-    ('0.0123', '0')
-    """
-    return UNDEFINED if value is None else format_ratio(value, 3)
+
+error_text: Callable[[float | None], str] = optional_text(lambda value: format_ratio(value, 3))
+"""A relative error, such as 0.0123."""
+
+log_error_text = optional_text("{:.2f}".format)
+"""The size of a log error."""
+
+signed_text = optional_text("{:+.2f}".format)
+"""A signed log error."""
+
+cosine_text = optional_text("{:.4f}".format)
+seconds_text = optional_text(format_seconds)
 
 
 ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
@@ -55,49 +67,10 @@ def bound_text(row: Row) -> str:
     return error_text(None if row.error_bound is None else row.error_bound.element)
 
 
-def log_error_text(value: float | None) -> str:
-    """Return the size of a log error as text.
-
-    >>> log_error_text(0.123), log_error_text(None)
-    ('0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:.2f}"
-
-
-def signed_text(value: float | None) -> str:
-    """Return a signed log error as text.
-
-    >>> signed_text(-0.123), signed_text(None)
-    ('-0.12', '-')
-    """
-    return UNDEFINED if value is None else f"{value:+.2f}"
-
-
-def seconds_text(value_s: float | None) -> str:
-    """Return a time as text.
-
-    >>> seconds_text(0.0036771), seconds_text(None)
-    ('3.677 ms', '-')
-    """
-    return UNDEFINED if value_s is None else format_seconds(value_s)
-
-
-def cosine_text(value: float | None) -> str:
-    """Return a cosine as text.
-
-    >>> cosine_text(0.99999)
-    '1.0000'
-    """
-    return UNDEFINED if value is None else f"{value:.4f}"
-
-
-def rates_text(rate_Bps: float | None) -> str:
-    """Return a rate in bytes and in bits a second.
-
-    >>> rates_text(12.5e9)
-    '12.5 GB/s (100 Gbps)'
-    """
-    return UNDEFINED if rate_Bps is None else f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+rates_text: Callable[[float | None], str] = optional_text(
+    lambda rate_Bps: f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
+)
+"""A rate in bytes and in bits a second, such as 12.5 GB/s (100 Gbps)."""
 
 
 def share_text(share: float) -> str:
@@ -144,12 +117,21 @@ def workers_text(count: int) -> str:
     return format_number_of(count, "worker")
 
 
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by a key of each, in their order.
+
+    >>> group_by(["one", "two", "three"], len)
+    {3: ['one', 'two'], 5: ['three']}
+    """
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def group_by_workers(rows: Iterable[Row]) -> dict[int, list[Row]]:
     """Return rows by their number of workers, in their order."""
-    groups: dict[int, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.workers, []).append(row)
-    return groups
+    return group_by(rows, lambda row: row.workers)
 
 
 def workers_with_mark(row: Row) -> str:
@@ -168,9 +150,7 @@ def reason_lines(why: Mapping[str, str]) -> list[str]:
     >>> reason_lines({"s2": "worse than zeros", "topk": "error over 0.1", "s2:cells=1": "worse than zeros"})
     ['Worse than zeros: s2, s2:cells=1.', 'Error over 0.1: topk.']
     """
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in why.items():
-        by_reason.setdefault(reason, []).append(name)
+    by_reason = group_by(why, why.__getitem__)
     return [f"{reason[0].upper()}{reason[1:]}: {', '.join(names)}." for reason, names in by_reason.items()]
 
 

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from textwrap import wrap
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
+
+from s2sim.tables import Table as ScalarTable
+from s2sim.units import format_bytes, format_rate, format_seconds
 
 T = TypeVar("T")
 
@@ -180,3 +183,31 @@ def rich_tables(grid: Grid, width: int) -> list[Group]:
         if width_of(grid, gap) <= width:
             return [_titled(grid, gap)]
     return [_titled(part, WIDE_GAP) for part in split_grid(grid, width, WIDE_GAP)]
+
+
+def table_grid(table: ScalarTable, title: str = "", value: str | None = None) -> Grid:
+    """Return a table of scalars, figures with their units; ``value`` names the column whose figures a pivot shows."""
+    shown = table.shown()
+    first = shown.columns[:1] if value is not None else ()
+    return Grid(
+        title,
+        tuple(Column(name, numeric=shown.is_numeric(name)) for name in shown.columns),
+        tuple(
+            tuple(_scalar_text(name if value is None or name in first else value, row[name]) for name in shown.columns)
+            for row in shown.rows
+        ),
+    )
+
+
+def _scalar_text(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if not isinstance(value, float) and not (isinstance(value, int) and "bytes" in column):
+        return str(value)
+    if column.endswith("_s"):
+        return format_seconds(value)
+    if column.endswith("_Bps"):
+        return format_rate(value)
+    return format_bytes(value) if "bytes" in column else f"{value:.4g}"

@@ -38,9 +38,9 @@ def _table(grid: Grid) -> str:
 def result_html(result: Result) -> str:
     """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
     grid, below = result_table(result)
-    verdict = _paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
-    about = _paragraphs(map(escape, [*below, *about_lines(result)]))
-    caveats = _paragraphs(f"Note: {escape(note)}." for note in result.caveats)
+    verdict = paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
+    about = paragraphs(map(escape, [*below, *about_lines(result)]))
+    caveats = paragraphs(f"Note: {escape(note)}." for note in result.caveats)
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
     details = [*iteration_grids(result), *comparison_grids(result)]
     return (
@@ -52,8 +52,17 @@ def result_html(result: Result) -> str:
 def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
     """Return the lines and tables of a screen, escaped; the lines before are aligned as in a terminal."""
     head = escape("\n".join(before))
-    return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{_paragraphs(map(escape, filter(None, after)))}</div>"
+    return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{paragraphs(map(escape, filter(None, after)))}</div>"
 
 
-def _paragraphs(texts: Iterable[str]) -> str:
+def page(title: str, style: str, body: str) -> str:
+    """Return a self-contained page with a heading; ``style`` is CSS, ``body`` HTML."""
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{style}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
+    )
+
+
+def paragraphs(texts: Iterable[str]) -> str:
+    """Return texts, which are HTML, as paragraphs."""
     return "".join(f"<p>{text}</p>" for text in texts)

@@ -1,4 +1,4 @@
-"""Tables of simulated iterations, of their validation and of training."""
+"""Tables of simulated iterations and of training."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from s2sim.report.format import (
     UNDEFINED,
     brief_seconds,
     group_by_workers,
-    log_error_text,
+    optional_text,
     percent_text,
-    seconds_text,
-    signed_text,
     throughput_text,
     workers_with_mark,
 )
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.rows import Result, Row
     from s2sim.training.curve import Interval
     from s2sim.training.result import TrainResult, TrainRow
-    from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors, TimeErrors
 
 
 def iteration_of(row: Row) -> IterationRow:
@@ -89,117 +86,6 @@ def hidden_text(row: Row) -> str:
     return percent_text(iteration_of(row).hidden_share)
 
 
-_WORST = 10
-_MAX_NAME = 38
-ITERATIONS_LEGEND = (
-    "Errors are |ln(predicted/measured)|, 0.1 is about 10 %. bias: ln(predicted/measured), below 0 predicted too fast. "
-    "P90: nine of ten rows are below. right calls: faster or slower than dense of the same source and set-up."
-)
-
-
-def iterations_lines(result: IterationsResult) -> list[str]:
-    """Return the answer, with each source weighted equally."""
-    overall = result.overall
-    lines = [f"{overall.predicted} of {overall.rows} are predicted, {overall.scored} scored"]
-    for name, errors in (("iteration", overall.iteration), ("communication", overall.communication)):
-        if errors is not None:
-            lines.append(
-                f"{name}: off by {log_error_text(errors.median)} (median of sources), "
-                f"P90 {log_error_text(errors.p90)}, bias {signed_text(errors.bias)}"
-            )
-    if overall.calls_right_share is not None:
-        lines.append(
-            f"faster or slower than dense: {overall.calls_right_share:.0%} of calls are right (mean of sources)"
-        )
-    return lines
-
-
-def iterations_grids(result: IterationsResult) -> list[Grid]:
-    """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
-    scored = [row for row in result.iterations if row.scored]
-    apart = [row for row in result.iterations if row.predicted and not row.scored]
-    grids = [_sources_grid(result.by_source)] if result.by_source else []
-    grids += [_calls_grid(result.overall.calls)] if result.overall.calls is not None else []
-    grids += [_rows_grid("iterations", scored)] if scored else []
-    grids += [_rows_grid("apart: parts do not sum to the whole", apart)] if apart else []
-    return grids
-
-
-def worst_iteration_lines(result: IterationsResult) -> list[str]:
-    """Return a line on each of the ten with the largest errors."""
-    scored = [row for row in result.iterations if row.scored and row.log_error is not None]
-    worst = sorted(scored, key=lambda row: abs(row.log_error or 0.0), reverse=True)[:_WORST]
-    head = "Worst of the iterations (bias of iteration / communication), and what the model lacks there:"
-    lines = [
-        f"- {row.id}: {signed_text(row.log_error)} / {signed_text(row.communication_log_error)}; "
-        f"{row.likely_why or 'its row does not tell why'}"
-        for row in worst
-    ]
-    return [head, *lines] if lines else []
-
-
-def unpredicted_iteration_lines(result: IterationsResult) -> list[str]:
-    """Return the reasons for which iterations are not predicted."""
-    return [f"Not predicted: {row.id}: {row.reason}" for row in result.iterations if not row.predicted]
-
-
-def _sources_grid(sources: tuple[SourceErrors, ...]) -> Grid:
-    def errors(
-        what: str, errors_of: Callable[[SourceErrors], TimeErrors | None]
-    ) -> tuple[TableColumn[SourceErrors], ...]:
-        def column(title: str, text: Callable[[TimeErrors], str]) -> TableColumn[SourceErrors]:
-            return number_column(
-                title, lambda source: UNDEFINED if (known := errors_of(source)) is None else text(known)
-            )
-
-        return (
-            column(f"{what}:\nmedian", lambda known: log_error_text(known.median)),
-            column("P90", lambda known: log_error_text(known.p90)),
-            column("bias", lambda known: signed_text(known.bias)),
-        )
-
-    return tabulate(
-        "by source",
-        sources,
-        text_column("source", lambda source: source.name[:_MAX_NAME]),
-        number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
-        *errors("iteration", lambda source: source.iteration),
-        *errors("communication", lambda source: source.communication),
-        number_column(
-            "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
-        ),
-    )
-
-
-def _calls_grid(calls: Calls) -> Grid:
-    rows = [
-        ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
-        ("slower than dense", calls.false_wins, calls.losses_as_predicted),
-    ]
-    return tabulate(
-        "calls",
-        rows,
-        text_column("measured", lambda row: row[0]),
-        number_column("called\nfaster", lambda row: str(row[1])),
-        number_column("called\nslower", lambda row: str(row[2])),
-    )
-
-
-def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
-    return tabulate(
-        title,
-        rows,
-        text_column("iteration", lambda row: row.id[:_MAX_NAME]),
-        text_column("reducer", lambda row: row.reducer.partition(" ")[0]),
-        number_column("workers", lambda row: str(row.workers)),
-        number_column("predicted", lambda row: seconds_text(row.iteration_s)),
-        number_column("measured", lambda row: seconds_text(row.measured_iteration_s)),
-        number_column("bias", lambda row: signed_text(row.log_error)),
-        number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
-        text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
-    )
-
-
 def train_lines(result: TrainResult) -> list[str]:
     """Return the target, and the parts of the time of a step."""
     from s2sim.training.result import target_text  # it knows of training, which most tables do not need
@@ -217,9 +103,7 @@ def train_grid(result: TrainResult) -> Grid:
 
     goal = "target" if result.target is None else target_text(result.target)
 
-    def ratio(value: Interval | None) -> str:
-        return UNDEFINED if value is None else interval_text(value)
-
+    ratio = optional_text(interval_text)
     price = result.price
     money: list[TableColumn[TrainRow]] = []
     if price is not None:

@@ -1,15 +1,19 @@
-"""Tables of simulated times compared with a log, with the terms that explain their differences."""
+"""Tables of simulated times compared with a log, term by term, and of constants that are fitted to logs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
-from s2sim.report.format import UNDEFINED, aligned, factor_text, share_text, workers_text
+from s2sim.report.format import UNDEFINED, aligned, factor_text, group_by, seconds_text, share_text, workers_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
+
+if TYPE_CHECKING:
+    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
 
 # Number of terms with a line and a column each, and the least share of differences that they explain.
 _FIRST, _LEAST = 3, 0.05
@@ -97,9 +101,7 @@ def scales_grid(result: LogComparisonResult) -> Grid:
 
 
 def _sort_by_share(result: LogComparisonResult) -> list[_TermGroup]:
-    groups: dict[int, list[TermScale]] = {}
-    for scale in result.terms:
-        groups.setdefault(scale.told_with, []).append(scale)
+    groups = group_by(result.terms, lambda scale: scale.told_with)
     return sorted((_TermGroup(result, scales) for scales in groups.values()), key=lambda each: -each.explains)
 
 
@@ -182,3 +184,71 @@ def _error(median: float | None, signed: float | None, rows: int) -> tuple[str, 
         return ("no row", "")
     direction = f", simulated too {'slow' if signed > 0 else 'fast'}" if signed else ""
     return (f"median |ln| {median:.2f} over {format_number_of(rows, 'row')}", f"median {signed:+.2f}{direction}")
+
+
+def calibration_lines(result: CalibrationResult) -> list[str]:
+    """Return the data that constants were fitted to, and median errors before and after."""
+    if not result.points:
+        return []
+
+    def errors(what: str, error: MedianError) -> tuple[str, ...]:
+        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
+
+    runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
+    large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
+    counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
+    by = f", {', '.join(result.versions)}" if result.versions else ""
+    constants, points = (
+        format_number_of(len(result.constants), "constant"),
+        format_number_of(len(result.points), "point"),
+    )
+    medians = [
+        errors("shipped constants", result.before),
+        errors("fitted constants", result.after),
+        errors("each point left out", result.held_out),
+    ]
+    return [
+        f"{constants} fitted to {points} ({counts})",
+        f"  {'; '.join(runs)}{by}",
+        "median |ln(predicted / measured)|, from 1 MiB on and below:",
+        *aligned(medians, indent="  "),
+    ]
+
+
+def suggestion_lines(suggestion: Suggestion | None) -> list[str]:
+    """Return the measurement to run next, with its command."""
+    if suggestion is None:
+        return []
+    band = f"the band of 90 % narrows from {suggestion.band_now:.1%} to {suggestion.band_after:.1%}"
+    return [f"Measure next ({band}): {suggestion.command}"]
+
+
+def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
+    """Return a line per constant."""
+
+    def value(value: float, constant: FittedConstant) -> str:
+        return f"{value:.3g} {constant.unit}".rstrip()
+
+    return tabulate(
+        "constants",
+        constants,
+        text_column("constant", lambda item: item.name),
+        number_column("shipped", lambda item: value(item.shipped, item)),
+        number_column("fitted", lambda item: value(item.fitted, item)),
+        text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
+    )
+
+
+def points_grid(result: CalibrationResult) -> Grid:
+    """Return a line per measured point."""
+    return tabulate(
+        "predicted beside measured",
+        result.points,
+        text_column("collective", lambda point: point.collective),
+        number_column("workers", lambda point: str(point.workers)),
+        number_column("size (B)", lambda point: str(point.size_bytes)),
+        number_column("measured", lambda point: format_seconds(point.measured_s)),
+        number_column("shipped", lambda point: format_seconds(point.before_s)),
+        number_column("fitted", lambda point: format_seconds(point.after_s)),
+        number_column("left out", lambda point: seconds_text(point.held_out_s)),
+    )

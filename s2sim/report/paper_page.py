@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from s2sim.report.figures.charts import chart_svg
+from s2sim.report.html import page, paragraphs
 from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
 
 if TYPE_CHECKING:
@@ -30,11 +31,7 @@ def papers_page(result: PapersResult) -> str:
     first = result.papers[0] if len(result.papers) == 1 else None
     title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
     body = "".join(map(_section, result.papers))
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
-        f"{_paragraphs(papers_lines(result))}{body}</body></html>\n"
-    )
+    return page(title, _STYLE, f"{paragraphs(map(escape, papers_lines(result)))}{body}")
 
 
 def _section(paper: Rebuilt) -> str:
@@ -71,7 +68,3 @@ def _table(grid: Grid) -> str:
     head = cells("th", (column.title for column in grid.columns))
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in grid.rows)
     return f"<table><caption>{escape(grid.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _paragraphs(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(text)}</p>" for text in texts)

@@ -18,10 +18,7 @@ _LANES = 1_000_000
 def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict[str, Any]:
     """Return the trace as JSON values: a track per rank and link direction, or per stream of one rank.
 
-    Parameters
-    ----------
-    timelines : mapping of str to Timeline or Streams
-        By the name of their tracks, which may be empty for a single one.
+    ``timelines`` are by the name of their tracks, which may be empty for a single one.
     """
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):
@@ -31,7 +28,8 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
         else:
             labels = {ranks: "ranks", links: "links, GB/s"}
         for process, label in labels.items():
-            events.append(_name("process_name", process, f"{name}: {label}" if name else label))
+            shown = {"name": f"{name}: {label}" if name else label}
+            events.append({"ph": "M", "pid": process, "name": "process_name", "args": shown})
         if isinstance(timeline, Streams):
             events += _stream_events(timeline, ranks)
             continue
@@ -41,10 +39,6 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
             for rate in timeline.rates
         )
     return {"displayTimeUnit": "ns", "otherData": {"title": title}, "traceEvents": events}
-
-
-def _name(what: str, process: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "pid": process, "name": what, "args": {"name": name}}
 
 
 def _track(process: int, track: int, name: str, order: int) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.report.format import (
     REFUSED,
@@ -30,24 +30,13 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import CollectiveRow, LoweringRow, Verdict
     from s2sim.experiment.rows import Result, Row
+    from s2sim.simulation.faults.fault import Effect
     from s2sim.traffic.link_loads import LinkLoad
 
 T = TypeVar("T")
 
 _SHOWN_STEPS = 9
 _NAMED_FLOWS = 3
-
-
-class Effect(Protocol):
-    """A fault with its effect."""
-
-    @property
-    def fault(self) -> str:
-        """Its option string."""
-
-    @property
-    def description(self) -> str:
-        """Its effect as text."""
 
 
 def fault_lines(effects: Sequence[Effect]) -> list[str]:

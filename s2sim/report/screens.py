@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from s2sim.report.answer import alternative_lines, lines_text, price_lines, verdict_lines
 from s2sim.report.format import collective_lines
 from s2sim.report.html import lines_html
-from s2sim.report.iteration_tables import (
-    ITERATIONS_LEGEND,
-    iterations_grids,
-    iterations_lines,
-    train_grid,
-    train_lines,
-    unpredicted_iteration_lines,
-    worst_iteration_lines,
+from s2sim.report.iteration_tables import train_grid, train_lines
+from s2sim.report.log_comparison import (
+    calibration_lines,
+    constants_grid,
+    difference_grid,
+    log_comparison_grid,
+    log_comparison_lines,
+    points_grid,
+    scales_grid,
+    suggestion_lines,
 )
-from s2sim.report.log_comparison import difference_grid, log_comparison_grid, log_comparison_lines, scales_grid
 from s2sim.report.run_tables import fault_lines, links_grid
 from s2sim.report.study_tables import (
     advice_grid,
@@ -31,14 +32,14 @@ from s2sim.report.study_tables import (
 )
 from s2sim.report.traffic_tables import flows_grid, flows_lines, terms_grid
 from s2sim.report.validation_tables import (
+    ITERATIONS_LEGEND,
     LEGEND,
     answer_lines,
-    calibration_lines,
-    constants_grid,
+    iterations_grids,
+    iterations_lines,
     not_predicted_lines,
-    points_grid,
-    suggestion_lines,
     validate_grids,
+    worst_iteration_lines,
     worst_lines,
 )
 from s2sim.units import format_number_of
@@ -103,13 +104,13 @@ def regimes_screen(result: RegimeMap) -> Screen:
 
 def validate_screen(result: ValidationResult) -> Screen:
     """Return the errors of predicted curves: over all, by class and source, of single curves, and the worst."""
-    after = ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result), "", *_notes(result.notes)]
+    after = ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result.curves), "", *_notes(result.notes)]
     return Screen([result.what, *answer_lines(result)], validate_grids(result), after)
 
 
 def iterations_screen(result: IterationsResult) -> Screen:
     """Return the errors of predicted iterations: by source, right calls, of single rows, and the worst."""
-    details = [*worst_iteration_lines(result), *unpredicted_iteration_lines(result)]
+    details = [*worst_iteration_lines(result), *not_predicted_lines(result.iterations)]
     after = ["", ITERATIONS_LEGEND, "", *details, "", *_notes(result.notes)]
     return Screen([result.what, *iterations_lines(result)], iterations_grids(result), after)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import product, zip_longest
+from itertools import product
 from math import inf
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
 from s2sim.report.format import UNDEFINED, error_text, factor_text, percent_text, throughput_text, workers_text
-from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Column, Grid, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
 from s2sim.units import format_money, format_rate, format_seconds
 
@@ -34,19 +34,19 @@ def paper_head(paper: Rebuilt) -> list[str]:
 
 def claims_grid(paper: Rebuilt) -> Grid:
     """Return claims with published and simulated values and judgements; those not reproduced stand out."""
-
-    def folded(text: str, width: int) -> list[str]:
-        return wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
+    grid = tabulate(
+        f"Claims of {paper.name}",
+        enumerate(paper.claims, 1),
+        text_column("claim", lambda item: f"{item[0]}. {item[1].text}"),
+        text_column("published", lambda item: item[1].published),
+        text_column("ours", lambda item: item[1].ours),
+        text_column("judgement", lambda item: item[1].judgement),
+        strong=lambda item: item[1].judgement == "not reproduced",
+    )
     # Long texts continue in further rows, so that the table fits a terminal.
-    rows: list[tuple[bool, tuple[str, ...]]] = []
-    for number, claim in enumerate(paper.claims, 1):
-        cells = (f"{number}. {claim.text}", claim.published, claim.ours, claim.judgement)
-        lines = zip_longest(*map(folded, cells, _WIDTHS), fillvalue="")
-        rows += [(claim.judgement == "not reproduced", line) for line in lines]
-    columns = tuple(Column(title, numeric=False) for title in ("claim", "published", "ours", "judgement"))
-    strong = frozenset(number for number, (failed, _) in enumerate(rows) if failed)
-    return Grid(f"Claims of {paper.name}", columns, tuple(line for _, line in rows), strong=strong)
+    return continue_cells(
+        grid, lambda column, cell: wrap(cell, _WIDTHS[column], break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def why_lines(paper: Rebuilt) -> list[str]:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, TypeAlias
 
-from s2sim.report.format import UNDEFINED
+from s2sim.report.format import UNDEFINED, group_by, optional_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.report.validation_tables import constants_grid
+from s2sim.report.log_comparison import constants_grid
 from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
 
 if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
     from s2sim.validation.testbed_fit import SettingFit
+
 
 _WORST = 8
 
@@ -126,25 +127,21 @@ def _error_columns() -> tuple[TableColumn[_Points], ...]:
 
 
 def _errors_grid(result: PredictionComparison) -> Grid:
-    points: dict[str, list[ComparedTime]] = {}
-    for point in result.unseen:
-        name = point.what if point.kind == "collectives" else f"{point.what} ({point.kind})"
-        points.setdefault(name, []).append(point)
+    def name(point: ComparedTime) -> str:
+        return point.what if point.kind == "collectives" else f"{point.what} ({point.kind})"
+
     return tabulate(
         "median |ln(predicted / measured)| of unseen settings",
-        points.items(),
+        group_by(result.unseen, name).items(),
         text_column("what", lambda item: item[0]),
         *_error_columns(),
     )
 
 
 def _settings_grid(result: PredictionComparison) -> Grid:
-    points: dict[str, list[ComparedTime]] = {}
-    for point in result.points:
-        points.setdefault(point.setting, []).append(point)
     return tabulate(
         "median |ln(predicted / measured)| by setting",
-        points.items(),
+        group_by(result.points, lambda point: point.setting).items(),
         text_column("setting", lambda item: f"{item[0]}{' (calibrated)' if item[0] == result.calibrated_on else ''}"),
         number_column("workers", lambda item: str(item[1][0].workers)),
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),
@@ -161,9 +158,7 @@ def _break_even_grid(rates: Sequence[BreakEvenRate]) -> Grid:
         number_column("dense", lambda item: format_bytes(item.payload_bytes)),
         number_column("measured", lambda item: rate_text(item.measured_Bps)),
         text_column("between", lambda item: f"{rate_text(item.low_Bps)} and {rate_text(item.high_Bps)}"),
-        number_column(
-            "predicted", lambda item: UNDEFINED if item.predicted_Bps is None else rate_text(item.predicted_Bps)
-        ),
+        number_column("predicted", lambda item: optional_text(rate_text)(item.predicted_Bps)),
         number_column("factor", lambda item: UNDEFINED if isinf(item.factor) else f"{item.factor:.2f}"),
     )
 
@@ -178,4 +173,4 @@ def rate_text(rate_Bps: float) -> str:
 
 
 def _error(points: Iterable[ComparedTime]) -> str:
-    return UNDEFINED if (error := median_error(points)) is None else f"{error:.3f}"
+    return optional_text("{:.3f}".format)(median_error(points))

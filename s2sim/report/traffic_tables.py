@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.report.format import UNDEFINED, aligned, share_text
+from s2sim.report.format import UNDEFINED, aligned, group_by, share_text
 from s2sim.report.grid import Grid, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_rate, format_seconds
 
@@ -113,22 +113,18 @@ def place_name(place: int | None, ranks: int) -> str:
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
     """Return the listing of a schedule: each round with its messages; repeated rounds are listed once.
 
-    Parameters
-    ----------
-    messages : sequence of MessageRow
-        At least those of the first `SHOWN_TIMES` repetitions of each step.
+    ``messages`` are at least those of the first `SHOWN_TIMES` repetitions of each step.
     """
-    of_step: dict[int, list[MessageRow]] = defaultdict(list)
-    for message in messages:
-        of_step[message.step].append(message)
+    of_step = group_by(messages, lambda message: message.step)
     ordered = all(not row.after_sent and row.after == ((step - 1,) if step else ()) for step, row in enumerate(steps))
     lines: list[str] = []
     rounds = 0
     for step, row in enumerate(steps):
         repeated = f"rounds {rounds + 1} to {rounds + row.times} (x{row.times})"
         head = _step_name(step, row) if not ordered else f"round {rounds + 1}" if row.times == 1 else repeated
-        lines.append(head + _moment(of_step[step], row.times))
-        lines += _message_lines(of_step[step], row.times, ranks)
+        own = of_step.get(step, [])
+        lines.append(head + _moment(own, row.times))
+        lines += _message_lines(own, row.times, ranks)
         rounds += row.times
     return lines
 

@@ -1,20 +1,18 @@
-"""Tables of predictions compared with measurements: curves, calibration, and reducers between processes."""
+"""Tables of predictions compared with measurements: curves, iterations, and reducers between processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from s2sim.report.format import UNDEFINED, aligned, log_error_text, seconds_text, signed_text
+from s2sim.report.format import UNDEFINED, log_error_text, seconds_text, signed_text
 from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
-from s2sim.units import format_number_of, format_seconds
-from s2sim.validation.compare_log_result import LARGE_BYTES
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
-    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
-    from s2sim.validation.curve_result import CurveErrors, Errors, Group, Parameter, ValidationResult
+    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
+    from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors
 
 _COLUMNS = (
     "Values: of every rank in every step, relative L2; up to 1e-6 where sums are in the library's order. script B: "
@@ -93,76 +91,7 @@ def _interface_line(checked: BridgeCheckResult) -> str:
     return f"{text}: {apart} apart{why}."
 
 
-def calibration_lines(result: CalibrationResult) -> list[str]:
-    """Return the data that constants were fitted to, and median errors before and after."""
-    if not result.points:
-        return []
-
-    def errors(what: str, error: MedianError) -> tuple[str, ...]:
-        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
-
-    runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
-    large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
-    counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
-    by = f", {', '.join(result.versions)}" if result.versions else ""
-    constants, points = (
-        format_number_of(len(result.constants), "constant"),
-        format_number_of(len(result.points), "point"),
-    )
-    medians = [
-        errors("shipped constants", result.before),
-        errors("fitted constants", result.after),
-        errors("each point left out", result.held_out),
-    ]
-    return [
-        f"{constants} fitted to {points} ({counts})",
-        f"  {'; '.join(runs)}{by}",
-        "median |ln(predicted / measured)|, from 1 MiB on and below:",
-        *aligned(medians, indent="  "),
-    ]
-
-
-def suggestion_lines(suggestion: Suggestion | None) -> list[str]:
-    """Return the measurement to run next, with its command."""
-    if suggestion is None:
-        return []
-    band = f"the band of 90 % narrows from {suggestion.band_now:.1%} to {suggestion.band_after:.1%}"
-    return [f"Measure next ({band}): {suggestion.command}"]
-
-
-def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
-    """Return a line per constant."""
-
-    def value(value: float, constant: FittedConstant) -> str:
-        return f"{value:.3g} {constant.unit}".rstrip()
-
-    return tabulate(
-        "constants",
-        constants,
-        text_column("constant", lambda item: item.name),
-        number_column("shipped", lambda item: value(item.shipped, item)),
-        number_column("fitted", lambda item: value(item.fitted, item)),
-        text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
-    )
-
-
-def points_grid(result: CalibrationResult) -> Grid:
-    """Return a line per measured point."""
-    return tabulate(
-        "predicted beside measured",
-        result.points,
-        text_column("collective", lambda point: point.collective),
-        number_column("workers", lambda point: str(point.workers)),
-        number_column("size (B)", lambda point: str(point.size_bytes)),
-        number_column("measured", lambda point: format_seconds(point.measured_s)),
-        number_column("shipped", lambda point: format_seconds(point.before_s)),
-        number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column("left out", lambda point: seconds_text(point.held_out_s)),
-    )
-
-
 _WORST = 10
-_SOURCES_OF_A_CLASS = 3
 _MAX_NAME = 38
 LEGEND = (
     "Errors are |ln(predicted/measured)|, 0.1 is about 10 %: of a curve the median over powers of two from 1 MiB on "
@@ -216,29 +145,29 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
     return grids
 
 
+def _error_columns(field: str) -> tuple[TableColumn[Any], ...]:
+    """Return the columns of a field of rows that is `Errors`, `TimeErrors` or None."""
+
+    def column(title: str, name: str, text: Callable[[float | None], str]) -> TableColumn[Any]:
+        return number_column(title, lambda row: text(getattr(getattr(row, field), name, None)))
+
+    return (
+        column(f"{field}:\nmedian", "median", log_error_text),
+        column("P90", "p90", log_error_text),
+        column("bias", "bias", signed_text),
+    )
+
+
 def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
     """Return a line per group of curves."""
-
-    def column(
-        title: str, errors_of: Callable[[Group], Errors | None], text: Callable[[Errors], str]
-    ) -> TableColumn[Group]:
-        return number_column(title, lambda group: UNDEFINED if (errors := errors_of(group)) is None else text(errors))
-
-    def summary(size: str, errors_of: Callable[[Group], Errors | None]) -> tuple[TableColumn[Group], ...]:
-        return (
-            column(f"{size}:\nmedian", errors_of, lambda errors: log_error_text(errors.median)),
-            column("P90", errors_of, lambda errors: log_error_text(errors.p90)),
-            column("bias", errors_of, lambda errors: signed_text(errors.bias)),
-        )
-
     return tabulate(
         title,
         groups,
         text_column(what, lambda group: group.name[:_MAX_NAME]),
         number_column("pre-\ndicted", lambda group: f"{group.predicted}/{group.curves}"),
-        *summary("large", lambda group: group.large),
-        column("over\n0.5", lambda group: group.large, lambda errors: str(errors.off_by_half)),
-        *summary("small", lambda group: group.small),
+        *_error_columns("large"),
+        number_column("over\n0.5", lambda group: UNDEFINED if group.large is None else str(group.large.off_by_half)),
+        *_error_columns("small"),
     )
 
 
@@ -293,35 +222,112 @@ def worst_lines(result: ValidationResult) -> list[str]:
     def error(curve: CurveErrors) -> tuple[float, float]:
         return curve.median_abs_log_error_large or 0.0, curve.median_abs_log_error_small or 0.0
 
-    curves = [curve for curve in result.curves if curve.counts and curve.predicted]
+    curves = sorted((curve for curve in result.curves if curve.counts and curve.predicted), key=error, reverse=True)
+    return _with_reasons(
+        "Worst of the good curves at large sizes (bias large / small), and what the model lacks there:",
+        [
+            (curve.id, curve.signed_log_error_large, curve.signed_log_error_small, "; ".join(curve.likely_why))
+            for curve in curves[:_WORST]
+        ],
+    )
+
+
+def _with_reasons(head: str, found: Sequence[tuple[str, float | None, float | None, str | None]]) -> list[str]:
+    """Return lines below a head: name, two signed errors and their likely reason."""
     lines = [
-        f"- {curve.id}: {signed_text(curve.signed_log_error_large)} / {signed_text(curve.signed_log_error_small)}; "
-        f"{'; '.join(curve.likely_why) or 'its row does not tell why'}"
-        for curve in sorted(curves, key=error, reverse=True)[:_WORST]
+        f"- {name}: {signed_text(one)} / {signed_text(other)}; {why or 'its row does not tell why'}"
+        for name, one, other, why in found
     ]
-    head = "Worst of the good curves at large sizes (bias large / small), and what the model lacks there:"
     return [head, *lines] if lines else []
 
 
-def band_lines(result: ValidationResult) -> list[str]:
-    """Return the share of points in 90 % intervals, of all good curves and of classes of three sources or more."""
-    curves = [curve for curve in result.curves if curve.counts and curve.band_holds_share is not None]
-    if not curves:
-        return []
+def not_predicted_lines(rows: Sequence[CurveErrors | IterationError]) -> list[str]:
+    """Return the reasons for which curves or iterations are not predicted."""
+    return [f"Not predicted: {row.id}: {row.reason}" for row in rows if not row.predicted]
 
-    def coverage(curves: Sequence[CurveErrors]) -> str:
-        inside = sum((curve.band_holds_share or 0.0) * curve.n_points for curve in curves)
-        return f"{inside / sum(curve.n_points for curve in curves):.0%}"
 
-    lines = [f"- all good curves: {coverage(curves)}"]
-    for kind in ("gpu", "transport", "collective", "launch"):
-        for name in sorted({getattr(curve, kind) for curve in curves}):
-            members = [curve for curve in curves if getattr(curve, kind) == name]
-            if len({curve.source for curve in members}) >= _SOURCES_OF_A_CLASS:
-                lines.append(f"- {kind} {name or 'not known'}: {coverage(members)}")
+ITERATIONS_LEGEND = (
+    "Errors are |ln(predicted/measured)|, 0.1 is about 10 %. bias: ln(predicted/measured), below 0 predicted too fast. "
+    "P90: nine of ten rows are below. right calls: faster or slower than dense of the same source and set-up."
+)
+
+
+def iterations_lines(result: IterationsResult) -> list[str]:
+    """Return the answer, with each source weighted equally."""
+    overall = result.overall
+    lines = [f"{overall.predicted} of {overall.rows} are predicted, {overall.scored} scored"]
+    for name, errors in (("iteration", overall.iteration), ("communication", overall.communication)):
+        if errors is not None:
+            lines.append(
+                f"{name}: off by {log_error_text(errors.median)} (median of sources), "
+                f"P90 {log_error_text(errors.p90)}, bias {signed_text(errors.bias)}"
+            )
+    if overall.calls_right_share is not None:
+        lines.append(
+            f"faster or slower than dense: {overall.calls_right_share:.0%} of calls are right (mean of sources)"
+        )
     return lines
 
 
-def not_predicted_lines(result: ValidationResult) -> list[str]:
-    """Return the reasons for which curves are not predicted."""
-    return [f"Not predicted: {curve.id}: {curve.reason}" for curve in result.curves if not curve.predicted]
+def iterations_grids(result: IterationsResult) -> list[Grid]:
+    """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
+    scored = [row for row in result.iterations if row.scored]
+    apart = [row for row in result.iterations if row.predicted and not row.scored]
+    grids = [_sources_grid(result.by_source)] if result.by_source else []
+    grids += [_calls_grid(result.overall.calls)] if result.overall.calls is not None else []
+    grids += [_rows_grid("iterations", scored)] if scored else []
+    grids += [_rows_grid("apart: parts do not sum to the whole", apart)] if apart else []
+    return grids
+
+
+def worst_iteration_lines(result: IterationsResult) -> list[str]:
+    """Return a line on each of the ten with the largest errors."""
+    scored = [row for row in result.iterations if row.scored and row.log_error is not None]
+    worst = sorted(scored, key=lambda row: abs(row.log_error or 0.0), reverse=True)[:_WORST]
+    return _with_reasons(
+        "Worst of the iterations (bias of iteration / communication), and what the model lacks there:",
+        [(row.id, row.log_error, row.communication_log_error, row.likely_why) for row in worst],
+    )
+
+
+def _sources_grid(sources: tuple[SourceErrors, ...]) -> Grid:
+    return tabulate(
+        "by source",
+        sources,
+        text_column("source", lambda source: source.name[:_MAX_NAME]),
+        number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
+        *_error_columns("iteration"),
+        *_error_columns("communication"),
+        number_column(
+            "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
+        ),
+    )
+
+
+def _calls_grid(calls: Calls) -> Grid:
+    rows = [
+        ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
+        ("slower than dense", calls.false_wins, calls.losses_as_predicted),
+    ]
+    return tabulate(
+        "calls",
+        rows,
+        text_column("measured", lambda row: row[0]),
+        number_column("called\nfaster", lambda row: str(row[1])),
+        number_column("called\nslower", lambda row: str(row[2])),
+    )
+
+
+def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
+    return tabulate(
+        title,
+        rows,
+        text_column("iteration", lambda row: row.id[:_MAX_NAME]),
+        text_column("reducer", lambda row: row.reducer.partition(" ")[0]),
+        number_column("workers", lambda row: str(row.workers)),
+        number_column("predicted", lambda row: seconds_text(row.iteration_s)),
+        number_column("measured", lambda row: seconds_text(row.measured_iteration_s)),
+        number_column("bias", lambda row: signed_text(row.log_error)),
+        number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
+        text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
+    )

@@ -13,22 +13,13 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 from s2sim.errors import S2SimError
-from s2sim.testbed.layout import (
-    INTERFACE,
-    MTU_BYTES,
-    NETWORK,
-    NetworkLayout,
-    TrafficShaping,
-    address,
-    choose_shaping,
-    hardware_address,
-)
+from s2sim.testbed.layout import INTERFACE, MTU_BYTES, NETWORK, NetworkLayout, TrafficShaping, address, hardware_address
 
 # The switch that joins all; what a testbed is stands on it, for there is no file that says so.
 CORE = "core"
@@ -62,29 +53,24 @@ def layout_from(name: str, text: str) -> NetworkLayout | None:
         return None
 
 
-def namespace_lines(layout: NetworkLayout) -> list[str]:
-    """Return what makes the workers' namespaces; that of the switches, which is the testbed's name, is made before."""
-    return [f"netns add {layout.namespace(worker)}" for worker in range(layout.workers)]
-
-
 def switch_lines(layout: NetworkLayout) -> list[str]:
     """Return what makes bridges and links, in the namespace of the switches."""
     lines = [*_bridge(CORE)]
     for node in range(layout.nodes if layout.joined else 0):
         lines += [*_bridge(f"node{node}"), f"link add up{node} type veth peer name down{node}"]
-        lines += [*_port(f"up{node}", f"node{node}"), *_port(f"down{node}", CORE)]
+        lines += [_port(f"up{node}", f"node{node}"), _port(f"down{node}", CORE)]
     for worker in range(layout.workers):
         port, namespace = f"w{worker}", layout.namespace(worker)
         lines.append(
             f"link add {port} type veth peer name {INTERFACE} address {hardware_address(worker)} netns {namespace}"
         )
-        lines += _port(port, f"node{layout.node_of(worker)}" if layout.joined else CORE)
+        lines.append(_port(port, f"node{layout.node_of(worker)}" if layout.joined else CORE))
     return lines
 
 
 def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
     """Return the commands that set up a worker's interface, with static neighbours so that no ARP traffic flows."""
-    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
+    shaping = layout.shaping
     sent = f"rto_min {_RTO_MIN} initcwnd {shaping.window_segments}"
     received = f"initrwnd {shaping.window_segments} window {shaping.window_bytes}"
     return [
@@ -102,18 +88,15 @@ def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
 
 def worker_buckets(layout: NetworkLayout) -> list[str]:
     """Return what shapes what a worker sends, in its namespace."""
-    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
-    return _bucket(INTERFACE, layout.rate_Bps, shaping)
+    return _bucket(INTERFACE, layout.rate_Bps, layout.shaping)
 
 
 def switch_buckets(layout: NetworkLayout) -> list[str]:
     """Return what shapes what workers receive, and uplinks both ways, in the namespace of the switches."""
-    shaping = choose_shaping(layout.workers, layout.slowest_Bps)
-    lines = [line for worker in range(layout.workers) for line in _bucket(f"w{worker}", layout.rate_Bps, shaping)]
+    rates_Bps = {f"w{worker}": layout.rate_Bps for worker in range(layout.workers)}
     for node in range(layout.nodes if layout.joined else 0):
-        lines += _bucket(f"up{node}", layout.uplink_Bps, shaping)
-        lines += _bucket(f"down{node}", layout.uplink_Bps, shaping)
-    return lines
+        rates_Bps |= {f"up{node}": layout.uplink_Bps, f"down{node}": layout.uplink_Bps}
+    return [line for port, rate_Bps in rates_Bps.items() for line in _bucket(port, rate_Bps, layout.shaping)]
 
 
 def switch_settings() -> Mapping[str, str]:
@@ -132,7 +115,7 @@ def worker_settings(layout: NetworkLayout) -> Mapping[str, str]:
     Queues have room for all that windows let senders have under way, so that nothing is ever lost. TCP need not look
     for losses then, nor for the rate: its window alone limits it, from the first message on, whatever was sent before.
     """
-    room = choose_shaping(layout.workers, layout.slowest_Bps).room_bytes
+    room = layout.shaping.room_bytes
     return {
         **switch_settings(),
         "ipv4/tcp_congestion_control": "reno",
@@ -162,8 +145,8 @@ def _bridge(name: str) -> tuple[str, str]:
     return f"link add {name} type bridge mcast_snooping 0", f"link set {name} up"
 
 
-def _port(name: str, bridge: str) -> tuple[str, ...]:
-    return (f"link set {name} mtu {MTU_BYTES} master {bridge} up",)
+def _port(name: str, bridge: str) -> str:
+    return f"link set {name} mtu {MTU_BYTES} master {bridge} up"
 
 
 def _bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str]:
@@ -231,7 +214,7 @@ def _run_tool(command: list[str], lines: str) -> str:
         check=False,
         # Ctrl-C comes to us alone, who undo what was begun; if we are killed, nothing more is made behind us.
         start_new_session=True,
-        preexec_fn=_end_with_parent,
+        preexec_fn=lambda: _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
     )
     if done.returncode:
         said = " ".join(done.stderr.split())
@@ -242,31 +225,23 @@ def _run_tool(command: list[str], lines: str) -> str:
     return done.stdout
 
 
-def _end_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
     """Write settings by namespace and path below /proc/sys/net, without those that this kernel does not know."""
-    failures: list[OSError] = []
-    # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
-    thread = threading.Thread(target=_write_all, args=(settings, failures))
-    thread.start()
-    thread.join()
-    for failure in failures:
-        raise S2SimError(f"cannot set {failure.filename or 'a namespace'} for a testbed: {failure.strerror}")
-
-
-def _write_all(settings: Mapping[str, Mapping[str, str]], failures: list[OSError]) -> None:
     try:
-        for namespace, values in settings.items():
-            with (NAMESPACES / namespace).open("rb") as opened:
-                if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
-                    number = ctypes.get_errno()
-                    raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))  # noqa: TRY301  (one way out)
-            for path, value in values.items():
-                setting = Path("/proc/sys/net") / path
-                if setting.exists():
-                    setting.write_text(value, "ascii")
+        # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(_write_all, settings).result()
     except OSError as error:
-        failures.append(error)
+        raise S2SimError(f"cannot set {error.filename or 'a namespace'} for a testbed: {error.strerror}") from None
+
+
+def _write_all(settings: Mapping[str, Mapping[str, str]]) -> None:
+    for namespace, values in settings.items():
+        with (NAMESPACES / namespace).open("rb") as opened:
+            if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))
+        for path, value in values.items():
+            setting = Path("/proc/sys/net") / path
+            if setting.exists():
+                setting.write_text(value, "ascii")

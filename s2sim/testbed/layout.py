@@ -33,7 +33,11 @@ class NetworkLayout:
     uplink_Bps: float = math.inf  # Of every node's uplink, each way; infinite where there is none, or nothing shapes it
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        if _NAME.fullmatch(self.name) is None:
+            raise OptionError(
+                f"--name {self.name[:40]!r}: a testbed's name has up to 32 lower-case letters, digits and hyphens, "
+                "e.g. mine-2"
+            )
         if not 1 <= self.workers <= MAX_WORKERS:
             raise OptionError(f"{self.workers} workers: a testbed has addresses for 1 to {MAX_WORKERS}")
         if not 1 <= self.nodes <= self.workers or self.workers % self.nodes:
@@ -57,6 +61,11 @@ class NetworkLayout:
         """Return the least rate of all links."""
         return min(self.rate_Bps, self.uplink_Bps)
 
+    @property
+    def shaping(self) -> TrafficShaping:
+        """How it keeps its rates."""
+        return choose_shaping(self.workers, self.slowest_Bps)
+
     def node_of(self, worker: int) -> int:
         """Return the node of a worker: nodes fill in order."""
         return worker // (self.workers // self.nodes)
@@ -74,14 +83,6 @@ class NetworkLayout:
     def namespaces(self) -> tuple[str, ...]:
         """Names of all namespaces."""
         return (self.switch, *map(self.namespace, range(self.workers)))
-
-
-def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a testbed."""
-    if _NAME.fullmatch(name) is None:
-        raise OptionError(
-            f"--name {name[:40]!r}: a testbed's name has up to 32 lower-case letters, digits and hyphens, e.g. mine-2"
-        )
 
 
 def switch_of(name: str) -> str:

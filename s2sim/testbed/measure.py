@@ -13,9 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from s2sim.errors import S2SimError
-from s2sim.pytorch.launch import ProcessPlace
-from s2sim.testbed.layout import NetworkLayout
+from s2sim.pytorch.launch import ProcessPlace, run_job
+from s2sim.testbed.layout import NetworkLayout, places
 from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
 from s2sim.testbed.workers import (
     COLLECTIVES,
@@ -43,7 +45,7 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
             prepare = _reduction(task, rank, ranks, spin=arguments["spin"], seed=arguments["seed"])
         summary = time_across_ranks(rank, prepare, effort)
         if rank == 0:
-            tell({"number": number, "summary": asdict(summary)})
+            tell({"number": number, "summary": summary})
 
 
 def _raise_priority() -> None:
@@ -106,8 +108,6 @@ def _reduction(
 
 def _compute(seconds: float, *, spin: bool) -> float:
     """Let so much time pass, computing or asleep, and return the CPU seconds that it took."""
-    import numpy as np
-
     if not seconds:
         return 0.0
     cpu_s, until_s = time.process_time(), time.monotonic() + seconds
@@ -132,11 +132,7 @@ def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
     except PackageNotFoundError:
         raise S2SimError("workers of a testbed talk by PyTorch, which is missing: pip install 's2sim[torch]'") from None
     return MeasuredSetting(
-        name=layout.name,
-        workers=layout.workers,
-        nodes=layout.nodes,
-        rate_Bps=layout.rate_Bps,
-        uplink_Bps=layout.uplink_Bps,
+        **asdict(layout),
         processors=len(os.sched_getaffinity(0)),
         machine=_machine(),
         kernel=f"{platform.system()} {platform.release()}",
@@ -182,8 +178,6 @@ def measure_testbed(
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
-    from s2sim.pytorch.launch import run_job
-
     if all(known.name != setting.name for known in read_existing(folder).settings):
         add_setting(folder, setting)
     for kind, tasks in todo.items():
@@ -215,24 +209,19 @@ def measure_series(
     existing: bool = False,
     start: Callable[[int, str], None],
     advance: Callable[[], None],
-) -> int:
-    """Measure all rows missing in a folder on each testbed and return their number; every row is saved at once.
+) -> None:
+    """Measure all rows missing in a folder on each testbed; every row is saved at once.
 
     Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
     ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
     """
-    from s2sim.testbed.layout import places
     from s2sim.testbed.network import temporary_testbed
 
-    rows = 0
     todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]
     for number, (layout, tasks) in enumerate(todo, 1):
         if not tasks:
             continue
-        count = sum(map(len, tasks.values()))
-        start(count, f"testbed {layout.name}, {number} of {len(todo)} (rows)")
+        start(sum(map(len, tasks.values())), f"testbed {layout.name}, {number} of {len(todo)} (rows)")
         block: AbstractContextManager[Any] = nullcontext() if existing else temporary_testbed(layout)
         with block:
             measure_testbed(folder, current_setting(layout, command), places(layout), tasks, plan, advance)
-        rows += count
-    return rows

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Collection
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError
-from s2sim.files import data_directory, describe_problem, read_table, user_path
+from s2sim.files import data_directory, describe_problem, read_table, replace_file, user_path
 
 _Word = Annotated[str, Field(min_length=1, max_length=200)]
 _Count = Annotated[int, Field(ge=1, le=2**20)]
@@ -130,8 +129,6 @@ def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[MeasuredTiming, 
 
 
 def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
-    from pydantic import TypeAdapter, ValidationError
-
     found: list[Row] = []
     adapter = TypeAdapter(form)
     for number, cells in read_table(path, _columns(form)):
@@ -160,18 +157,14 @@ def _add(path: Path, row: MeasuredSetting | MeasuredTiming) -> None:
     """Add a row; what stood there before stays whole also where the disk is full or the process ends."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         before = path.read_text("utf-8") if path.exists() else ""
         if not before:
             table.writerow(_columns(type(row)))
         table.writerow(astuple(row))
-        partial.write_text(before + text.getvalue(), "utf-8")
-        partial.replace(path)
+        replace_file(path, (before + text.getvalue()).encode())
     except OSError as error:
         raise S2SimError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _columns(form: type[MeasuredSetting | MeasuredTiming]) -> list[str]:

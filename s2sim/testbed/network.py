@@ -32,11 +32,6 @@ def list_testbed_names() -> tuple[str, ...]:
     return tuple(sorted({name for name in map(testbed_of, _all_namespaces()) if name is not None}))
 
 
-def find_all_testbeds() -> tuple[NetworkLayout, ...]:
-    """Return all complete testbeds by name; `S2SimError` without permission."""
-    return tuple(layout for layout in map(find_testbed, list_testbed_names()) if layout is not None)
-
-
 def find_testbed(name: str) -> NetworkLayout | None:
     """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
     check_privileges()
@@ -122,7 +117,7 @@ def build_testbed(layout: NetworkLayout) -> None:
     run_tool("ip", "netns", "add", layout.switch)
     try:
         workers = range(layout.workers)
-        run_tool_batch("ip", commands.namespace_lines(layout))
+        run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
         write_settings(
             {
                 layout.switch: commands.switch_settings(),

@@ -10,15 +10,8 @@ from itertools import product
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed.layout import NetworkLayout
 from s2sim.testbed.measured import KINDS, Kind
-from s2sim.testbed.workers import (
-    COLLECTIVES,
-    ITEM_BYTES,
-    MeasurementPlan,
-    MeasurementTask,
-    Repetitions,
-    collective_task,
-)
-from s2sim.units import PS_PER_S, parse_option, parse_rate_Bps, parse_size_bytes, parse_time_ps
+from s2sim.testbed.workers import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
+from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 
 def choose_layouts(
@@ -29,8 +22,6 @@ def choose_layouts(
     ``rate`` and ``uplink`` are comma-separated rates with units (None: not shaped, and as the interfaces); ``nodes`` is
     such as ``2x4``, two nodes of four workers, and replaces ``workers``.
     """
-    from s2sim.testbed.layout import NetworkLayout
-
     given = {"--workers": workers, "--rate": rate, "--nodes": nodes, "--uplink": uplink}
     if up is not None:
         if taken := [option for option, value in given.items() if value]:
@@ -111,8 +102,14 @@ class RequestedMeasurements:
             if name not in COLLECTIVES:
                 raise OptionError(f"--collective {name!r} is none that is timed{suggest_nearest(name, COLLECTIVES)}")
         if any(kind != "collectives" for kind in self.kinds):
-            for reducer in self.reducers:
-                _check_reducer(reducer)
+            from s2sim.reducers.registry import make_reducer
+
+            for text in self.reducers:
+                made = make_reducer(text)
+                if made.period > 1 or made.settles_after:
+                    raise OptionError(
+                        f"--reducer {text}: what is measured is a step by itself, and its steps are not alike"
+                    )
         if "iterations" in self.kinds and not self.compute_s:
             raise OptionError("--compute 0s: iterations compute before they exchange; without that measure reducers")
 
@@ -129,32 +126,6 @@ class RequestedMeasurements:
                 tasks = [MeasurementTask(reducer, self.trace, compute_s, size) for reducer in self.reducers]
             found[kind] = list(dict.fromkeys(tasks))
         return found
-
-
-def parse_measurements(
-    *,
-    what: str,
-    collectives: Sequence[str],
-    sizes: str,
-    reducers: Sequence[str],
-    trace: str,
-    compute: str,
-    repeats: int,
-    budget: str,
-    seed: int,
-) -> tuple[tuple[Kind, ...], MeasurementPlan]:
-    """Return the kinds of things that texts of the command line ask for, and the plan to measure them."""
-    kinds = parse_kinds(what)
-    wanted = RequestedMeasurements(
-        kinds,
-        tuple(collectives) or COLLECTIVES_BY_DEFAULT,
-        parse_sizes(sizes),
-        tuple(reducers) or REDUCERS,
-        trace,
-        parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
-    )
-    budget_s = parse_option("--budget", parse_time_ps, budget) / PS_PER_S
-    return kinds, MeasurementPlan(wanted.tasks, Repetitions(repeats, budget_s), seed)
 
 
 def parse_kinds(text: str) -> tuple[Kind, ...]:
@@ -194,14 +165,6 @@ def _size(text: str) -> int:
     if not ITEM_BYTES <= size <= _MAX_BYTES:
         raise OptionError(f"--sizes {text.strip()}: a buffer has {ITEM_BYTES} bytes to 4GiB")
     return size
-
-
-def _check_reducer(text: str) -> None:
-    from s2sim.reducers.registry import make_reducer
-
-    made = make_reducer(text)
-    if made.period > 1 or made.settles_after:
-        raise OptionError(f"--reducer {text}: what is measured is a step by itself, and its steps are not alike")
 
 
 def _dense_bytes(trace: str, workers: int) -> int:

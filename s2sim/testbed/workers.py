@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import socket
-import stat
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.errors import S2SimError
+from s2sim.pytorch.launch import tcp_infos
 from s2sim.testbed.measured import Kind
 
-# struct tcp_info of Linux 4.19 and later: tcpi_notsent_bytes; tcpi_bytes_sent and tcpi_bytes_retrans.
-_TCP_INFO_BYTES = 216
-_NOT_SENT = struct.Struct("=I"), 144
-_SENT = struct.Struct("=QQ"), 200
+# Place and form in struct tcp_info of tcpi_notsent_bytes, and of tcpi_bytes_sent and tcpi_bytes_retrans after others.
+_NOT_SENT, _COUNTS = 144, struct.Struct("<I52xQQ")
 
 
 def sent_bytes() -> int:
     """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
-    return sum(_sent_on(int(path.name)) for path in Path("/proc/self/fd").iterdir())
-
-
-def _sent_on(descriptor: int) -> int:
-    # The descriptor that listed the folder is gone by now; what is no TCP connection has no such count.
-    with suppress(OSError):
-        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-            if len(info) == _TCP_INFO_BYTES:
-                (waiting,) = _NOT_SENT[0].unpack_from(info, _NOT_SENT[1])
-                sent, again = _SENT[0].unpack_from(info, _SENT[1])
-                return int(waiting + sent - again)
-    return 0
+    counts = (_COUNTS.unpack_from(info, _NOT_SENT) for info in tcp_infos())
+    return sum(waiting + sent - again for waiting, sent, again in counts)
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
@@ -109,26 +91,14 @@ class RepetitionResult:
     computed_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TimingSummary:
-    """Repetitions of one thing in short, with the fields of `s2sim.testbed.measured.MeasuredTiming`."""
-
-    repeats: int
-    median_s: float
-    low_s: float
-    high_s: float
-    codec_s: float
-    sent_bytes: int
-    cpu_s: float
-
-
 def time_across_ranks(
     rank: int, prepare: Callable[[], Callable[[], RepetitionResult]], effort: Repetitions
-) -> TimingSummary:
+) -> dict[str, float]:
     """Return the duration of an operation of all ranks of the process group, each of which calls this.
 
-    ``prepare`` sets up a repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's
-    shared monotonic clock; a repetition ends with the last rank and does not count if one started late.
+    What is returned has the names of fields of `s2sim.testbed.measured.MeasuredTiming`. ``prepare`` sets up a
+    repetition, untimed, and returns the operation. Rank 0 announces a start on the machine's shared monotonic clock; a
+    repetition ends with the last rank and does not count if one started late.
     """
     # By default the kernel may wake a sleeper 50 us late, to save energy.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)
@@ -173,21 +143,21 @@ def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> 
     return bool(row[:, -1].any()), row
 
 
-def _summarise(rows: Floats) -> TimingSummary:
+def _summarise(rows: Floats) -> dict[str, float]:
     """Return in short what shape (repetitions, ranks, columns of `_time_once`) tells."""
     times_s = rows[:, :, 0].max(axis=1)
     slowest = rows[:, :, 0].argmax(axis=1)
     codec_s = rows[np.arange(len(rows)), slowest, 1]
     low_s, median_s, high_s = np.percentile(times_s, (10, 50, 90))
-    return TimingSummary(
-        repeats=len(rows),
-        median_s=_seconds(median_s),
-        low_s=_seconds(low_s),
-        high_s=_seconds(high_s),
-        codec_s=_seconds(np.median(codec_s)),
-        sent_bytes=int(np.median(rows[:, :, 2].max(axis=1))),
-        cpu_s=_seconds(np.median(rows[:, :, 3].sum(axis=1))),
-    )
+    return {
+        "repeats": len(rows),
+        "median_s": _seconds(median_s),
+        "low_s": _seconds(low_s),
+        "high_s": _seconds(high_s),
+        "codec_s": _seconds(np.median(codec_s)),
+        "sent_bytes": int(np.median(rows[:, :, 2].max(axis=1))),
+        "cpu_s": _seconds(np.median(rows[:, :, 3].sum(axis=1))),
+    }
 
 
 def _seconds(value: float | np.floating[Any]) -> float:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
 from dataclasses import asdict
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -17,6 +17,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.files import replace_file
 from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
@@ -40,16 +41,11 @@ def save(path: Path, content: dict[str, Any], key: Any) -> None:
     """Write arrays and numbers in dicts and lists; ``key`` identifies the training."""
     arrays: list[Any] = []
     structure = json.dumps({"version": _VERSION, "key": key, "content": _without_arrays(content, arrays)})
-    partial = path.with_name(f".{path.name}.partial")
+    buffer = BytesIO()
+    named = {f"{_ARRAY}{number}": array for number, array in enumerate(arrays)}
+    np.savez(buffer, **{_STRUCTURE: np.array(structure), **named})
     try:
-        try:
-            with partial.open("wb") as file:
-                named = {f"{_ARRAY}{number}": array for number, array in enumerate(arrays)}
-                np.savez(file, **{_STRUCTURE: np.array(structure), **named})
-            partial.replace(path)
-        finally:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
+        replace_file(path, buffer.getvalue())
     except OSError as error:
         raise S2SimError(
             f"the checkpoint {path} cannot be written: {error.strerror or error}; free space or give another --out, "

@@ -32,25 +32,15 @@ _PULL_OF_LATENCIES, _PULL_OF_SHARES = 0.2, 0.3
 
 @dataclass(frozen=True, slots=True)
 class MeasuredConstant:
-    """A constant of a library that was measured.
+    """A constant of a library that was measured."""
 
-    Attributes
-    ----------
-    name, library : str
-        As in the file of that library, with dots.
-    value, prior : float
-        What is shipped, and what a fit pulls it to; ``source`` and ``prior_source`` say where they come from.
-    unit : str
-        ``s``, ``B/s`` or ``share``.
-    """
-
-    name: str
+    name: str  # As in the file of that library, with dots
     library: str
-    value: float
-    unit: str
+    value: float  # What is shipped
+    unit: str  # ``s``, ``B/s`` or ``share``
     kind: str
-    source: str
-    prior: float
+    source: str  # Of the value
+    prior: float  # What a fit pulls it to
     prior_source: str
 
     @property
@@ -171,14 +161,8 @@ class TermModel:
     """Predictions of many points as a function of constants.
 
     Constants are given as the logarithms of how many times as large they are as where the terms were taken. That is
-    exact as long as in each schedule the same is busiest.
-
-    Parameters
-    ----------
-    points : sequence of CalibrationPoint
-        At least one.
-    names : sequence of str
-        The constants, n of them; others stay as they are.
+    exact as long as in each schedule the same is busiest. There is at least one point; ``names`` are the n constants,
+    and others stay as they are.
     """
 
     def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str]) -> None:

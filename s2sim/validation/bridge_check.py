@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -221,22 +221,18 @@ def _steps(reducer: Reducer, steps: int, trace: AnyTrace) -> list[tuple[int, int
     return [(step, step % trace.steps) for step in range(count)]
 
 
+@dataclass(slots=True)
 class _ReducerCheck:
     """Compares a reducer between processes with the same in memory, once all ranks have reported."""
 
-    def __init__(
-        self,
-        spec: CheckSpec,
-        reducers: Sequence[Reducer],
-        asked: Sequence[Mapping[str, Any]],
-        trace: AnyTrace,
-        folder: Path,
-        progress: ProgressWatcher,
-    ) -> None:
-        self.spec, self.reducers, self.asked, self.folder, self.progress = spec, reducers, asked, folder, progress
-        self.trace = trace
-        self.rows: dict[int, CheckRow] = {}
-        self._told: dict[int, dict[int, Any]] = {}
+    spec: CheckSpec
+    reducers: Sequence[Reducer]
+    asked: Sequence[Mapping[str, Any]]
+    trace: AnyTrace
+    folder: Path
+    progress: ProgressWatcher
+    rows: dict[int, CheckRow] = field(default_factory=dict)
+    _told: dict[int, dict[int, Any]] = field(default_factory=dict)
 
     def hear(self, rank: int, told: Any) -> None:
         """Take the report of one process."""

@@ -13,7 +13,7 @@ from s2sim.arrays import Floats, Mask
 from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import accept_fields_of
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
 from s2sim.provenance import run_record
@@ -35,7 +35,6 @@ from s2sim.validation.calibrate_result import (
 )
 from s2sim.validation.calibrate_runs import (
     Key,
-    LogMeasurements,
     MachinePredictor,
     MeasuredRun,
     Sample,
@@ -76,7 +75,21 @@ def run_calibration(
     before, after, held_out = (median_errors(points, name) for name in ("before_s", "after_s", "held_out_s"))
     profile = ""
     if fitted is not None:
-        within = _fitted_range(spec, machine, measured, runs, points)
+        sizes = [point.size_bytes for point in points]
+        within = FittedRange(
+            topology=machine_text(machine.topology, spec.overrides),
+            collectives=tuple(sorted({run.kind for run in runs})),
+            workers=tuple(sorted({run.workers for run in runs})),
+            nodes=tuple(sorted({machine.nodes(run.workers) for run in runs})),
+            smallest_bytes=min(sizes),
+            largest_bytes=max(sizes),
+            points=len(points),
+            median_error_before=median_error(points, "before_s") or 0.0,
+            median_error_after=median_error(points, "after_s") or 0.0,
+            median_error_held_out=median_error(points, "held_out_s"),
+            versions=measured.versions,
+            logs=measured.origins,
+        )
         written = list(zip(constants, (value for _, value in fitted.own), strict=True))
         profile = profile_text(machine.library, written, within, f"s2sim dev calibrate, s2sim {__version__}")
     return CalibrationResult(
@@ -98,30 +111,6 @@ def run_calibration(
             measured=["times of the logs"],
             assumed=["times predicted: simulated, with constants that the logs' times are fitted by"],
         ),
-    )
-
-
-def _fitted_range(
-    spec: CalibrateSpec,
-    machine: MachinePredictor,
-    measured: LogMeasurements,
-    runs: Sequence[MeasuredRun],
-    points: Sequence[CalibratedPoint],
-) -> FittedRange:
-    sizes = [point.size_bytes for point in points]
-    return FittedRange(
-        topology=machine_text(machine.topology, spec.overrides),
-        collectives=tuple(sorted({run.kind for run in runs})),
-        workers=tuple(sorted({run.workers for run in runs})),
-        nodes=tuple(sorted({machine.nodes(run.workers) for run in runs})),
-        smallest_bytes=min(sizes),
-        largest_bytes=max(sizes),
-        points=len(points),
-        median_error_before=median_error(points, "before_s") or 0.0,
-        median_error_after=median_error(points, "after_s") or 0.0,
-        median_error_held_out=median_error(points, "held_out_s"),
-        versions=measured.versions,
-        logs=measured.origins,
     )
 
 
@@ -342,14 +331,10 @@ def _growth(
     progress: ProgressWatcher,
 ) -> tuple[Floats, Floats]:
     own: ConstantOverrides = () if fitted is None else fitted.own
-    points = []
-    progress.start(len(choices), "looking for what to measure")
-    for run, size_bytes in choices:
-        points.append(
-            CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
-        )
-        progress.advance()
-    progress.stop()
+    points = [
+        CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
+        for run, size_bytes in watched(progress, "looking for what to measure", choices)
+    ]
     names = {name for each in points for way in each.candidates for _, powers in way.parts for name, _ in powers}
     constants = fittable_constants(machine.library, names)
     slopes = TermModel(points, [constant.name for constant in constants]).slopes(np.zeros(len(constants)))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import log
-from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
@@ -19,7 +18,7 @@ from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.terms import Term, schedule_terms
 from s2sim.collectives.timing.timer import AUTO, TimedSchedule, Timer
 from s2sim.errors import OptionError, S2SimError, TopologyError, unknown_name
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.libraries.constants import read_version
 from s2sim.libraries.nccl import NcclProfile
@@ -39,15 +38,9 @@ from s2sim.validation.compare_log_result import (
     TermDifference,
     attribute_errors,
     log_notes,
+    median_log_errors,
     unattributed_s,
 )
-
-
-class LoggedRow(NamedTuple):
-    """A row that is compared, and its table."""
-
-    row: MeasuredRow
-    table: MeasuredTable
 
 
 class SimulatedRow(NamedTuple):
@@ -61,14 +54,14 @@ class SimulatedRow(NamedTuple):
 
 
 def simulate_rows(
-    spec: CollectiveSpec, found: Sequence[LoggedRow], progress: ProgressWatcher
+    spec: CollectiveSpec, found: Sequence[tuple[MeasuredRow, MeasuredTable]], progress: ProgressWatcher
 ) -> tuple[list[SimulatedRow], Cluster, list[str]]:
     """Return the simulated rows, run as the log states, with their cluster and notes.
 
     Over packets, or where links fail meanwhile, they run as asked, and have no terms.
     """
     planned = plan_collective(spec)
-    cluster, sizes = planned.cluster, [each.row.size_bytes for each in found]
+    cluster, sizes = planned.cluster, [row.size_bytes for row, _ in found]
     if spec.network != "fluid" or planned.by_message:
         timed, _, notes = time_sizes(spec, sizes, progress)
         return [SimulatedRow(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
@@ -77,9 +70,8 @@ def simulate_rows(
     )
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
     known: dict[object, SimulatedRow] = {}
-    progress.start(len(found), "simulating sizes")
     simulated = []
-    for row, table in found:
+    for row, table in watched(progress, "simulating sizes", found):
         key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
         if key not in known:
             demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
@@ -88,8 +80,6 @@ def simulate_rows(
             time_s = one.duration_ps / PS_PER_S
             known[key] = SimulatedRow(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
         simulated.append(known[key])
-        progress.advance()
-    progress.stop()
     return simulated, cluster, notes
 
 
@@ -155,19 +145,17 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
 
     `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
     """
-    found = [LoggedRow(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    found = [(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not found:
         raise nothing
     timed, cluster, notes = simulate_rows(spec, found, progress)
-    both = [(each, size) for each, size in zip(found, timed, strict=True) if size.time_s]
+    both = [(row, size) for (row, _), size in zip(found, timed, strict=True) if size.time_s]
     if not both:
         raise nothing
-    scales, parts = attribute_errors([size.terms for _, size in both], [each.row.time_s for each, _ in both])
+    scales, parts = attribute_errors([size.terms for _, size in both], [row.time_s for row, _ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_compare_row(each.row, size, bus, terms) for (each, size), terms in zip(both, parts, strict=True))
-    large = [row.log_error for row in rows if row.size_bytes >= LARGE_BYTES]
-    small = [row.log_error for row in rows if row.size_bytes < LARGE_BYTES]
+    rows = tuple(_compare_row(row, size, bus, terms) for (row, size), terms in zip(both, parts, strict=True))
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
@@ -176,10 +164,7 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         log=chosen.log,
         tables=tuple(map(_log_table, chosen.tables)),
         rows=rows,
-        median_abs_log_error_large=median(map(abs, large)) if large else None,
-        median_abs_log_error_small=median(map(abs, small)) if small else None,
-        signed_log_error_large=median(large) if large else None,
-        signed_log_error_small=median(small) if small else None,
+        **median_log_errors([row.size_bytes >= LARGE_BYTES for row in rows], [row.log_error for row in rows]),
         terms=tuple(scales),
         notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
     )
@@ -209,9 +194,6 @@ def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[
         not_explained_s=unattributed_s(difference_s, terms),
         terms=terms,
     )
-
-
-T = TypeVar("T")
 
 
 # Ranks times rings or trees: with more, those that s2sim makes serve.

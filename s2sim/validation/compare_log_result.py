@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import ClassVar
+from statistics import median
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -106,6 +107,16 @@ ALGORITHMS = {
 
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""
+
+
+def median_log_errors(large: Sequence[bool], errors: Sequence[float]) -> dict[str, Any]:
+    """Return the medians of errors and of their sizes, of large and of small messages, by the fields of results."""
+    found: dict[str, float | None] = {}
+    for size, wanted in (("large", True), ("small", False)):
+        own = [error for is_large, error in zip(large, errors, strict=True) if is_large == wanted]
+        found[f"median_abs_log_error_{size}"] = median(map(abs, own)) if own else None
+        found[f"signed_log_error_{size}"] = median(own) if own else None
+    return found
 
 
 @dataclass(frozen=True, slots=True)

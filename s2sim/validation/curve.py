@@ -17,7 +17,7 @@ from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.harness import none_if_empty, read_index
+from s2sim.validation.harness import MAX_GPUS, Count, OrEmpty, read_index
 
 # As indexes call them. A ping-pong is a message each way, one after the other; half of it is one of two at once.
 _KINDS: dict[str, Kind] = {
@@ -94,7 +94,6 @@ def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Dema
     return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
 
 
-_MOST_GPUS = 2**24
 _MAX_CHANNELS = 2**10
 
 
@@ -102,7 +101,6 @@ def _split(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-_Count = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
 # Words that stand in messages and tables.
 _Word = Annotated[str, Field(max_length=100)]
 _Known = Annotated[_Word, Field(min_length=1)]
@@ -121,11 +119,11 @@ class MeasuredMachine:
 
     id: Annotated[str, Field(min_length=1)]
     gpu_model: _Known
-    gpus_per_node: _Count
-    nodes: _Count
-    ranks: _Count
+    gpus_per_node: Count
+    nodes: Count
+    ranks: Count
     intra_interconnect: str
-    nics_per_node: Annotated[int, Field(ge=0, le=_MOST_GPUS)]
+    nics_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)]
     nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
     collective: _Known
     outlier_sizes_bytes: Annotated[tuple[int, ...], BeforeValidator(_split)]
@@ -133,12 +131,12 @@ class MeasuredMachine:
     system: _Word
     launch: _Word
     algorithm: _Word
-    nvlink_domain_gpus: Annotated[Annotated[int, Field(ge=0, le=_MOST_GPUS)] | None, BeforeValidator(none_if_empty)]
+    nvlink_domain_gpus: OrEmpty[Annotated[int, Field(ge=0, le=MAX_GPUS)]]
     transport: _Word
     doubt: str
     protocol: _Word = ""
     nccl_version: str = ""
-    min_channels: Annotated[Annotated[int, Field(ge=1, le=_MAX_CHANNELS)] | None, BeforeValidator(none_if_empty)] = None
+    min_channels: OrEmpty[Annotated[int, Field(ge=1, le=_MAX_CHANNELS)]] = None
     path: _Word = ""
     p2p: str = ""
     source_url: str = ""
@@ -216,17 +214,17 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
         raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
     curves = []
     no_name = "names no file of the folder"
-    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", _names_a_file, no_name):
+
+    def names_file(name: str) -> bool:
+        return name == Path(name).name and not name.startswith(".")
+
+    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", names_file, no_name):
         try:
             points = () if machine is None else _points(folder / f"{machine.id}.csv")
             curves.append(MeasuredCurve(cells["id"], machine, points, problem))
         except S2SimError as error:
             curves.append(MeasuredCurve(cells["id"], machine, (), str(error)))
     return tuple(curves)
-
-
-def _names_a_file(name: str) -> bool:
-    return name == Path(name).name and not name.startswith(".")
 
 
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:

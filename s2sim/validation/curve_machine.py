@@ -7,12 +7,12 @@ from itertools import combinations
 from pathlib import Path
 
 from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
-from s2sim.topology.cluster import Cluster, build_cluster
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import GpuLinks, LinkCatalogue
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
@@ -193,16 +193,15 @@ class MachineClusters:
 
     def __init__(self, catalogue: LinkCatalogue) -> None:
         self._catalogue = catalogue
-        self._built: dict[object, tuple[Cluster, RouteTable]] = {}
+        self._timers: dict[object, Timer] = {}
 
-    def of(self, machine: MeasuredMachine) -> tuple[Cluster, RouteTable]:
-        """Return the cluster of a machine and its routes; `S2SimError` where something is not known."""
+    def timer(self, machine: MeasuredMachine) -> Timer:
+        """Return the timer of a machine's cluster, without a library; `S2SimError` where something is not known."""
         shape = machine_shape(machine, self._catalogue)
         key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
-        if key not in self._built:
-            cluster = build_cluster(shape, machine.ranks)
-            self._built[key] = cluster, RouteTable(cluster)
-        return self._built[key]
+        if key not in self._timers:
+            self._timers[key] = Timer(build_cluster(shape, machine.ranks))
+        return self._timers[key]
 
 
 def _pcie(

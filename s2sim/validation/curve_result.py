@@ -12,6 +12,7 @@ import numpy as np
 from s2sim.experiment.json_form import LEFT_OUT, ResultForm
 from s2sim.uncertainty.constant_fit import MeasuredConstant
 from s2sim.uncertainty.interval import RunClass, shipped_error_model
+from s2sim.validation.compare_log_result import median_log_errors
 from s2sim.validation.curve import is_large
 from s2sim.validation.harness import error_statistics
 
@@ -45,25 +46,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CurveErrors:
-    """One curve.
-
-    Attributes
-    ----------
-    reason, doubt : str or None
-        Why there is no prediction, and why its times cannot follow from its row.
-    quality : str
-        ``good`` or ``suspect``, as its row says.
-    algorithm : str
-        What the row says that ran; empty where the library chose, and the fastest was predicted.
-    n_points : int
-        Sizes after resampling to powers of two, without outliers.
-    median_abs_log_error_large, median_abs_log_error_small : float or None
-        Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
-    signed_log_error_large, signed_log_error_small : float or None
-        Median of ln(predicted/measured): below 0 what was predicted is too fast.
-    band_holds_share : float or None
-        Share of its sizes whose measured time lies in the 90 % interval that is made without its source.
-    """
+    """One curve."""
 
     id: str
     source: str
@@ -73,16 +56,19 @@ class CurveErrors:
     collective: str
     launch: str
     ranks: int | None
-    algorithm: str
-    quality: str
-    doubt: str | None
+    algorithm: str  # What the row says that ran; empty where the library chose, and the fastest was predicted
+    quality: str  # ``good`` or ``suspect``, as its row says
+    doubt: str | None  # Why its times cannot follow from its row
     predicted: bool
-    reason: str | None
-    n_points: int
+    reason: str | None  # Why there is no prediction
+    n_points: int  # Sizes after resampling to powers of two, without outliers
+    # Median of |ln(predicted/measured)| over powers of two from 1 MiB on, and below; None where there are none.
     median_abs_log_error_large: float | None = None
     median_abs_log_error_small: float | None = None
+    # Median of ln(predicted/measured): below 0 what was predicted is too fast.
     signed_log_error_large: float | None = None
     signed_log_error_small: float | None = None
+    # Share of its sizes whose measured time lies in the 90 % interval that is made without its source.
     band_holds_share: float | None = None
     likely_why: tuple[str, ...] = ()
     run: RunClass | None = field(default=None, metadata=LEFT_OUT)
@@ -216,34 +202,15 @@ NOT_KNOWN = "not known"
 _CLASSES = ("gpu", "transport", "collective", "launch")
 
 
-def median_log_errors(points: Sequence[Point]) -> tuple[dict[str, float | None], dict[str, float | None]]:
-    """Return the medians of |ln(predicted/measured)| and of ln(predicted/measured), of large and of small sizes.
+def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
+    """Return a curve with its predicted points and their errors.
 
     Predictions of no time, of sizes too small for every rank to have a part, are left out.
     """
-    absolute: dict[str, float | None] = {}
-    signed: dict[str, float | None] = {}
-    for name, large in (("large", True), ("small", False)):
-        chosen = [p for p in points if is_large(p.size_bytes) == large and p.predicted_s > 0]
-        errors = np.log([point.predicted_s / point.measured_s for point in chosen])
-        absolute[name] = float(np.median(np.abs(errors))) if chosen else None
-        signed[name] = float(np.median(errors)) if chosen else None
-    return absolute, signed
-
-
-def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
-    """Return a curve with its predicted points and their errors."""
-    absolute, signed = median_log_errors(points)
-    return replace(
-        curve,
-        predicted=True,
-        reason=None,
-        median_abs_log_error_large=absolute["large"],
-        median_abs_log_error_small=absolute["small"],
-        signed_log_error_large=signed["large"],
-        signed_log_error_small=signed["small"],
-        points=tuple(points),
-    )
+    found = [point for point in points if point.predicted_s > 0]
+    errors = np.log([point.predicted_s / point.measured_s for point in found]).tolist()
+    medians = median_log_errors([is_large(point.size_bytes) for point in found], errors)
+    return replace(curve, predicted=True, reason=None, **medians, points=tuple(points))
 
 
 def group_errors(name: str, curves: Sequence[CurveErrors]) -> Group:

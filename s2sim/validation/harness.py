@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher
@@ -35,9 +36,10 @@ def folder_name(folder: Path) -> str:
     return folder.resolve().name
 
 
-def none_if_empty(value: Any) -> Any:
-    """Return None for the empty cell of a table."""
-    return None if value == "" else value
+MAX_GPUS = 2**24
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_GPUS)]
+OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None if value == "" else value)]
+"""A cell of a table that may be empty, which is None."""
 
 
 def read_index(
@@ -48,8 +50,6 @@ def read_index(
     Columns without a default in ``row_type``, a dataclass with an ``id``, are required. `S2SimError` if the file cannot
     be read, has no row, or has ids that are equal or for which ``is_name`` is false (``no_name`` is the message).
     """
-    from pydantic import TypeAdapter, ValidationError
-
     needed = [field.name for field in fields(row_type) if field.default is MISSING]  # type: ignore[arg-type]
     rows = read_table(path, needed)
     if not rows:

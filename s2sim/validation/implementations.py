@@ -54,12 +54,12 @@ def implementation_of(row: MeasuredIterationRow) -> Implementation:
     What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
     name with something behind it stands for the longest that it begins with.
     """
-    found = {_normalise_name(name): each for name, each in IMPLEMENTATIONS.items()}
+    found = {normalise_name(name): each for name, each in IMPLEMENTATIONS.items()}
     registered = {
-        _normalise_name(name): Implementation(name, _USUAL_OPERATIONS, _SIMILAR_SYSTEMS) for name in reducer_names()
+        normalise_name(name): Implementation(name, _USUAL_OPERATIONS, _SIMILAR_SYSTEMS) for name in reducer_names()
     }
     found = registered | found | {alias: found[name] for alias, name in _ALIASES.items()}
-    asked = _normalise_name(row.reducer)
+    asked = normalise_name(row.reducer)
     begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]
     if begins:
         return found[max(begins, key=len)]
@@ -67,7 +67,8 @@ def implementation_of(row: MeasuredIterationRow) -> Implementation:
     raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{suggest_nearest(row.reducer, known)}")
 
 
-def _normalise_name(name: str) -> str:
+def normalise_name(name: str) -> str:
+    """Return a name in lower case, letters and digits alone, such as resnet50 of ResNet-50."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

@@ -17,6 +17,7 @@ from s2sim.profiles.read import load_profile, open_profile, profile_names
 from s2sim.simulation.device import Compute
 from s2sim.topology.hardware import load_gpu
 from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.implementations import normalise_name
 from s2sim.validation.iteration_result import MeasuredIterationRow
 
 _NONE = "none"
@@ -128,10 +129,10 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
     where it does not say enough.
     """
     names = dict.fromkeys([*profile_names(), *model_names()])
-    known = {_normalise_name(name): name for name in names}
+    known = {normalise_name(name): name for name in names}
     base = row.model.partition("/")[0]
     # After a slash: the data set.
-    name = known.get(_normalise_name(row.model), known.get(_normalise_name(base)))
+    name = known.get(normalise_name(row.model), known.get(normalise_name(base)))
     if name is None and (row.n_params is None or row.computing_ms is None):
         raise S2SimError(
             f"the model {row.model!r} is not known{suggest_nearest(base, names)}, and n_params or times of "
@@ -174,15 +175,6 @@ def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
         optimizer_ps=optimizer_ps,
         memory_bound=profile.memory_bound,
     )
-
-
-def _normalise_name(name: str) -> str:
-    """Return a name in lower case, letters and digits alone.
-
-    >>> _normalise_name("ResNet-50"), _normalise_name("resnet50")
-    ('resnet50', 'resnet50')
-    """
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _scale_parameters(tensors: Sequence[TensorTiming], parameters: int | None) -> tuple[TensorTiming, ...]:

@@ -9,14 +9,13 @@ from functools import cache
 import numpy as np
 
 from s2sim.collectives.schedules.demand import make_demand
-from s2sim.collectives.timing.timer import AUTO, Timer
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.scaling import scale_to_model
-from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import TunerModel
 from s2sim.profiles.profile import TensorTiming
@@ -178,12 +177,15 @@ class IterationPredictor:
     def __init__(self, catalogue: LinkCatalogue) -> None:
         self._catalogue = catalogue
         self._clusters = MachineClusters(catalogue)
-        self._timers: dict[tuple[int, str], Timer] = {}
 
     def predict(self, row: MeasuredIterationRow) -> Prediction:
         """Return the prediction of a row; `S2SimError` says why there is none."""
         library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
-        timer, gpu_name = self._cluster(row, library)
+        machine = row_machine(row)
+        timer = self._clusters.timer(machine).with_profile(library.profile)
+        gpu_name = self._catalogue.gpu_name(machine.gpu_model)
+        if gpu_name is None:
+            raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
         profile = row_profile(row, gpu_name)
         discipline = row_discipline(row)
         option_string = option_string_of(row, profile.parameters)
@@ -227,17 +229,6 @@ class IterationPredictor:
             codec_s=parts.codec / PS_PER_S,
             ran_as=f"{option_string} {discipline.text}",
         )
-
-    def _cluster(self, row: MeasuredIterationRow, library: Library) -> tuple[Timer, str]:
-        machine = row_machine(row)
-        cluster, ways = self._clusters.of(machine)
-        name = self._catalogue.gpu_name(machine.gpu_model)
-        if name is None:
-            raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
-        key = id(cluster), library.name
-        if key not in self._timers:
-            self._timers[key] = Timer(cluster, AUTO, ways, library.profile)
-        return self._timers[key], name
 
 
 def _first_message_ps(iterations: Iterations) -> int:

@@ -9,12 +9,12 @@ from math import log
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import JsonForm, ResultForm
 from s2sim.files import data_directory, user_path
-from s2sim.validation.harness import MOST_LETTERS, none_if_empty, read_index
+from s2sim.validation.harness import MOST_LETTERS, Count, OrEmpty, read_index
 
 _MOST_NOTED_MS = 1e9
 
@@ -38,17 +38,15 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
 
 # Whole and sum of the parts differ by less in rows that can be judged.
 _MAX_APART = 0.08
-_MOST_GPUS = 2**24
 # Names of training without compression.
 _DENSE = ("dense", "none", "baseline", "allreduce")
 _MAX_MS = 1e9
 _MAX_PARAMETERS = 10**13
 
 
-_Count = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
 _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
-_Ms = Annotated[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)] | None, BeforeValidator(none_if_empty)]
+_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +63,19 @@ class MeasuredIterationRow:
     id: _Known
     source: _Known
     gpu: _Known
-    nodes: _Count
-    gpus_per_node: _Count
-    workers: _Count
+    nodes: Count
+    gpus_per_node: Count
+    workers: Count
     model: _Known
     reducer: _Known
     iteration_ms: Annotated[float, Field(gt=0, le=_MAX_MS, allow_inf_nan=False)]
     overlap_kind: _Known
     transport: _Word
     intra_interconnect: _Word = ""
-    nic_rate_gbps: Annotated[
-        Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None, BeforeValidator(none_if_empty)
-    ] = None
-    n_params: Annotated[Annotated[int, Field(ge=1, le=_MAX_PARAMETERS)] | None, BeforeValidator(none_if_empty)] = None
-    n_tensors: Annotated[_Count | None, BeforeValidator(none_if_empty)] = None
-    batch_per_gpu: Annotated[_Count | None, BeforeValidator(none_if_empty)] = None
+    nic_rate_gbps: OrEmpty[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = None
+    n_params: OrEmpty[Annotated[int, Field(ge=1, le=_MAX_PARAMETERS)]] = None
+    n_tensors: OrEmpty[Count] = None
+    batch_per_gpu: OrEmpty[Count] = None
     reducer_params: _Word = ""
     compute_ms: _Ms = None
     forward_ms: _Ms = None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import exp, inf, isfinite, isinf, log
+from math import exp, inf, isinf, log
 from statistics import median
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.json_form import finite
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
 from s2sim.validation.calibrate_result import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
@@ -121,7 +122,7 @@ class PredictionComparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON has it, infinite rates as null."""
-        found: dict[str, Any] = _finite(asdict(self))
+        found: dict[str, Any] = finite(asdict(self))
         found["median_errors"] = {
             f"{kind} {size}": median_error(p for p in self.unseen if (p.kind, p.large) == (kind, size == "large"))
             for kind in dict.fromkeys(point.kind for point in self.points)
@@ -135,14 +136,6 @@ def median_error(points: Iterable[ComparedTime]) -> float | None:
     """Return the median of |ln(predicted/measured)|; None of no points."""
     errors = [abs(point.error) for point in points]
     return median(errors) if errors else None
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 DENSE = "dense"
@@ -226,9 +219,8 @@ def compare_testbeds(
         if row.setting == chosen.name
     }
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
-    progress.start(len(rows), "predicting")
     points, untold = [], set()
-    for kind, row in rows:
+    for kind, row in watched(progress, "predicting", rows):
         setting = settings[row.setting]
         if kind == "collectives":
             predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
@@ -241,8 +233,6 @@ def compare_testbeds(
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s
         points.append(ComparedTime(*(kind, *cluster, *work, *times_s, setting == chosen)))
-        progress.advance()
-    progress.stop()
     exchanged = [point for point in points if point.kind != "collectives"]
     notes = _notes(chosen, untold, exchanged=bool(exchanged))
     return PredictionComparison(

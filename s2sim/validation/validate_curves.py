@@ -95,15 +95,15 @@ class CurvePredictor:
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
         profile = self._profile or machine_library(machine, self._catalogue)
-        return run_class(self._clusters.of(machine)[0], profile, collective_kind(machine))
+        return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
-        cluster, ways = self._clusters.of(machine)
+        base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(cluster, algorithm, ways, self._profile or machine_library(machine, self._catalogue))
+        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine, self._catalogue))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
 
 
@@ -226,7 +226,11 @@ def run_validation(
     """
     path = resolve_curves_folder(folder)
     curves = read_folder(path)
-    others = _public_curves_except(curves) if fit and folder is not None else ()
+    others: list[MeasuredCurve] = []
+    if fit and folder is not None:
+        ids = {curve.id for curve in curves}
+        public = read_folder(resolve_curves_folder(None))
+        others = [curve for curve in public if curve.id not in ids and is_fit_for_calibration(curve)]
     predicted = in_turn(predict_curves([*curves, *others], tell=fit), len(curves) + len(others), "curves", progress)
     complete = len(predicted) == len(curves) + len(others)
     found = [curve for curve, _ in predicted[: len(curves)]]
@@ -248,15 +252,6 @@ def run_validation(
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
         provenance=_origin(path, curves),
         complete=complete,
-    )
-
-
-def _public_curves_except(curves: Sequence[MeasuredCurve]) -> tuple[MeasuredCurve, ...]:
-    ids = {curve.id for curve in curves}
-    return tuple(
-        curve
-        for curve in read_folder(resolve_curves_folder(None))
-        if curve.id not in ids and is_fit_for_calibration(curve)
     )
 
 

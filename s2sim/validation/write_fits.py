@@ -23,6 +23,7 @@ from s2sim.uncertainty.interval import (
 )
 from s2sim.validation.curve import MeasuredCurve, read_folder, resolve_curves_folder
 from s2sim.validation.curve_result import CurveErrors, Parameter
+from s2sim.validation.harness import in_turn
 from s2sim.validation.validate_curves import (
     ConstantFits,
     fit_constants,
@@ -71,13 +72,11 @@ def fit_curves(
     curves: Sequence[MeasuredCurve], progress: ProgressWatcher = SILENT
 ) -> tuple[ConstantFits, list[CurveErrors]]:
     """Return fits to curves as the constants are now, and the curves as predicted by these."""
-    progress.start(len(curves), "predicting curves")
-    found, told = [], []
-    for each, points in predict_curves(curves, tell=True):
-        found.append(each)
-        told += points
-        progress.advance()
-    progress.stop()
+    predicted = in_turn(predict_curves(curves, tell=True), len(curves), "curves", progress)
+    if len(predicted) < len(curves):
+        raise KeyboardInterrupt
+    found = [curve for curve, _ in predicted]
+    told = [point for _, points in predicted for point in points]
     fits = fit_constants(told, sorted({curve.source for curve in found}))
     if fits is None:
         raise S2SimError("no constant of a library was measured: there is nothing to fit")

@@ -186,7 +186,7 @@ def test_a_full_disk_is_a_line_and_leaves_what_was_there(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(S2SimError, match="No space left on device; free space"):
         save(path, CONTENT, {})
     assert load(path, {"kept": 1}) is not None

@@ -68,11 +68,12 @@ def test_a_row_that_cannot_be_written_leaves_the_others(tmp_path, monkeypatch):
     add_setting(tmp_path, SETTING)
     before = (tmp_path / "settings.csv").read_text()
 
-    def full(path, text, encoding):
-        path.write_bytes(text.encode(encoding)[:10])
+    def full(path, data):
+        with path.open("wb") as file:
+            file.write(data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(S2SimError, match=r"cannot write .*settings\.csv: No space left on device"):
         add_setting(tmp_path, replace(SETTING, name="other"))
     assert [path.name for path in tmp_path.iterdir()] == ["settings.csv"]

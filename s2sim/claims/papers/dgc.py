@@ -7,7 +7,8 @@ from math import prod
 from s2sim.claims.grid import message_bytes, normal_gradient
 from s2sim.claims.paper import Paper, PaperEffort, PaperPart, Table, figure_claim, not_testable
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.gradients.models import load_model
 
 _SOURCE = "Lin, Han, Mao, Wang and Dally, Deep Gradient Compression, ICLR 2018, arXiv:1712.01887"
 _MIB = 2**20
@@ -33,16 +34,14 @@ def _shapes(name: str) -> tuple[tuple[int, ...], ...]:
         return _ALEXNET
     if name == "PTB LSTM":
         return _PTB_LSTM
-    from s2sim.gradients.models import load_model
-
     return tuple(layer.shape for layer in load_model("resnet-50").layers)
 
 
 def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     """Return what one message takes: the largest thousandth of matrices by distances, vectors densely."""
-    progress.start(len(_PUBLISHED), "coding gradients of ResNet-50, AlexNet and an LSTM")
     claims, rows = [], []
-    for name, (whole_mib, sent_mib, ratio) in _PUBLISHED.items():
+    coding = watched(progress, "coding gradients of ResNet-50, AlexNet and an LSTM", _PUBLISHED.items())
+    for name, (whole_mib, sent_mib, ratio) in coding:
         shapes = _shapes(name)
         dense = 4 * sum(map(prod, shapes))
         vectors = 4 * sum(prod(shape) for shape in shapes if len(shape) == 1)
@@ -70,7 +69,6 @@ def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
                 f"{dense / message_bytes('dgc-select:coding=int64', matrices):.0f}x",
             )
         )
-        progress.advance()
     table = Table(
         "Messages of one rank",
         ("model", "dense", "1 in 1000", "vectors", "ratio", "matrices alone, 64-bit indices"),
@@ -92,17 +90,13 @@ def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     return loop_part(loop, progress, [about], lambda found: [accuracy_claim(found, _WHOLE, SAME_POINTS, *about)])
 
 
-def _untestable(_effort: PaperEffort, _progress: ProgressWatcher) -> PaperPart:
-    missing = (
+_UNTESTABLE = tuple(
+    not_testable(text, "abstract", f"needs {needs}", "nothing stands in for it", published=published)
+    for text, published, needs in (
         ("ResNet-50 and AlexNet on ImageNet keep their accuracy", "no loss", "ImageNet and weeks of GPUs"),
         ("DeepSpeech: 488 MB travel as 0.74 MB", "608x", "the shapes of its layers"),
     )
-    return PaperPart(
-        tuple(
-            not_testable(text, "abstract", f"needs {needs}", "nothing stands in for it", published=published)
-            for text, published, needs in missing
-        )
-    )
+)
 
 
 PAPER = Paper(
@@ -120,5 +114,5 @@ PAPER = Paper(
         "gradients are standard normal, as lengths depend on how many are kept and hardly on which",
         "an MB is 2^20 bytes, as the published sizes of the models say",
     ),
-    parts=(_sizes, _in_the_loop, _untestable),
+    parts=(_sizes, _in_the_loop, PaperPart(_UNTESTABLE)),
 )

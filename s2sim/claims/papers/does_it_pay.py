@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from statistics import median_high
 
 from s2sim.claims.grid import (
     MARGINS,
@@ -206,6 +207,7 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     trusted = [gain for gain in gains if gain.trusted()]
     there = [gain for gain in gains if gain.cluster in _DATA_CENTRE]
     won = winning_gains([gain for gain in there if gain.trusted()], MARGINS[0])
+    middle = median_high(gain.speedup for gain in won) if won else 1.0
     settings = {gain.setting for gain in gains}
     best = best_of(trusted)
     winning = winning_gains(best.values(), MARGINS[0])
@@ -217,7 +219,7 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             f"{share_text(len(won), len(there))} on clusters of 100 Gb/s a node and more",
             judge_condition(len(won) <= MAX_SHARE * len(there)),
             _RULE,
-            f"they win by {_median_gain(won)} in the middle: {_by_count(won)}",
+            f"they win by {f'{middle - 1:.0%}' if won else 'nothing'} in the middle: {_by_count(won) or 'nowhere'}",
         ),
         Claim(
             "a network of 100 Gb/s that is fully used needs no compression",
@@ -281,15 +283,9 @@ def _rate_chart(rates: Sequence[int], by_rate: Sequence[Sequence[SettingGain]]) 
     )
 
 
-def _median_gain(gains: Sequence[SettingGain]) -> str:
-    ordered = sorted(gain.speedup for gain in gains)
-    return f"{ordered[len(ordered) // 2] - 1:.0%}" if ordered else "nothing"
-
-
 def _by_count(gains: Sequence[SettingGain]) -> str:
-    names = sorted(gain.model for gain in gains)
-    counts = sorted(((len(list(group)), name) for name, group in groupby(names)), reverse=True)
-    return ", ".join(f"{name} {count}" for count, name in counts) or "nowhere"
+    counts = Counter(gain.model for gain in gains)
+    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts, key=lambda name: (counts[name], name))[::-1])
 
 
 PAPER = Paper(

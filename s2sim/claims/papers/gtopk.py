@@ -7,8 +7,11 @@ from math import log2
 
 from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.spec import RunSpec
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import count_rounds
 
 _CODE = "scripts/icdcs2019/communication.py of the authors' code, read"
 _DENSE, _TOPK, _GTOPK = "dense", "topk:density=0.001", "gtopk:density=0.001"
@@ -132,25 +135,16 @@ def tree_rounds(ranks: int) -> int:
     >>> tree_rounds(8)
     3
     """
-    from s2sim.reducers.registry import make_reducer
-    from s2sim.reducers.run import run_reducer
-    from s2sim.reducers.script import count_rounds
-
     ran = run_reducer(make_reducer(_GTOPK), [normal_gradient([(1000,)], rank) for rank in range(ranks)], seed=0)
     return count_rounds(ran.recording).after_gradient - 1
 
 
 def _growth(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    counts = (4, 8, 16, 32)
-    progress.start(len(counts), "rounds of gTop-k")
-    found = {}
-    for ranks in counts:
-        found[ranks] = tree_rounds(ranks)
-        progress.advance()
+    found = {ranks: tree_rounds(ranks) for ranks in watched(progress, "rounds of gTop-k", (4, 8, 16, 32))}
     claim = Claim(
         "2k values follow one another log2(P) times up a tree, where top-k sends them to P - 1",
         "complexity in the abstract and the code's README: O(k log P) in place of O(k P)",
-        ", ".join(f"{log2(ranks):.0f} (P={ranks})" for ranks in counts),
+        ", ".join(f"{log2(ranks):.0f} (P={ranks})" for ranks in found),
         ", ".join(f"{rounds} (P={ranks})" for ranks, rounds in found.items()),
         judge_condition(all(rounds == log2(ranks) for ranks, rounds in found.items())),
         "reproduced where real runs have as many rounds before the broadcast",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
+
 from s2sim.claims.grid import ClusterSetting, GridRecorder
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judge_condition
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.reducers.run import reduce_once
 
 _SUMMARY = "summary of the paper by rajatbisht.net; abstract"
 MAX_WORDS, MIN_WORDS = 6, 2
@@ -23,10 +28,6 @@ def words_sent(reducer: str, ranks: int, *, skewed: bool) -> float:
 
     Gradients are normal, with ``skewed`` larger where they begin, so that regions of equal size have unequal shares.
     """
-    import numpy as np
-
-    from s2sim.reducers.run import reduce_once
-
     fade = np.linspace(3, 0.1, _ELEMENTS, dtype=np.float32) ** 2 if skewed else np.ones(_ELEMENTS, np.float32)
     arrays = [np.random.default_rng(rank).standard_normal(_ELEMENTS, np.float32) * fade for rank in range(ranks)]
     kept = _ELEMENTS * _DENSITY
@@ -36,13 +37,10 @@ def words_sent(reducer: str, ranks: int, *, skewed: bool) -> float:
 def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (8, 16, 32, 64) if effort.quick else (8, 16, 32, 64, 128, 256)
     names = ("ok-topk", "spardl", "topk")
-    progress.start(len(counts) * len(names), "words that Ok-Topk and others send")
-    found: dict[tuple[str, int], tuple[float, float]] = {}
-    for name in names:
-        for ranks in counts:
-            plain, skewed = (words_sent(name, ranks, skewed=skewed) for skewed in (False, True))
-            found[name, ranks] = plain, skewed
-            progress.advance()
+    found = {
+        (name, ranks): (words_sent(name, ranks, skewed=False), words_sent(name, ranks, skewed=True))
+        for name, ranks in watched(progress, "words that Ok-Topk and others send", [*product(names, counts)])
+    }
     own = [value for (name, _), values in found.items() if name == "ok-topk" for value in values]
     growth = max(found["topk", counts[-1]]) / max(found["topk", counts[0]])
     ours = max(found["ok-topk", counts[-1]]) / max(found["ok-topk", counts[0]])

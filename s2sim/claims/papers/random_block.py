@@ -6,6 +6,7 @@ from s2sim.claims.grid import sweep
 from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, figure_claim, judge_condition, not_testable
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.spec import RunSpec
 
 # Megabytes an epoch and milliseconds a batch of the same lab's comparison, dense first.
 _PUBLISHED = {
@@ -27,8 +28,6 @@ _CLUSTER = {"10 Gb/s": ("nic.rate=10Gbps",)}
 
 
 def _in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    from s2sim.experiment.spec import RunSpec
-
     spec = RunSpec.of(
         "tcp-10g",
         workers=(16,),
@@ -112,18 +111,13 @@ def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     )
 
 
-def _parameters(_effort: PaperEffort, _progress: ProgressWatcher) -> PaperPart:
-    return PaperPart(
-        (
-            not_testable(
-                "three key parameters govern how well sparse communication performs",
-                "abstract, which does not name them",
-                "needs the names of the three parameters, and tables and cluster of the paper, which were not read",
-                "which elements are picked and whether ranks share them, layer or whole gradient, and feedback are "
-                "options here: topk, random-k, random-block, seed=, granularity=, ef=",
-            ),
-        )
-    )
+_PARAMETERS = not_testable(
+    "three key parameters govern how well sparse communication performs",
+    "abstract, which does not name them",
+    "needs the names of the three parameters, and tables and cluster of the paper, which were not read",
+    "which elements are picked and whether ranks share them, layer or whole gradient, and feedback are options here: "
+    "topk, random-k, random-block, seed=, granularity=, ef=",
+)
 
 
 PAPER = Paper(
@@ -141,5 +135,5 @@ PAPER = Paper(
         "of the paper the abstract was read; figures of time are those of the same lab in PowerSGD's paper",
         "gradients are those of a small convolutional network, scaled to the layers",
     ),
-    parts=(_in_time, _in_the_loop, _parameters),
+    parts=(_in_time, _in_the_loop, PaperPart((_PARAMETERS,))),
 )

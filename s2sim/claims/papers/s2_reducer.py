@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,8 @@ _AUTHORS_OPTIONS = {
     "gnmt-16": "s2:preset=authors-gnmt",
     "lstm": "s2:preset=authors-lstm",
 }
-OURS = ("S2, authors", "S2, repaired", "S2, exact")
+OURS = _AUTHORS_ROW, _REPAIRED_ROW, _EXACT_ROW = "S2, authors", "S2, repaired", "S2, exact"
+_ALL = (*BASELINES, *OURS)
 _REPAIRED_OPTIONS, _EXACT_OPTIONS = "s2:rows=3,cells=4,warm=true", "s2-exact:warm=true"
 
 
@@ -131,55 +133,47 @@ def _error_text(error: float | None) -> str:
 
 def saved_table(name: str, times: Times) -> Table:
     """Return communication times of a model's tables, the share that each saves, and its error."""
-    rows = []
-    for what in (*BASELINES, *OURS):
-        cells = (
-            f"{1e3 * times[cluster][what].time_s:.1f} ms ({saved_share(times, cluster, what, 'dense'):.0%})"
-            for cluster in CLUSTERS
-        )
-        rows.append((what, *cells, _error_text(times[FIRST][what].error)))
-    columns = ("", *CLUSTERS, "relative L2 error")
+
+    def cell(what: str, cluster: str) -> str:
+        return f"{1e3 * times[cluster][what].time_s:.1f} ms ({saved_share(times, cluster, what, 'dense'):.0%})"
+
+    rows = tuple(
+        (what, *(cell(what, cluster) for cluster in CLUSTERS), _error_text(times[FIRST][what].error)) for what in _ALL
+    )
     title = f"{name}: communication of the tables alone, (saved of a dense all-reduce of them)"
-    return Table(title, columns, tuple(rows))
+    return Table(title, ("", *CLUSTERS, "relative L2 error"), rows)
 
 
 def speed_table(name: str, times: Times) -> Table:
     """Return iteration times of a model and their speed-ups over dense."""
-    rows = []
-    for what in (*BASELINES, *OURS):
-        cells = (
-            f"{1e3 * times[cluster][what].iteration_s:.0f} ms ({speedup(times, cluster, what, 'dense'):.2f}x)"
-            for cluster in CLUSTERS
-        )
-        rows.append((what, *cells))
-    return Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), tuple(rows))
+
+    def cell(what: str, cluster: str) -> str:
+        return f"{1e3 * times[cluster][what].iteration_s:.0f} ms ({speedup(times, cluster, what, 'dense'):.2f}x)"
+
+    rows = tuple((what, *(cell(what, cluster) for cluster in CLUSTERS)) for what in _ALL)
+    return Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), rows)
 
 
 def saved_chart(name: str, times: Times) -> Chart:
     """Return the saved share of a dense all-reduce of the tables over rates."""
-    lines = tuple(
-        Line(what, _GBPS, tuple(100 * saved_share(times, cluster, what, "dense") for cluster in CLUSTERS))
-        for what in (*BASELINES, *OURS)
-        if what != "dense"
-    )
     title = f"{name}: communication of the tables saved, against a dense all-reduce of them (published: 81 %)"
-    return Chart(title, "rate of an interface (Gb/s)", "saved (%)", lines, log_x=True)
+    return _chart(title, "saved (%)", _ALL[1:], lambda what, where: 100 * saved_share(times, where, what, "dense"))
 
 
 def speed_chart(name: str, times: Times) -> Chart:
     """Return speed-ups of iterations over dense, over rates."""
-    lines = tuple(
-        Line(what, _GBPS, tuple(speedup(times, cluster, what, "dense") for cluster in CLUSTERS))
-        for what in (*BASELINES, *OURS)
-    )
     title = f"{name}: speed-up of an iteration over dense (published: 1.8x over the state of the art)"
-    return Chart(title, "rate of an interface (Gb/s)", "times as fast as dense", lines, log_x=True)
+    return _chart(title, "times as fast as dense", _ALL, lambda what, where: speedup(times, where, what, "dense"))
+
+
+def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> Chart:
+    lines = tuple(Line(what, _GBPS, tuple(value(what, where) for where in CLUSTERS)) for what in names)
+    return Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
 
 
 _SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
 _ABSTRACT = "abstract; model, baseline and network not given"
 _NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
-_AUTHORS_ROW, _REPAIRED_ROW, _EXACT_ROW = "S2, authors", "S2, repaired", "S2, exact"
 
 
 def in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:

@@ -6,8 +6,13 @@ from math import ceil, log2
 
 from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import WITHIN, Claim, Paper, PaperEffort, PaperPart, Table, judge_condition, judge_within
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.execute import ring_traffic
+from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.spec import RunSpec
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import count_rounds
+from s2sim.simulation.plan import make_plan
 
 _CODE = "the authors' code (MachineLearningSystem/SparDL), read"
 _ELEMENTS, _DENSITY = 100_000, 0.01
@@ -27,12 +32,6 @@ def cost(ranks: int) -> tuple[float, int]:
 
 def measured_cost(ranks: int) -> tuple[float, int]:
     """Return the same of a real run, an all-gather counted as the Bruck algorithm of ceil(log2 P) rounds."""
-    from s2sim.experiment.execute import ring_traffic
-    from s2sim.reducers.registry import make_reducer
-    from s2sim.reducers.run import run_reducer
-    from s2sim.reducers.script import count_rounds
-    from s2sim.simulation.plan import make_plan
-
     gradients = [normal_gradient([(_ELEMENTS,)], rank) for rank in range(ranks)]
     recording = run_reducer(make_reducer(f"spardl:density={_DENSITY}"), gradients, seed=0).recording
     sent, _ = ring_traffic(make_plan(recording).lowered, ranks)
@@ -42,11 +41,7 @@ def measured_cost(ranks: int) -> tuple[float, int]:
 
 def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (6, 8, 14, 16)
-    progress.start(len(counts), "messages of SparDL")
-    found = {}
-    for ranks in counts:
-        found[ranks] = measured_cost(ranks)
-        progress.advance()
+    found = {ranks: measured_cost(ranks) for ranks in watched(progress, "messages of SparDL", counts)}
     claims = (
         Claim(
             "a rank sends 4k(P-1)/P words, for any number of ranks",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from s2sim.claims.grid import ClusterSetting, GridRecorder, SettingGain
 from s2sim.claims.paper import (
     IN_RANGE,
@@ -14,11 +16,13 @@ from s2sim.claims.paper import (
     PaperEffort,
     PaperPart,
     Table,
+    figure_claim,
     judge_condition,
     judge_in_range,
     judge_within,
 )
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
+from s2sim.reducers.run import reduce_once
 
 _README = "README of the re-implementation HymaJayaram-067/AlltoAll, which attributes it to the paper"
 
@@ -40,10 +44,6 @@ _BEST = 1.73
 
 def sent_bytes(reducer: str, ranks: int) -> int:
     """Return the bytes that the busiest rank sends of a thousand elements per rank."""
-    import numpy as np
-
-    from s2sim.reducers.run import reduce_once
-
     arrays = [np.ones(_ELEMENTS * ranks, np.float32)] * ranks
     return max(reduce_once(reducer, arrays).bytes_sent)
 
@@ -69,12 +69,10 @@ def _sends_less_than_pairs(ranks: int, density: float) -> bool:
 
 def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = [ranks for ranks in PUBLISHED_LEAST if not effort.quick or ranks <= 32]
-    progress.start(len(counts) + 1, "bytes of TopKA2A, gathered pairs and dense")
-    least = {}
-    for ranks in counts:
-        published = PUBLISHED_LEAST[ranks]
-        least[ranks] = crossing(partial(_sends_less_than_pairs, ranks), published / 2, 2 * published)
-        progress.advance()
+    least = {
+        ranks: crossing(partial(_sends_less_than_pairs, ranks), PUBLISHED_LEAST[ranks] / 2, 2 * PUBLISHED_LEAST[ranks])
+        for ranks in watched(progress, "bytes of TopKA2A, gathered pairs and dense", counts)
+    }
     dense = sent_bytes("dense", 8)
     most = crossing(lambda density: sent_bytes(f"topka2a:density={density:.6f}", 8) >= dense, 0.3, 0.7)
     claims = (
@@ -89,14 +87,13 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             f"{WITHIN}, for each number of GPUs",
             "bytes of real messages, found by halving an interval; the rule is about bytes and knows no latency",
         ),
-        Claim(
+        figure_claim(
             "it sends less than dense below a density of one half",
             _README,
-            f"{PUBLISHED_MOST:g}",
-            f"{most:.3g}",
-            judge_within(most, PUBLISHED_MOST),
-            WITHIN,
+            PUBLISHED_MOST,
+            most,
             "pairs have 64 bits and dense values 32, so that half of the elements as pairs are all of them as values",
+            form="{:.3g}",
         ),
     )
     return PaperPart(claims)

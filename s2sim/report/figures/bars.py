@@ -156,7 +156,7 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
         _PHASE_BAR,
         _draw_phase_bars,
         lambda row: row.time_s.total,
-        _phase_summary,
+        lambda row: f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {loss_text(row)}",
     )
     return _bars_figure(bars, rows_by_workers, subtitle, _phase_legend)
 
@@ -185,10 +185,6 @@ def _draw_phase_bars(axes: Axes, rows: Sequence[Row]) -> None:
     for y, row in enumerate(rows):
         ends = y - _BAR_SHARE / 2, y + _BAR_SHARE / 2
         axes.vlines(row.lower_bound_s, *ends, color="black", linewidth=1.2, path_effects=outline)
-
-
-def _phase_summary(row: Row) -> str:
-    return f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {loss_text(row)}"
 
 
 def loss_text(row: Row) -> str:

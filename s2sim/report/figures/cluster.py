@@ -57,14 +57,7 @@ _CLASS_WORDS = {
 def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Sequence[str] = ()) -> bytes:
     """Return the figure of a cluster, the same bytes for the same cluster and release of matplotlib.
 
-    Parameters
-    ----------
-    graph : ClusterGraph
-        Of repeated parts, only the first ones and the last are drawn.
-    title : str
-        Broken into lines if the figure is narrow.
-    facts : sequence of str
-        Lines below the title.
+    Of repeated parts, only the first ones and the last are drawn; ``facts`` are lines below the title.
     """
     from matplotlib.figure import Figure
 

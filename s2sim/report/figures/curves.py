@@ -25,8 +25,8 @@ from s2sim.report.figures.style import (
     style_axes,
     svg_text,
 )
-from s2sim.report.format import signed_text
-from s2sim.report.html import lines_html
+from s2sim.report.format import group_by, signed_text
+from s2sim.report.html import lines_html, page
 from s2sim.units import format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -119,20 +119,12 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 def curves_page(result: ValidationResult, screen: Screen) -> str:
     """Return a self-contained page with the lines and tables of a screen, and a figure per source."""
-    sources: dict[str, list[CurveErrors]] = {}
-    for curve in result.curves:
-        if curve.predicted:
-            sources.setdefault(curve.source, []).append(curve)
+    sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
     pictures = "".join(
         f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Predicted against measured</title>'
-        f"<style>{_STYLE}</style></head><body><h1>Predicted against measured</h1>"
-        f"{lines_html(*screen)}<p>Dots are measured, lines predicted; below a name stands the bias "
-        "at large and at small sizes.</p>"
-        f"{pictures}</body></html>\n"
-    )
+    key = "<p>Dots are measured, lines predicted; below a name stands the bias at large and at small sizes.</p>"
+    return page("Predicted against measured", _STYLE, f"{lines_html(*screen)}{key}{pictures}")
 
 
 def _links(curves: Sequence[CurveErrors]) -> str:

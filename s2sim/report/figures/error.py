@@ -107,12 +107,8 @@ def error_figure(
     """Return, for each number of workers, the error against bytes and against time.
 
     Rows that differ in one numeric option are joined by a line. Rows with errors up to `ROUNDING_ERROR` are in a
-    separate panel.
-
-    Parameters
-    ----------
-    fronts : dict, optional
-        By number of workers, the option strings on the Pareto fronts of error and bytes, and of error and time.
+    separate panel. ``fronts`` has, by number of workers, the option strings on the Pareto fronts of error and bytes,
+    and of error and time.
     """
     titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
     groups = {workers: _make_group(rows) for workers, rows in rows_by_workers.items()}

@@ -53,10 +53,7 @@ def figure_with_names(
 ) -> tuple[Figure, float]:
     """Return a figure with a head above ``height`` inches for axes, and the inches left of the names of their lines.
 
-    Parameters
-    ----------
-    least_width : float
-        Inches that axes need.
+    ``least_width`` are the inches that axes need.
     """
     right = _GAP + max(float(text_size(blank_figure(1.0), name)[0]) for name in names) + _END_NAME_AIR
     width = max(WIDTH, least_width + right)
@@ -70,12 +67,7 @@ def figure_with_names(
 def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str]) -> None:
     """Write a name for each curve at the right of axes, which have their final limits.
 
-    Parameters
-    ----------
-    ends : dict of str to float
-        Height of the end of the curve of each option string, in data coordinates.
-    names : dict of str to str
-        Texts by option string.
+    ``ends`` are the heights of the ends of curves in data coordinates and ``names`` the texts, both by option string.
     """
     # Curves without a limit leave the figure at its top.
     low, high = axes.get_ylim()
@@ -202,16 +194,10 @@ class _Place(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
-    """Write each text next to its point if there is a free position.
+    """Write each text next to its point if there is a free position; the most important labels are the first.
 
-    Parameters
-    ----------
-    axes : matplotlib.axes.Axes
-        Laid out, with its final limits.
-    labels : sequence of Label
-        The most important first; all have markers.
-    lines : sequence of NDArray
-        Lines that no text crosses: float64 of shape (points, 2), in data coordinates.
+    The axes are laid out and have their final limits. No text crosses ``lines``, float64 of shape (points, 2) each, in
+    data coordinates.
     """
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox

@@ -56,26 +56,12 @@ def check_drawing(places: int, messages: int) -> None:
 
 
 def draw_schedule(
-    messages: Sequence[MessageRow],
-    file_format: str,
-    *,
-    ranks: int,
-    helpers: int = 0,
-    title: str,
-    facts: Sequence[str] = (),
+    messages: Sequence[MessageRow], file_format: str, *, ranks: int, helpers: int = 0, title: str
 ) -> bytes:
     """Return the figure of a schedule, the same bytes for the same schedule and release of matplotlib.
 
-    Parameters
-    ----------
-    messages : sequence of MessageRow
-        All messages; the axis is time if all have times, else rounds.
-    ranks, helpers : int
-        Lines of the diagram; a switch has one more if a message needs it.
-    title : str
-        Broken into lines if the figure is narrow.
-    facts : sequence of str
-        Lines below the title.
+    The axis is time if all messages have times, else rounds. Lines of the diagram are ranks, helpers, and a switch if a
+    message needs it.
     """
     from matplotlib.figure import Figure
 
@@ -86,8 +72,7 @@ def draw_schedule(
     rounds = len({(message.step, message.time) for message in messages})
     inner = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
     width = inner + _LEFT + _RIGHT
-    head = [(line, _TITLE_SIZE) for line in wrap(title, int((width - 2 * _RIGHT) / _TITLE_LETTER))]
-    head += [(line, TEXT_SIZE) for line in facts]
+    head = wrap(title, int((width - 2 * _RIGHT) / _TITLE_LETTER))
     above, inner_height = (len(head) + 1) * _LINE_HEIGHT, _PLACE * max(2, len(places))
     below = _AXIS + _LEGEND
     height = above + inner_height + below
@@ -99,8 +84,8 @@ def draw_schedule(
         axes.set(xlim=(-0.01 * end, 1.01 * end), ylim=(len(places) - 0.4, -0.6))
         colours = _Colours(messages)
         _draw_messages(axes, messages, times, places, colours)
-        for number, (text, size) in enumerate(head):
-            text_inches(figure, _RIGHT, height - (number + 0.6) * _LINE_HEIGHT, text, size, va="top")
+        for number, line in enumerate(head):
+            text_inches(figure, _RIGHT, height - (number + 0.6) * _LINE_HEIGHT, line, _TITLE_SIZE, va="top")
         _draw_legend(figure, messages, colours)
         return figure_bytes(figure, file_format)
 

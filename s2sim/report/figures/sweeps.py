@@ -50,10 +50,7 @@ def break_even_figure(
 ) -> Figure:
     """Return, for each number of workers, the speed-up of each reducer over dense against the rate; above 1 it pays.
 
-    Parameters
-    ----------
-    rejected : dict, optional
-        Why reducers are out of the choice, by option string; their curves are pale.
+    ``rejected`` has by option string why reducers are out of the choice; their curves are pale.
     """
     panels, rejected = list(curves_by_workers.values()), rejected or {}
     names = [_break_even_names(curves, rejected) for curves in panels]
@@ -178,17 +175,7 @@ def scaling_figure(
 
     If iterations were simulated, efficiency is the throughput per worker over that with the fewest workers. If compute
     was only added, it is the share of an iteration in which GPUs compute; without compute, the speed-up over dense
-    replaces it.
-
-    Parameters
-    ----------
-    rejected : dict, optional
-        Why reducers are out of the choice, by option string; their lines are pale.
-
-    Raises
-    ------
-    OptionError
-        For a single number of workers.
+    replaces it. ``rejected`` is as in `break_even_figure`. `OptionError` for a single number of workers.
     """
     if len(rows_by_workers) < 2:
         counts = ", ".join(map(str, rows_by_workers)) or "none"

@@ -1,9 +1,8 @@
-"""Figures of testbeds, measured and predicted: times of collectives, gains over dense; and of compute profiles."""
+"""Figures of times of collectives on testbeds, measured and predicted; and of compute profiles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isinf
 from typing import TYPE_CHECKING, Any
 
 from s2sim.report.figures.labels import figure_with_head
@@ -74,8 +73,6 @@ def profile_figure(described: Mapping[str, Any]) -> Figure:
 
 # Inches: the height of a panel, and of title and legend.
 _PANEL, _AROUND = 2.1, 0.9
-_COLUMNS = 3
-_DENSE = "dense"
 
 
 def times_figure(result: PredictionComparison) -> Figure:
@@ -88,65 +85,22 @@ def times_figure(result: PredictionComparison) -> Figure:
         title = (
             f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}"
         )
-        figure, panels = _figure_of_panels(title, max(len(workers), 1), max(len(kinds), 1))
+        figure, panels = figure_of_panels(title, max(len(workers), 1), max(len(kinds), 1))
         for row, count in zip(panels, workers, strict=False):
             for axes, kind in zip(row, kinds, strict=False):
                 _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
                 axes.set_title(f"{kind}, {count} workers", fontsize=SMALL_SIZE)
-        _share_legend(figure, list(panels.flat), [rate_text(rate_Bps) for rate_Bps in rates])
+        share_legend(figure, list(panels.flat), [rate_text(rate_Bps) for rate_Bps in rates])
     return figure
 
 
-def gains_figure(result: PredictionComparison) -> Figure | None:
-    """Return a panel per number of workers: dense's time over each reducer's against the rate; None without any."""
-    points = [point for point in result.points if point.kind == "reducers" and not isinf(point.rate_Bps)]
-    dense = {(point.setting, point.trace): point for point in points if point.what == _DENSE}
-    others = [point for point in points if point.what != _DENSE and (point.setting, point.trace) in dense]
-    panels: dict[tuple[int, int, str], list[ComparedTime]] = {}
-    for point in others:
-        panels.setdefault((point.workers, point.payload_bytes, point.trace), []).append(point)
-    shown = {key: group for key, group in sorted(panels.items()) if len({point.rate_Bps for point in group}) > 1}
-    if not shown:
-        return None
-    names = list(dict.fromkeys(point.what for point in others))
-    rows = -(-len(shown) // _COLUMNS)
-    with figure_style():
-        title = "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays"
-        figure, grid = _figure_of_panels(title, rows, _COLUMNS)
-        for axes, (key, group) in zip(grid.flat, shown.items(), strict=False):
-            for number, name in enumerate(names):
-                own = sorted((point for point in group if point.what == name), key=lambda point: point.rate_Bps)
-                _draw_gains(axes, own, dense, f"C{number % 10}")
-            axes.axhline(1, color=GREY, linewidth=0.6)
-            axes.set_title(f"{key[0]} workers, {format_bytes(key[1])}", fontsize=SMALL_SIZE)
-            _scales(axes)
-            axes.xaxis.set_major_formatter(lambda rate_Bps, _: rate_text(rate_Bps))
-            axes.yaxis.set_major_formatter(lambda gain, _: f"{gain:g}")
-        for axes in list(grid.flat)[len(shown) :]:
-            axes.set_visible(False)
-        _share_legend(figure, list(grid.flat), names)
-    return figure
-
-
-def _figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
+def figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
+    """Return a figure with a title, and its axes, of shape (rows, columns)."""
     from matplotlib.figure import Figure
 
     figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
     figure.suptitle(title, fontsize=TEXT_SIZE)
     return figure, figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-
-
-def _draw_gains(
-    axes: Axes, own: Sequence[ComparedTime], dense: Mapping[tuple[str, str], ComparedTime], colour: str
-) -> None:
-    pairs = [(dense[point.setting, point.trace], point) for point in own]
-    rates = [point.rate_Bps for point in own]
-    if not own:
-        return
-    predicted = [base.predicted_s / point.predicted_s for base, point in pairs]
-    measured = [base.measured_s / point.measured_s for base, point in pairs]
-    axes.plot(rates, predicted, color=colour, linewidth=1, label=own[0].what)
-    axes.plot(rates, measured, "o", color=colour, markersize=3)
 
 
 def _draw_times(axes: Axes, points: Sequence[ComparedTime], rates: Sequence[float]) -> None:
@@ -159,19 +113,21 @@ def _draw_times(axes: Axes, points: Sequence[ComparedTime], rates: Sequence[floa
         axes.plot(sizes, [p.predicted_s for p in own], color=colour, linewidth=1, label=rate_text(rate_Bps))
         spread = [[p.measured_s - p.low_s for p in own], [p.high_s - p.measured_s for p in own]]
         axes.errorbar(sizes, [p.measured_s for p in own], spread, fmt="o", color=colour, markersize=2.5, elinewidth=0.7)
-    _scales(axes)
+    set_log_scales(axes)
     axes.xaxis.set_major_formatter(lambda size, _: format_bytes(size))
     axes.yaxis.set_major_formatter(lambda seconds, _: format_seconds(seconds))
 
 
-def _scales(axes: Axes) -> None:
+def set_log_scales(axes: Axes) -> None:
+    """Make both axes logarithmic."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.tick_params(labelsize=SMALL_SIZE)
 
 
-def _share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
+def share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
+    """Write one legend for the lines of all panels, in the order of their names."""
     lines = {line.get_label(): line for axes in panels for line in axes.lines}
     shown = [name for name in names if name in lines]
     handles = [lines[name] for name in shown]

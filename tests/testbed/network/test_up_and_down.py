@@ -30,7 +30,10 @@ BUILD = (
     "from s2sim.testbed.layout import NetworkLayout; "
     "from s2sim.testbed.network import build_testbed, temporary_testbed\n"
 )
-FOUND = "from s2sim.testbed.network import find_all_testbeds; print(find_all_testbeds())"
+FOUND = (
+    "from s2sim.testbed.network import find_testbed, list_testbed_names\n"
+    "print([*map(find_testbed, list_testbed_names())])"
+)
 
 
 def wait_for(condition):
@@ -152,11 +155,11 @@ INTERRUPT = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.ra
 def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
     program = (
         f"import signal\n{BUILD}{FOUND}\nwith temporary_testbed(NetworkLayout('a', 2, 2)):\n"
-        f"    print(find_all_testbeds())\n    {ending}"
+        f"    print([*map(find_testbed, list_testbed_names())])\n    {ending}"
     )
     done = apart.run(sys.executable, "-c", program)
     assert done.returncode != 0
-    assert done.stdout.splitlines()[1].startswith("(NetworkLayout(name='a', workers=2, nodes=2,")
+    assert done.stdout.splitlines()[1].startswith("[NetworkLayout(name='a', workers=2, nodes=2,")
     assert apart.namespaces() == []
 
 
