@@ -44,9 +44,7 @@ def line_counts():
 def definitions(indent):
     """Return each class or function that is defined behind so much white space, with its file and its kind."""
     defined = re.compile(rf"^{indent}(?:async )?(class|def) (\w+)", re.MULTILINE)
-    return [
-        (file, *found) for file in line_counts() for found in defined.findall((PACKAGE / file).read_text("utf-8"))
-    ]
+    return [(file, *found) for file in line_counts() for found in defined.findall((PACKAGE / file).read_text("utf-8"))]
 
 
 def test_lines_and_files_are_within_the_budget():

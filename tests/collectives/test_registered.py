@@ -22,7 +22,7 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 
 PS = 1e12
-MOST_RANKS = 20
+MOST_RANKS = 13
 OPTIONS = (
     "ring:channels=2",
     "ring:chunks=3,in_flight=2",

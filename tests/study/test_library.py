@@ -159,7 +159,7 @@ def test_notes_say_what_differs(results):
     assert "host memory" not in nccl
     # Gloo has an OR, but exchanges of unequal sizes take one of the sizes first.
     assert "owner-reduce, gather-rows: gloo:timing=wire sends something else" in gloo
-    without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi")
+    without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi", break_even=False)
     assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
 
 
@@ -173,6 +173,7 @@ def test_the_verdict_and_its_rates_are_those_of_the_library(results):
     assert not any(crossing.reducer == "fp16" and crossing.pays == "below" for crossing in crossings["mpi"])
 
 
+@pytest.mark.slow
 def test_break_even_is_where_a_new_run_with_the_library_says_so():
     options = {"workers": 8, "trace": SMALL, "reducers": ["union"], "library": "nccl:or=gather"}
     (crossing,) = s2sim.run("fat-tree", **options).verdict.break_even
@@ -212,14 +213,15 @@ def test_an_algorithm_that_was_asked_for_runs_what_it_can():
 
 
 def test_options_that_decide_nothing_are_told():
+    options = {"workers": 2, "trace": SMALL, "break_even": False}
     with pytest.warns(S2SimWarning, match="--library nccl:gather=broadcast: gather changes nothing here"):
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:gather=broadcast")
+        s2sim.run("fat-tree", reducers=["union"], library="nccl:gather=broadcast", **options)
     with pytest.warns(S2SimWarning, match="or changes nothing here"):
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="nccl:or=bytes")
+        s2sim.run("fat-tree", reducers=["fp16"], library="nccl:or=bytes", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:or=bytes")
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="mpi:buffers=device,half=user-op")
+        s2sim.run("fat-tree", reducers=["union"], library="nccl:or=bytes", **options)
+        s2sim.run("fat-tree", reducers=["fp16"], library="mpi:buffers=device,half=user-op", **options)
 
 
 def test_unknown_libraries_are_told_before_anything_runs(monkeypatch):
@@ -285,11 +287,8 @@ def test_the_library_is_part_of_the_spec():
 
 
 def test_what_groups_ask_alike_is_one_row_and_its_gap_is_closed_for_all():
-    row = next(
-        row
-        for row in s2sim.run("fat-tree", workers=8, reducers=["owner-reduce:hierarchical=true"], trace="ncf").rows
-        if row.name == "owner-reduce"
-    )
+    options = {"reducers": ["owner-reduce:hierarchical=true"], "trace": "ncf", "break_even": False}
+    row = next(row for row in s2sim.run("fat-tree", workers=8, **options).rows if row.name == "owner-reduce")
     asked = [each for each in row.lowering if each.call == "rows of all shards"]
     assert len(asked) == 1
     # Sizes, a wait for them and padding, in both nodes: closing one of two would gain nothing.

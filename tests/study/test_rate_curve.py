@@ -14,6 +14,7 @@ SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 REDUCERS = ("fp16", "topk:density=0.01", "union", "s2:cells=1")
 FAULT = "slow-link:link=node0.nic0.out,factor=0.5"
 GBPS = 1.25e8
+QUICK = {"break_even": False, "thorough": False}
 
 
 def speedups(result):
@@ -30,7 +31,7 @@ def test_at_a_rate_the_curve_is_what_a_run_at_that_rate_says(options):
     for number, rate in enumerate(rates_Gbps):
         overrides = (f"nic.rate={rate}Gbps",)
         result = s2sim.run(
-            "fat-tree", workers=8, trace=SMALL, reducers=REDUCERS, overrides=overrides, break_even=False, **options
+            "fat-tree", workers=8, trace=SMALL, reducers=REDUCERS, overrides=overrides, **QUICK, **options
         )
         assert {name: values[number] for name, values in curves.speedups.items()} == speedups(result)
 
