@@ -17,6 +17,8 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.systems.topk import TopK
 from s2sim.testing.reducer_properties import example_gradients
 
+from .naive import flat, top
+
 
 def reduce(text, gradients):
     reducer = make_reducer(text)
@@ -26,10 +28,6 @@ def reduce(text, gradients):
 
 def dense_layers(gradient):
     return [layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers]
-
-
-def flat(gradient):
-    return np.concatenate([layer.reshape(-1) for layer in dense_layers(gradient)])
 
 
 def relative_l2(found, exact):
@@ -129,14 +127,6 @@ def test_fp16_overflow_is_an_error():
         reduce_once("fp16", [np.array([100_000.0], np.float32)] * 2)
 
 
-def naive_top_k(vector, k):
-    """Sort by magnitude, then by index."""
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
-
-
 @given(st.integers(1, 5), st.integers(0, 60), st.floats(0.01, 1), st.integers(0, 2**32))
 def test_top_k_equals_sorting(ranks, n, density, seed):
     rng = np.random.default_rng(seed)
@@ -146,7 +136,7 @@ def test_top_k_equals_sorting(ranks, n, density, seed):
     once = reduce_once(TopK(density), arrays)
     expected = np.zeros(n, np.float32)
     for array in arrays:
-        expected += naive_top_k(array, k)
+        expected += top(array, k)
     assert np.array_equal(once.values[0], expected / np.float32(ranks))
     assert once.recording.calls[0].bytes_by_rank == (8 * k,) * ranks
     assert once.bytes_sent == [8 * k * (ranks - 1)] * ranks
@@ -157,10 +147,10 @@ def test_top_k_selects_over_all_layers_in_layer_order():
     gradients = example_gradients(5)
     results, _ = reduce("topk:density=0.05", gradients)
     k = elements_kept(gradients[0].size, 0.05)
-    expected = np.mean([naive_top_k(flat(gradient), k) for gradient in gradients], axis=0)
+    expected = np.mean([top(flat(gradient), k) for gradient in gradients], axis=0)
     np.testing.assert_allclose(flat(results[0].mean), expected, rtol=1e-6)
     for gradient, result in zip(gradients, results, strict=True):
-        assert np.array_equal(flat(result.sent()), naive_top_k(flat(gradient), k))
+        assert np.array_equal(flat(result.sent()), top(flat(gradient), k))
 
 
 def test_top_k_fills_up_where_fewer_elements_are_stored_than_sent():

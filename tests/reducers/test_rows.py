@@ -32,7 +32,7 @@ def random_table(generator, shape, *, shared, own):
     return RowSparse(rows, generator.standard_normal((len(rows), *shape[1:]), np.float32), shape)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 64])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("shared", "own"), [(0, 0), (0, 3), (40, 0), (7, 20), (150, 0)])
 def test_any_overlap_on_any_number_of_ranks(ranks, shared, own):
     """Sums are in rank order everywhere, so that the exact reducers agree to the bit."""

@@ -63,7 +63,7 @@ def labels(recording):
     return [call.label for call in recording.calls]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 7, 64])
+@pytest.mark.parametrize("ranks", [1, 2, 7, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("width", [1, 16])
 @pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
