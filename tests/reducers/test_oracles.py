@@ -38,29 +38,6 @@ def labels(recording):
     return [call.label for call in recording.calls]
 
 
-LOSSLESS = [
-    "dense",
-    "union",
-    "union:bitmap=byte",
-    "union:bitmap=float32",
-    "union:layers=all",
-    "union:prefetch=true",
-    "owner-reduce",
-    "owner-reduce:layers=all",
-    "gather-rows",
-    "gather-rows:layers=all",
-]
-
-
-@pytest.mark.parametrize("text", LOSSLESS)
-@pytest.mark.parametrize("ranks", [1, 2, 8, 64])
-def test_lossless_reducers_are_exact(text, ranks):
-    gradients = example_gradients(ranks)
-    results, _ = reduce(text, gradients)
-    exact = np.mean([flat(gradient).astype(np.float64) for gradient in gradients], axis=0)
-    assert relative_l2(flat(results[0].mean), exact) < 1e-6
-
-
 def test_dense_sends_every_byte_in_one_call():
     gradients = example_gradients(4)
     _, recording = reduce("dense", gradients)

@@ -60,13 +60,6 @@ def _dense(layer):
     return layer.to_dense() if isinstance(layer, RowSparse) else layer
 
 
-def test_every_rank_ends_with_the_same_object():
-    gradients = [Gradient(("e",), (table([rank], [[1, 2]], (9, 2)),)) for rank in range(4)]
-    for text in EXACT:
-        results, _ = reduce(text, gradients)
-        assert len({id(result.mean) for result in results}) == 1
-
-
 def test_gathered_rows_take_four_bytes_each_beside_their_values():
     held = [[0, 5, 90], [5], [], [1, 2, 3, 4]]
     gradients = [
