@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import CodecError, OptionError, S2SimWarning
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
@@ -17,7 +17,7 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.systems.topk import TopK
 from s2sim.testing.reducer_properties import example_gradients
 
-from .naive import flat, top
+from .naive import flat, labels, top
 
 
 def reduce(text, gradients):
@@ -26,16 +26,8 @@ def reduce(text, gradients):
     return results, recording
 
 
-def dense_layers(gradient):
-    return [layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers]
-
-
 def relative_l2(found, exact):
     return np.linalg.norm(found.astype(np.float64) - exact) / np.linalg.norm(exact)
-
-
-def labels(recording):
-    return [call.label for call in recording.calls]
 
 
 def test_dense_sends_every_byte_in_one_call():
@@ -154,7 +146,7 @@ def test_union_sends_one_bit_a_row_and_one_cell_a_value_of_the_union():
     _, recording = reduce("union", gradients)
     tables = [index for index, layer in enumerate(gradients[0].layers) if isinstance(layer, RowSparse)]
     cells = sum(
-        (np.sum([dense_layers(g)[i] != 0 for g in gradients], axis=0).reshape(g0.shape[0], g0.width).any(axis=1)).sum()
+        np.any([to_dense(g.layers[i]) for g in gradients], axis=0).reshape(g0.shape[0], g0.width).any(axis=1).sum()
         * g0.width
         for i in tables
         if (g0 := gradients[0].layers[i]).size

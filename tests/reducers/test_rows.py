@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
@@ -48,16 +48,12 @@ def test_any_overlap_on_any_number_of_ranks(ranks, shared, own):
         )
         for _ in range(ranks)
     ]
-    exact = [np.mean([_dense(g.layers[i]) for g in gradients], axis=0, dtype=np.float64) for i in range(3)]
+    exact = [np.mean([to_dense(g.layers[i]) for g in gradients], axis=0, dtype=np.float64) for i in range(3)]
     means = [reduce(text, gradients)[0][0].mean for text in EXACT]
     for mean in means:
         for found, first, truth in zip(mean.layers, means[0].layers, exact, strict=True):
-            assert np.array_equal(_dense(found), _dense(first))
-            assert np.linalg.norm(_dense(found) - truth) <= 1e-6 * np.linalg.norm(truth)
-
-
-def _dense(layer):
-    return layer.to_dense() if isinstance(layer, RowSparse) else layer
+            assert np.array_equal(to_dense(found), to_dense(first))
+            assert np.linalg.norm(to_dense(found) - truth) <= 1e-6 * np.linalg.norm(truth)
 
 
 def test_gathered_rows_take_four_bytes_each_beside_their_values():

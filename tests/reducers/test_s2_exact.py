@@ -18,30 +18,10 @@ from s2sim.reducers.run import reduce_once, reduce_steps
 from s2sim.reducers.script import HostSync, Post, Wait, Work
 from s2sim.testing.reducer_properties import example_gradients
 
+from .naive import drawn_arrays, labels, relative_error
+
 AGAIN = "rows sent again"
 MAGNITUDES = "largest magnitudes"
-
-
-def drawn_arrays(ranks, overlap, *, width=1, rows=6_000, held=600, tail="gauss", seed=0):
-    """Return arrays that share a fraction of a fixed union of rows with all ranks and split the rest of it."""
-    rng = np.random.default_rng(seed)
-    union = rng.choice(rows, held, replace=False)
-    shared, own = np.split(union, [round(overlap * held)])
-    arrays = []
-    for part in np.array_split(own, ranks):
-        array = np.zeros((rows, width), np.float32)
-        chosen = np.concatenate([shared, part])
-        values = rng.standard_normal((len(chosen), width))
-        if tail == "heavy":
-            values = np.sign(values) * (1 - rng.random(values.shape)) ** (-1 / 1.5)
-        array[chosen] = values
-        arrays.append(array if width > 1 else array[:, 0])
-    return arrays
-
-
-def relative_error(found, arrays):
-    exact = np.mean([array.astype(np.float64) for array in arrays], axis=0)
-    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
 
 
 def gradient_of(array):
@@ -57,10 +37,6 @@ def run_steps(text, steps):
         assert all(result.mean is results[0].mean for result in results)
         outcome.append((results[0].mean.layers[0].to_dense(), recording))
     return outcome, instances[0]
-
-
-def labels(recording):
-    return [call.label for call in recording.calls]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, pytest.param(64, marks=pytest.mark.slow)])

@@ -354,7 +354,6 @@ def test_ctrl_c_keeps_what_is_finished():
         interrupted("reducers", 3)
 
 
-@pytest.mark.slow
 def test_the_real_library_is_that_of_a_run_with_it():
     reducers = ("union", "owner-reduce", "gather-rows", "s2-exact:warm=true", "s2:rows=3,cells=2")
     ideal, nccl, wire = (
