@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import pickle
+from functools import cache
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 from s2sim.topology.cluster import build_cluster
@@ -37,6 +39,14 @@ def pytest_collection_modifyitems(items):
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
         if {"pytorch", "compiled", "notebooks"} & set(item.path.parts) or any("the extra" in why for why in reasons):
             item.add_marker("extra")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_tree_of_commands():
+    """Make the tree of commands once: a process of a user's own makes it at its one call, and that takes 30 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,11 @@ import s2sim
 from s2sim.cli.main import main
 
 ROOT = Path(__file__).parents[1]
-# These take seconds each; no line but a slow one reads what they write.
+# These take over a third of a second each; no line but a slow one reads what they write.
 SLOW = {
     "dev validate --html fidelity.html --json fidelity.json",
+    "run --topology leaf-spine --workers 32 --reducer union --reducer s2:rows=3,cells=4 --compute 120ms",
+    "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 8 --reducer topk:density=0.01",
     "run --topology fat-tree --trace ncf --workers 8,64 --show pareto",
     "run --topology fat-tree --trace lstm-lm --workers 8,64 --show pareto --png compare.png",
     "run --topology fat-tree --trace lstm-lm --workers 8 --show pareto --png compare.svg",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 
 import pytest
@@ -50,13 +49,6 @@ def test_the_hook_goes_by_its_old_path():
     with pytest.warns(DeprecationWarning, match=r"s2sim\.bridge is s2sim\.pytorch now"):
         old = importlib.import_module("s2sim.bridge")
     assert old.HookState is importlib.import_module("s2sim.pytorch").HookState
-
-
-def test_old_paths_cost_nothing_until_they_are_used():
-    program = "import sys, s2sim; print('csv' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
-    )
 
 
 def test_what_never_was_is_not_found():

@@ -36,6 +36,7 @@ TAKES_A_FILE = (
     "trace import {}.npy --out out",
 )
 
+# What `run` says of plain mistakes is in test_run.py, and below that it names the option.
 BAD = f"""
 frobnicate
 --frobnicate
@@ -43,29 +44,18 @@ run
 run --topology single-switch
 run --workers 4
 run --topology '' --workers 4
-run --topology nowhere --workers 4
 run --topology ./nowhere.toml --workers 4
 run --topology "bad\x1b[31mname" --workers 4
 run --topology "two\nlines" --workers 4
-run --topology single-switch --workers 0
-run --topology single-switch --workers -3
-run --topology single-switch --workers 4.5
-run --topology single-switch --workers four
 run --topology single-switch --workers ''
-run --topology single-switch --workers 4,
-run --topology single-switch --workers 4,4
 run --topology single-switch --workers 1000000
 run --topology single-switch --workers 99999999999
-run --topology single-switch --workers {"9" * 5000}
 run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=1000,density=1
-{RUN} --reducer nothing
 {RUN} --reducer ''
 {RUN} --reducer :
 {RUN} --reducer topk:density
 {RUN} --reducer topk:density=
-{RUN} --reducer topk:density=2
 {RUN} --reducer topk:density=0
-{RUN} --reducer topk:density=nan
 {RUN} --reducer topk:densty=0.1
 {RUN} --reducer topk:density=0.1,density=0.2
 {RUN} --reducer s2:rows=0
@@ -73,19 +63,15 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --reducer s2:cells=-1
 {RUN} --reducer s2:cells=inf
 {RUN} --reducer s2:columns=4000000000000
-{RUN} --reducer union --reducer union
 {RUN} --reducer "union\x1b[2J"
-{RUN} --trace nothing
 {RUN} --trace ''
 {RUN} --trace synthetic:density=0
 {RUN} --trace synthetic:density=2
-{RUN} --trace synthetic:density=nan
 {RUN} --trace synthetic:overlap=-1
 {RUN} --trace synthetic:rows=0
 {RUN} --trace synthetic:rows=1000000000000,width=1000000
 {RUN} --trace synthetic:tail=fat
 {RUN} --trace synthetic:colour=red
-{RUN} --scale-to 5
 {RUN} --scale-to 0
 {RUN} --scale-to big
 {RUN} --scale-to {"9" * 400}
@@ -93,34 +79,22 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --model nothing
 {RUN} --set nic.rate
 {RUN} --set nic.rate=
-{RUN} --set nic.rate=100
 {RUN} --set nic.rate=fast
 {RUN} --set nic.rate=0Gbps
 {RUN} --set nic.rate=-1Gbps
-{RUN} --set nic.rate=1e999Gbps
 {RUN} --set nic.latency=5m
 {RUN} --set node.gpus=0
-{RUN} --set node.gpus=99999999999999999999
-{RUN} --set nick.rate=1Gbps
 {RUN} --set nic.rate=1Gbps --set nic.rate=2Gbps
 {RUN} --set =
 {RUN} --set "nic.rate=1Gbps\r\x07"
-{RUN} --placement sideways
 {RUN} --placement ''
 {RUN} --placement ./two-ranks.txt
 {RUN} --placement ./twice.txt
-{RUN} --collective nothing
 {RUN} --collective ring:channels=0
 {RUN} --collective ring:channels=99999999999
-{RUN} --library nothing
-{RUN} --library nccl:or=nothing
-{RUN} --gpu nothing
-{RUN} --compute 120
 {RUN} --compute -1ms
 {RUN} --compute soon
 {RUN} --max-error nothing
-{RUN} --max-error -1
-{RUN} --max-error nan
 {RUN} --fault nothing
 {RUN} --fault slow-rank
 {RUN} --fault slow-rank:rank=99,factor=2
@@ -133,18 +107,10 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --dtype int8
 {RUN} --plot nothing --png picture.png
 {RUN} --plot bars
-{RUN} --show details --quiet
 {RUN} --gpu ./broken.toml
-{RUN} --steps 0
 {RUN} --steps -1
 {RUN} --steps 1000000
-{RUN} --seed -1
 {RUN} --seed x
-{RUN} --show nothing
-{RUN} --show collectives --quiet
-{RUN} --json ''
-{RUN} --json folder
-{RUN} --json no/where.json
 {RUN} --png picture.jpg
 {RUN} --png picture
 {RUN} --png -

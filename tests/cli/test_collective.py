@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -83,13 +81,3 @@ def test_placement_matters_where_nodes_have_several_gpus(s2sim):
 )
 def test_bad_input_is_told_in_one_line(fails, arguments, part):
     assert part in fails(*arguments)
-
-
-def test_it_imports_no_more_than_it_needs():
-    code = (
-        f"import sys; from s2sim.cli.main import main; main({[*BASE, '--quiet']!r})\n"
-        "heavy = {'scipy', 'safetensors', 'torch', 's2sim.reducers', 's2sim.codecs'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

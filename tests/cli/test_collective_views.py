@@ -39,7 +39,7 @@ def test_a_listing_of_many_ranks_is_refused(s2sim):
     assert "at most" in err
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("suffix", ["svg", *(pytest.param(each, marks=pytest.mark.slow) for each in ("png", "pdf"))])
 def test_a_picture_is_written_in_the_format_of_its_name(s2sim, tmp_path, suffix):
     path = tmp_path / f"ring.{suffix}"
     assert s2sim(*RING, "--png", path)[0] == 0

@@ -45,7 +45,7 @@ COMMANDS = [
     for name in EXAMPLES
     if name not in {RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK} and not name.startswith((TESTBED, BRIDGE))
 ]
-# These take seconds each; no line but a slow one reads what they write.
+# These take over a third of a second each; no line but a slow one reads what they write.
 SLOW = {
     "s2sim dev validate",
     "s2sim dev validate --iterations",
@@ -56,7 +56,14 @@ SLOW = {
     "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
     "s2sim run --spec result.json",
     "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
+    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto",
     "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png",
+    "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
+    "s2sim sweep study.toml --out rates",
+    "s2sim profile show vgg-16 --png vgg-16.png",
+    "s2sim list reducers --table",
+    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
+    "s2sim topology show fat-tree --workers 1024 --png fat-tree.png",
     (
         "s2sim regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
         "--reducer fp16 --library nccl --png regimes.png"

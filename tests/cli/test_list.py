@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
+
+from s2sim.cli.main import main
 
 KINDS = {
     "reducers": {"dense", "fp16", "topk", "union", "s2"},
@@ -22,50 +26,53 @@ KINDS = {
 }
 
 
-def test_every_kind_is_listed_with_what_it_is_and_its_source(s2sim):
-    code, out, err = s2sim("list", "--json", "-")
-    assert (code, err) == (0, "")
-    value = json.loads(out)
-    assert list(value) == list(KINDS)
+@pytest.fixture(scope="module")
+def listed():
+    """Return what ``s2sim list --json -`` prints."""
+    with redirect_stdout(StringIO()) as out:
+        assert main(["list", "--json", "-"]) == 0
+    return json.loads(out.getvalue())
+
+
+def test_every_kind_is_listed_with_what_it_is_and_its_source(listed):
+    assert list(listed) == list(KINDS)
     for kind, names in KINDS.items():
-        assert names <= {item["name"] for item in value[kind]}
-        for item in value[kind]:
+        assert names <= {item["name"] for item in listed[kind]}
+        for item in listed[kind]:
             assert set(item) == {"name", "summary", "source"}
             assert item["summary"]
             assert item["source"]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("topologies", "reducers")])
-def test_a_kind_has_a_line_each_and_within_80_columns_where_the_terminal_has_no_more(kind, s2sim, monkeypatch):
-    items = json.loads(s2sim("list", kind, "--json", "-")[1])[kind]
+def test_a_kind_has_a_line_each_and_within_80_columns_where_the_terminal_has_no_more(kind, listed, s2sim, monkeypatch):
     code, out, err = s2sim("list", kind)
     assert (code, err) == (0, "")
     head, *lines = out.splitlines()
     assert head == f"{kind}:"
-    for line, item in zip(lines, items, strict=True):
+    for line, item in zip(lines, listed[kind], strict=True):
         assert line.startswith(f"  {item['name']} ")
         assert f"  {item['summary']}  [{item['source'].split()[0].rstrip(',;')}" in line
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, s2sim("list", kind)[1].splitlines())) <= 80
 
 
-def test_without_a_kind_all_names_are_listed_on_a_screen_or_two(s2sim, monkeypatch):
+def test_without_a_kind_all_names_are_listed_on_a_screen_or_two(listed, s2sim, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    value = json.loads(s2sim("list", "--json", "-")[1])
     out = s2sim("list")[1]
     assert len(out.splitlines()) < 80
     assert max(map(len, out.splitlines())) <= 80
-    for kind, items in value.items():
+    for kind, items in listed.items():
         assert f"{kind} ({len(items)}):" in out
         assert all(item["name"] in out for item in items)
 
 
-def test_topologies_stand_under_three_headings(s2sim):
+def test_topologies_stand_under_three_headings(listed, s2sim):
     lines = s2sim("list", "topologies")[1].splitlines()
     headings = [line for line in lines if not line.startswith("    ")]
     assert headings == ["topologies:", "  fabrics:", "  machines:", "  clusters:"]
     names = [line.split()[0] for line in lines if line.startswith("    ")]
-    assert names == [item["name"] for item in json.loads(s2sim("list", "topologies", "--json", "-")[1])["topologies"]]
+    assert names == [item["name"] for item in listed["topologies"]]
     assert lines.index("  machines:") < next(at for at, line in enumerate(lines) if line.startswith("    dgx-2 "))
     assert lines.index("  clusters:") < next(at for at, line in enumerate(lines) if line.startswith("    polaris "))
 

@@ -55,15 +55,6 @@ def test_profiles_are_listed_by_both_commands(s2sim):
     assert [item["name"] for item in listed] == profile_names()
 
 
-def test_help_has_examples_that_work(s2sim, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    _, out, _ = s2sim("profile", "show", "--help")
-    commands = [line.split()[1:] for line in out.splitlines() if line.strip().startswith("s2sim ")]
-    assert len(commands) >= 3
-    for command in commands:
-        assert s2sim(*command)[0] == 0
-
-
 def test_mistakes_are_one_line(fails, tmp_path):
     assert "did you mean 'resnet-50'" in fails("profile", "show", "resnet50")
     assert "there is no file" in fails("profile", "show", tmp_path / "none.toml")

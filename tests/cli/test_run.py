@@ -110,6 +110,7 @@ def test_the_first_screen_fits_80_columns(s2sim, monkeypatch):
 
 
 def test_what_was_not_chosen_is_said(s2sim, tiny):
+    tiny = [*tiny, "--no-break-even"]
     _, out, _ = s2sim(*tiny)
     assert "Library" not in out
     assert "By default" not in out
@@ -152,7 +153,7 @@ def test_quiet_prints_the_verdict_alone(s2sim, tiny):
 
 
 def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, tiny):
-    arguments = list(tiny)
+    arguments = [*tiny, "--no-break-even"]
     arguments[arguments.index("4")] = "1,2,4"
     _, out, _ = s2sim(*arguments)
     first, second, *_ = out.splitlines()
@@ -326,7 +327,7 @@ def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
 def test_a_bad_reducer_is_refused_alone(s2sim, fails, tiny, wrong, part):
     first = tiny.index("--reducer")
     assert part in fails(*tiny[:first], "--reducer", wrong)
-    code, text, _ = s2sim(*tiny, "--reducer", wrong, "--json", "-")
+    code, text, _ = s2sim(*tiny, "--reducer", wrong, "--no-break-even", "--json", "-")
     result = json.loads(text)
     assert code == 0
     assert {"dense", "union"} <= {row["reducer"] for row in result["results"]}

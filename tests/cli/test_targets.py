@@ -69,7 +69,9 @@ def test_a_full_disk_is_told_in_one_line(arguments, s2sim):
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("arguments", [("list", "gpus"), ("list", "gpus", "--json", "-")])
+@pytest.mark.parametrize(
+    "arguments", [("list", "gpus"), pytest.param(("list", "gpus", "--json", "-"), marks=pytest.mark.slow)]
+)
 def test_a_full_standard_output_is_told_in_one_line(arguments):
     with FULL.open("w") as full:
         done = subprocess.run(

@@ -43,10 +43,10 @@ def test_random_placement_follows_the_seed(s2sim):
     assert "GPUs of the ranks   0 2 4 6 7 1 3 5\n" in one
 
 
-def test_a_seed_without_effect_is_told(process):
-    told = process("topology", "show", "fat-tree", "--seed", "1")
-    assert told.returncode == 0
-    assert told.stderr == "s2sim: warning: --seed 1 changes nothing here: only placement random draws\n"
+@pytest.mark.filterwarnings("default")
+def test_a_seed_without_effect_is_told(s2sim):
+    code, _, err = s2sim("topology", "show", "fat-tree", "--seed", "1")
+    assert (code, err) == (0, "s2sim: warning: --seed 1 changes nothing here: only placement random draws\n")
 
 
 def test_a_placement_file_is_followed(s2sim, tmp_path):
@@ -55,7 +55,7 @@ def test_a_placement_file_is_followed(s2sim, tmp_path):
     assert "GPUs of the ranks   4 3 2 1 0\n" in s2sim(*arguments)[1]
 
 
-@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("SVG", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("ending", "start"), [("png", b"\x89PNG"), ("SVG", b"<?xml")])
 def test_a_picture_is_drawn(s2sim, tmp_path, ending, start):
     target = tmp_path / f"cluster.{ending}"
     code, out, err = s2sim("topology", "show", "fat-tree", "--workers", "16", "--png", target, "--json", "-")

@@ -23,15 +23,15 @@ def test_numbers_of_up_to_eight_bits_follow_each_other_without_a_gap(bits, numbe
 
 
 @pytest.mark.parametrize("bits", range(1, 33))
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 70_001])
-def test_every_width_comes_back_and_takes_its_bits(bits, count):
+def test_every_width_comes_back_and_takes_its_bits(bits):
     dtype = np.uint8 if bits <= 8 else np.uint16 if bits <= 16 else np.uint32
-    numbers = np.random.default_rng(bits).integers(0, 1 << bits, count, dtype=np.uint64).astype(dtype)
-    packed = pack_integers(numbers, bits)
-    assert packed.nbytes == packed_bytes(count, bits) == -(-count * bits // 8)
-    found = unpack_integers(packed, bits, count)
-    assert found.dtype == dtype
-    assert np.array_equal(found, numbers)
+    for count in (0, 1, 7, 8, 9, 70_001):
+        numbers = np.random.default_rng(bits).integers(0, 1 << bits, count, dtype=np.uint64).astype(dtype)
+        packed = pack_integers(numbers, bits)
+        assert packed.nbytes == packed_bytes(count, bits) == -(-count * bits // 8)
+        found = unpack_integers(packed, bits, count)
+        assert found.dtype == dtype
+        assert np.array_equal(found, numbers)
 
 
 def test_bytes_that_do_not_fit_are_refused():

@@ -80,8 +80,8 @@ def test_groups_share_interfaces(nodes, gpus, of_its_own):
         "hierarchical",
     ],
 )
-@pytest.mark.parametrize("shape", ["fat-tree", "leaf-spine", "torus"])
-@pytest.mark.parametrize("groups", [2, 4])
+@pytest.mark.parametrize("shape", ["fat-tree", pytest.param("leaf-spine", marks=pytest.mark.slow), "torus"])
+@pytest.mark.parametrize("groups", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_as_if_each_group_ran_by_itself(shape, groups, algorithm):
     """Rounds together are what each group's own rounds are beside the others; nearly so on a torus, placed unlike."""
     cluster = build_cluster(load_shape(shape), 32)
@@ -97,7 +97,7 @@ def test_as_if_each_group_ran_by_itself(shape, groups, algorithm):
     assert timed.duration_ps / 1e12 >= timer.bound([demand], assisted=timed.schedule.assisted).seconds
 
 
-@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+@pytest.mark.parametrize("tp", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow), 8])
 @pytest.mark.parametrize("size", [1 << 10, 1 << 24])
 def test_with_a_library_symmetric_groups_run_as_each_by_itself(tp, size):
     """Also where NVSwitches reduce for several groups at once, each of which has some GPUs of every node."""

@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.algorithms.halving_doubling import Bruck
-from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand, barrier
-from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
-from s2sim.errors import ContendedError
 
 RATE_BPS = 50 * 2**30
 PS = 1e12
-
-
-@pytest.mark.parametrize("kind", Bruck.kinds)
-def test_every_number_of_ranks_in_the_fewest_rounds(clusters, kind):
-    for ranks, cluster in clusters.items():
-        demand = barrier(ranks) if kind == "barrier" else Demand(kind, tuple(7 * i % 13 for i in range(ranks)), 4)
-        schedule = Bruck().schedule(demand, cluster)
-        check_schedule(schedule)
-        assert schedule.rounds == int(np.ceil(np.log2(ranks)))
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 7, 16, 33])
@@ -50,9 +38,3 @@ def test_messages_of_five_ranks(clusters):
         [3, 4, 0, 1, 2],
         [1, 2, 3, 4, 0],
     ]
-
-
-def test_no_closed_form_for_mixed_ways():
-    mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
-    with pytest.raises(ContendedError, match="one latency and one rate"):
-        Bruck().closed_form_s(Demand("all_gather", (8,) * 4, 4), mixed)

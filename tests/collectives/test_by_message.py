@@ -418,7 +418,7 @@ def test_ranks_that_post_one_by_one_draw_once(clusters):
 @pytest.mark.parametrize(
     ("topology", "overrides", "ranks"),
     [
-        ("fat-tree", ("node.gpus=4",), 16),
+        pytest.param("fat-tree", ("node.gpus=4",), 16, marks=pytest.mark.slow),
         pytest.param("dgx-h100", (), 16, marks=pytest.mark.slow),
         ("dgx-h100", (), 8),
         pytest.param("torus", (), 8, marks=pytest.mark.slow),

@@ -19,6 +19,7 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 
 PS = 1e12
+SCATTERED = ("round-robin", "random")
 NIC_BPS, NVLINK_BPS = 12.5e9, 240e9
 # Two links of 200 ns; two interfaces of 350 ns and their cables of 150 ns each.
 INSIDE_S, ACROSS_S = 0.4e-6, 1.0e-6
@@ -31,7 +32,7 @@ def nodes_of(gpus, ranks, placement="linear", nics=None):
 
 
 @pytest.mark.parametrize("mode", ["scatter", "leader"])
-@pytest.mark.parametrize("placement", ["linear", "round-robin", "random"])
+@pytest.mark.parametrize("placement", ["linear", *(pytest.param(each, marks=pytest.mark.slow) for each in SCATTERED)])
 @pytest.mark.parametrize("gpus", [1, 4, 33])
 def test_every_number_of_ranks(mode, placement, gpus):
     for ranks in range(1, 34):

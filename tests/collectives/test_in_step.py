@@ -18,7 +18,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "a
 
 
 @pytest.mark.parametrize("topology", ["tcp-10g", "dgx-a100", "torus"])
-@pytest.mark.parametrize("library", ["nccl", "mpi"])
+@pytest.mark.parametrize("library", ["nccl", pytest.param("mpi", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_ends_lie_between_those_of_the_first_and_of_the_last_rank(topology, library, kind):
     shape = load_shape(topology)

@@ -26,9 +26,9 @@ def demands(workers):
 @pytest.mark.parametrize(
     ("topology", "workers", "field", "rates_Bps"),
     [
-        ("dgx-a100", 16, "nic.rate", (1e9, 25e9)),
         ("a100-pcie-8", 8, "pcie.rate", (1e9, 30e9)),
-        ("summit", 12, "nic.rate", (1e9, 12e9)),
+        pytest.param("dgx-a100", 16, "nic.rate", (1e9, 25e9), marks=pytest.mark.slow),
+        pytest.param("summit", 12, "nic.rate", (1e9, 12e9), marks=pytest.mark.slow),
     ],
 )
 def test_other_sizes_and_rates_take_what_is_kept_and_the_same_time(topology, workers, field, rates_Bps):

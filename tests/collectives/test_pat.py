@@ -8,9 +8,8 @@ import pytest
 from s2sim.collectives.algorithms.pat import Pat
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.timer import Timer
-from s2sim.errors import ContendedError, OptionError
+from s2sim.errors import OptionError
 
 RATE_BPS = 50 * 2**30
 PS = 1e12
@@ -71,9 +70,3 @@ def test_rounds_alike_are_one_step(clusters):
 def test_the_limit_is_a_power_of_two(limit):
     with pytest.raises(OptionError, match=f"aggregation={limit} must be a power of two"):
         Pat(limit)
-
-
-def test_no_closed_form_for_mixed_ways():
-    mixed = Hops((Hop(1e-6, 1e11),), (Hop(2e-6, 1e10),), 2)
-    with pytest.raises(ContendedError, match="one latency and one rate"):
-        Pat().closed_form_s(Demand("all_gather", (8,) * 4, 4), mixed)

@@ -68,17 +68,15 @@ def test_values_move_as_in_the_textbook_ring(clusters):
     assert run_on_values(schedule, buffers).tolist() == [[7, 8, 9]] * 3
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 7, 64, 65])
-@pytest.mark.parametrize("elements", [0, 1, 10, 1000, 4099])
-def test_ring_traffic_is_the_pinned_formula(workers, elements, clusters, make_cluster, switch_fabric):
-    cluster = clusters.get(workers) or make_cluster(workers, switch_fabric)
-    demand = Demand("all_reduce", (elements,) * workers, 4)
-    sent, received = Ring().schedule(demand, cluster).traffic()
-    call = Call("all_reduce", "sum", "float32", 4, demand.elements, False, "x")
-    np.testing.assert_array_equal(sent, ring_bytes(call)[0])
-    np.testing.assert_array_equal(received, ring_bytes(call)[1])
-    if workers > 1:
-        assert sent.sum() == 2 * (workers - 1) * elements * 4
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 33, 65])
+def test_ring_traffic_is_the_pinned_formula(workers, clusters):
+    for elements in (0, 1, 10, 1000, 4099):
+        demand = Demand("all_reduce", (elements,) * workers, 4)
+        traffic = Ring().schedule(demand, clusters[workers]).traffic()
+        call = Call("all_reduce", "sum", "float32", 4, demand.elements, False, "x")
+        np.testing.assert_array_equal(traffic, ring_bytes(call))
+        if workers > 1:
+            assert traffic[0].sum() == 2 * (workers - 1) * elements * 4
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=12))

@@ -79,7 +79,7 @@ def runs(topology, overrides, workers, names, profile, sizes):
     [
         *(pytest.param(NO_OVERHEADS, *place, marks=pytest.mark.slow) for place in PLACES),
         *(
-            pytest.param(NCCL, *place, marks=[pytest.mark.slow] if place != PLACES[4] else [])
+            pytest.param(NCCL, *place, marks=[pytest.mark.slow] if place != PLACES[2] else [])
             for place in PLACES
             if place[0] != UNTOLD
         ),

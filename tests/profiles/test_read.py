@@ -159,7 +159,9 @@ def test_unknown_profiles_and_missing_files(tmp_path):
         load_profile(str(tmp_path) + "/")
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if "llama" in name else []) for name in profile_names()]
+)
 def test_shipped_profiles_are_those_of_their_models(name):
     profile, model = load_profile(name), load_model(name)
     assert profile.model == name

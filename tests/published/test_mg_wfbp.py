@@ -16,7 +16,7 @@ from s2sim.topology.hardware import load_links
 from s2sim.validation.iteration_predict import IterationPredictor, row_discipline
 from s2sim.validation.iteration_result import read_iterations
 
-WORKERS = [8, *(pytest.param(workers, marks=pytest.mark.slow) for workers in (4, 16, 32))]
+WORKERS = [8, 4, 16, 32]
 # By so much two measurements of the same may differ: one of them is faster than one GPU alone.
 NOISE = 0.015
 
@@ -46,6 +46,7 @@ def test_disciplines_stand_in_the_order_in_which_they_were_measured(model, worke
             assert (predicted < 1) == (measured < 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", WORKERS)
 def test_merged_gradients_of_resnet_take_what_was_measured(workers):
     assert ratio("ResNet-50", workers, "mg-wfbp") == pytest.approx(1, rel=0.04)
@@ -65,8 +66,9 @@ def test_programs_merge_by_the_table_that_they_have():
     assert row_discipline(rows()["ResNet-50", 16, "wfbp"]).text == "per-tensor"
 
 
-@pytest.mark.parametrize("model", ["resnet-50", pytest.param("bert-base", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("workers", ["8", pytest.param("32", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["resnet-50", "bert-base"])
+@pytest.mark.parametrize("workers", ["8", "32"])
 def test_buckets_of_ddp_stand_between_no_overlap_and_what_is_merged(capsys, model, workers):
     run = ["run", "--topology", "tcp-10g", "--workers", workers, "--profile", model, "--reducer", "dense"]
     times = []

@@ -65,6 +65,8 @@ def means():
     return run_job(f"{__name__}:reduce_all", arguments, [ProcessPlace()] * RANKS, timeout_s=100)
 
 
+# tests/pytorch/test_check.py compares some of each way to send, and their bytes, without the marker.
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*EXACT, *SUMMED])
 def test_every_process_ends_with_what_its_rank_ends_with_in_memory(means, text):
     instances = make_instances(instance(text), RANKS)

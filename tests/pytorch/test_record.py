@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.gradient import RowSparse, to_dense
 from s2sim.gradients.read_trace import open_trace
 from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.models.cnn import Cnn
@@ -30,10 +30,6 @@ TINY_LSTM = "lstm:width=6,sequences=2,length=5,negatives=20,warmup_steps=1"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,sequences=2,length=5,warmup_steps=1"
 
 
-def _dense(layer):
-    return layer.to_dense() if isinstance(layer, RowSparse) else layer
-
-
 def _autograd(task, step, ranks):
     """Gradient of the mean loss of some ranks, by one backward pass over all of them."""
     task.module.zero_grad(set_to_none=True)
@@ -50,7 +46,7 @@ def test_recorded_gradients_are_those_of_the_mini_batches_at_the_same_weights(te
             for rank in range(3):
                 expected = _autograd(task, step, [rank])
                 for name, layer in recorded.gradient(step, rank):
-                    np.testing.assert_allclose(_dense(layer), expected[name], rtol=1e-4, atol=1e-7)
+                    np.testing.assert_allclose(to_dense(layer), expected[name], rtol=1e-4, atol=1e-7)
             mean = _autograd(task, step, [0, 1, 2])
             with torch.no_grad():
                 for name, parameter in task.module.named_parameters():

@@ -18,6 +18,7 @@ from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
 from s2sim.pytorch.task import DataOrigin
 from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, gpu_clock, measure, own_parameters, with_precision
 
+QUICK_NETWORKS = ("resnet-18", "vgg-16", "gpt2")
 TINY_LSTM = "lstm:width=6,length=5,negatives=20"
 TINY_TRANSFORMER = "transformer:width=8,heads=2,blocks=1,vocabulary=50,length=5"
 
@@ -146,7 +147,9 @@ def test_parameters_of_modules_have_the_names_of_the_model():
     assert own_parameters(torch.nn.Linear(2, 2)) == {"": ("weight", "bias")}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK_NETWORKS else pytest.mark.slow) for name in NETWORKS]
+)
 def test_known_networks_have_the_parameters_of_their_layer_tables(name):
     subject = function_subject(NETWORKS[name], "meta", 2)
     found = [(name, tuple(parameter.shape)) for name, parameter in subject.module.named_parameters()]

@@ -90,6 +90,7 @@ def test_a_training_that_was_interrupted_goes_on_to_the_same_bits(whole, tmp_pat
     assert arrays(train(SPEC, out=tmp_path, resume=True)) == arrays(whole)
 
 
+@pytest.mark.slow
 def test_more_steps_and_reducers_go_on_from_what_is_there(whole, tmp_path):
     train(replace(SPEC, steps=4, reducers=("dense",)), out=tmp_path)
     found = arrays(train(SPEC, out=tmp_path, resume=True))

@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.testing.reducer_properties import example_gradients
 
-
-def top(vector, k):
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
+from .naive import flat, top
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 8])
@@ -33,11 +28,6 @@ def test_in_a_wide_sketch_it_is_the_mean_of_top_k():
     vectors = [rng.standard_normal(500, np.float32) for _ in range(4)]
     found = reduce_once("ccss:density=0.1,rows=5,cells=200", vectors).values[0]
     np.testing.assert_allclose(found, np.mean([top(vector, 50) for vector in vectors], axis=0), atol=1e-5)
-
-
-def flat(gradient):
-    layers = (layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers)
-    return np.concatenate([layer.reshape(-1) for layer in layers])
 
 
 def test_all_layers_share_one_sketch():

@@ -13,12 +13,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once, run_reducer
 
-
-def top(vector, k):
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
+from .naive import top
 
 
 def sent_of(text, vectors):

@@ -5,25 +5,14 @@ import pytest
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.gradients.gradient import Gradient, as_row_sparse
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.systems.topk import TopK
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 from s2sim.testing.reducer_properties import example_gradients
 
-
-def flat(gradient):
-    return np.concatenate(
-        [(layer.to_dense() if isinstance(layer, RowSparse) else layer).reshape(-1) for layer in gradient.layers]
-    )
-
-
-def top(vector, k):
-    kept = np.zeros_like(vector)
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept[order] = vector[order]
-    return kept
+from .naive import flat, top
 
 
 def test_top_k_with_feedback_equals_memory_sgd_written_out():

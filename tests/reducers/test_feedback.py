@@ -12,19 +12,14 @@ from s2sim.reducers.systems.topk import TopK
 from s2sim.reducers.wrappers.momentum import MomentumCorrection
 from s2sim.testing.reducer_properties import example_gradients
 
+from .naive import top
+
 RANKS, SIZE, KEPT, STEPS = 3, 50, 5, 8
 TOP = "topk:density=0.1"
 
 
 def arrays_of(step):
     return [np.random.default_rng([step, rank]).standard_normal(SIZE).astype(np.float32) for rank in range(RANKS)]
-
-
-def top(vector):
-    kept = np.zeros_like(vector)
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:KEPT]
-    kept[order] = vector[order]
-    return kept
 
 
 def found_means(text):
@@ -42,7 +37,7 @@ def test_ef21():
     known = state()
     for step, mean in enumerate(found_means(f"{TOP},ef=ef21")):
         for rank, gradient in enumerate(arrays_of(step)):
-            known[rank] += top(gradient - known[rank])
+            known[rank] += top(gradient - known[rank], KEPT)
         np.testing.assert_allclose(mean, np.mean(known, axis=0), atol=1e-6)
 
 
@@ -71,7 +66,7 @@ def test_filtered_feedback():
     for step, mean in enumerate(found_means(f"{TOP},ef=filtered,beta=0.25")):
         total = np.zeros(SIZE, np.float32)
         for rank, gradient in enumerate(arrays_of(step)):
-            sent = top(memory[rank] + gradient)
+            sent = top(memory[rank] + gradient, KEPT)
             memory[rank] = (1 - beta) * memory[rank] + beta * (memory[rank] + gradient - sent)
             total += sent
         np.testing.assert_allclose(mean, total / RANKS, atol=1e-6)
@@ -85,7 +80,7 @@ def test_momentum_correction(masking):
         for rank, gradient in enumerate(arrays_of(step)):
             velocity[rank] = factor * velocity[rank] + gradient
             waiting[rank] += velocity[rank]
-            sent = top(waiting[rank])
+            sent = top(waiting[rank], KEPT)
             waiting[rank][sent != 0] = 0
             if masking:
                 velocity[rank][sent != 0] = 0
@@ -113,7 +108,7 @@ def test_global_momentum_follows_the_model():
         total = np.zeros(SIZE)
         for rank, gradient in enumerate(arrays_of(step)):
             update = left[rank] + gradient - factor / rate * (model - before)
-            sent = top(update)
+            sent = top(update, KEPT)
             left[rank] = update - sent
             total += sent
         model, before = model - rate * total / RANKS, model

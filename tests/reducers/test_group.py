@@ -33,13 +33,20 @@ def run(body, ranks=3):
     return seen, recording
 
 
-def reduced(payloads, op="sum"):
+def awaited(post):
+    """Return the program that waits for what ``post`` posts as a rank, and returns its value."""
+
     def body(rank):
-        pending = rank.all_reduce(payloads[rank.index], op, label="x")
+        pending = post(rank)
         yield pending
         return pending.value
 
-    return run(body, len(payloads))[0][-1]
+    return body
+
+
+def reduced(payloads, op="sum"):
+    program = awaited(lambda rank: rank.all_reduce(payloads[rank.index], op, label="x"))
+    return run(program, len(payloads))[0][-1]
 
 
 def test_sums_are_in_rank_order():
@@ -83,14 +90,12 @@ def test_half_overflow_is_an_error():
 
 
 def test_gathers_keep_rank_order_and_unequal_sizes():
-    def body(rank):
+    def post(rank):
         own = np.full(rank.index, rank.index, np.uint32)
-        pending = rank.all_gather((own, np.zeros(1, np.float32)), label="x", unequal=True)
-        yield pending
-        return [part.tolist() for part, _ in pending.value]
+        return rank.all_gather((own, np.zeros(1, np.float32)), label="x", unequal=True)
 
-    seen, recording = run(body)
-    assert seen[0] == [[], [1], [2, 2]]
+    seen, recording = run(awaited(post))
+    assert [part.tolist() for part, _ in seen[0]] == [[], [1], [2, 2]]
     assert recording.calls[0].bytes_by_rank == (4, 8, 12)
 
 
@@ -105,16 +110,14 @@ def test_sizes_that_differ_are_announced(kind):
 
 
 def test_an_exchange_gives_each_rank_what_all_have_for_it():
-    def body(rank):
+    def post(rank):
         blocks = [
             (np.full(rank.index * to, 10 * rank.index + to, np.uint32), np.ones(to, np.uint8))
             for to in range(rank.size)
         ]
-        pending = rank.all_to_all(blocks, label="x", size_from_data=True)
-        yield pending
-        return pending.value
+        return rank.all_to_all(blocks, label="x", size_from_data=True)
 
-    seen, recording = run(body)
+    seen, recording = run(awaited(post))
     for rank, value in enumerate(seen):
         assert [part.tolist() for part, _ in value] == [[10 * source + rank] * source * rank for source in range(3)]
         assert [len(part) for _, part in value] == [rank] * 3
@@ -134,11 +137,7 @@ def test_an_exchange_gives_each_rank_what_all_have_for_it():
 
 
 def test_an_exchange_of_one_type_counts_its_elements():
-    def body(rank):
-        pending = rank.all_to_all([np.zeros(3, np.float32)] * rank.size, label="x")
-        yield pending
-
-    _, recording = run(body)
+    _, recording = run(awaited(lambda rank: rank.all_to_all([np.zeros(3, np.float32)] * rank.size, label="x")))
     assert (recording.calls[0].itemsize, recording.calls[0].blocks) == (4, ((3, 3, 3),) * 3)
 
 
@@ -163,12 +162,7 @@ def test_ranks_may_wait_in_another_order_than_they_post():
 
 
 def test_a_reduce_leaves_the_sum_on_its_root_alone():
-    def body(rank):
-        pending = rank.reduce(np.full(2, rank.index + 1, np.int32), root=1, label="x")
-        yield pending
-        return pending.value
-
-    seen, recording = run(body)
+    seen, recording = run(awaited(lambda rank: rank.reduce(np.full(2, rank.index + 1, np.int32), root=1, label="x")))
     assert [value is None for value in seen] == [True, False, True]
     assert seen[1].tolist() == [6, 6]
     assert not seen[1].flags.writeable
@@ -177,13 +171,11 @@ def test_a_reduce_leaves_the_sum_on_its_root_alone():
 
 
 def test_a_broadcast_gives_all_the_object_of_its_root():
-    def body(rank):
+    def post(rank):
         own = (np.arange(3, dtype=np.float32), np.ones(1, np.uint8)) if rank.index == 2 else None
-        pending = rank.broadcast(own, root=2, label="x", size_from_data=True)
-        yield pending
-        return pending.value
+        return rank.broadcast(own, root=2, label="x", size_from_data=True)
 
-    seen, recording = run(body)
+    seen, recording = run(awaited(post))
     assert seen[0] is seen[1] is seen[2]
     assert [part.tolist() for part in seen[0]] == [[0, 1, 2], [1]]
     assert not seen[0][0].flags.writeable
@@ -193,13 +185,10 @@ def test_a_broadcast_gives_all_the_object_of_its_root():
 
 
 def test_a_reduce_scatter_gives_each_its_part_of_the_sums():
-    def body(rank):
-        parts = [np.full(to, 10.0**rank.index, np.float32) for to in range(rank.size)]
-        pending = rank.reduce_scatter(parts, label="x")
-        yield pending
-        return pending.value
+    def post(rank):
+        return rank.reduce_scatter([np.full(to, 10.0**rank.index, np.float32) for to in range(rank.size)], label="x")
 
-    seen, recording = run(body)
+    seen, recording = run(awaited(post))
     assert [value.tolist() for value in seen] == [[], [111], [111, 111]]
     assert not seen[2].flags.writeable
     (call,) = recording.calls
@@ -207,14 +196,12 @@ def test_a_reduce_scatter_gives_each_its_part_of_the_sums():
 
 
 def test_peers_get_what_is_sent_to_them_and_nothing_else():
-    def body(rank):
+    def post(rank):
         # 0 sends to all, 1 to 2 alone, 2 to nobody.
         targets = {0: [2, 1], 1: [2], 2: []}[rank.index]
-        pending = rank.exchange({to: np.full(to, rank.index, np.float32) for to in targets}, label="x")
-        yield pending
-        return pending.value
+        return rank.exchange({to: np.full(to, rank.index, np.float32) for to in targets}, label="x")
 
-    seen, recording = run(body)
+    seen, recording = run(awaited(post))
     assert [{source: part.tolist() for source, part in value.items()} for value in seen] == [
         {},
         {0: [0]},
@@ -232,12 +219,7 @@ def test_peers_get_what_is_sent_to_them_and_nothing_else():
 
 
 def test_peers_that_send_nothing_at_all():
-    def body(rank):
-        pending = rank.exchange({}, label="x")
-        yield pending
-        return pending.value
-
-    seen, recording = run(body)
+    seen, recording = run(awaited(lambda rank: rank.exchange({}, label="x")))
     assert seen == [{}, {}, {}]
     assert recording.calls[0].elements == (0, 0, 0)
 
@@ -295,10 +277,7 @@ def test_a_group_of_a_group_counts_by_the_places_in_it():
 
 
 def test_the_group_of_all_is_the_one_that_was_given():
-    def body(rank):
-        yield rank.subgroup(range(rank.size)).all_reduce(np.ones(1), label="x")
-
-    _, recording = run(body)
+    _, recording = run(awaited(lambda rank: rank.subgroup(range(rank.size)).all_reduce(np.ones(1), label="x")))
     assert recording.calls[0].ranks == ()
 
 
@@ -329,21 +308,12 @@ def test_negative_integers_overflow_too_and_opposite_ones_do_not():
 
 
 def test_integers_may_wrap_where_that_is_meant():
-    def body(rank):
-        pending = rank.all_reduce(np.array([100], np.int8), label="x", wraps=True)
-        yield pending
-        return pending.value
-
-    assert run(body)[0][0][0] == 44
+    seen, _ = run(awaited(lambda rank: rank.all_reduce(np.array([100], np.int8), label="x", wraps=True)))
+    assert seen[0][0] == 44
 
 
 def test_results_are_one_read_only_object():
-    def body(rank):
-        pending = rank.all_reduce(np.ones(2, np.float32), label="x")
-        yield pending
-        return pending.value
-
-    seen, _ = run(body)
+    seen, _ = run(awaited(lambda rank: rank.all_reduce(np.ones(2, np.float32), label="x")))
     assert seen[0] is seen[1] is seen[2]
     with pytest.raises(ValueError, match="read-only"):
         seen[0][0] = 5
@@ -413,26 +383,6 @@ def posts_more(rank):
     yield pending
 
 
-def other_label(rank):
-    yield rank.all_reduce(np.ones(1), label="odd" if rank.index == 1 else "even")
-
-
-def other_op(rank):
-    yield rank.all_reduce(np.ones(1), "max" if rank.index == 1 else "sum", label="x")
-
-
-def other_shape(rank):
-    yield rank.all_reduce(np.ones(1 + rank.index), label="x")
-
-
-def other_type(rank):
-    yield rank.all_gather(np.ones(1, np.float32 if rank.index else np.float64), label="x")
-
-
-def too_few_blocks(rank):
-    yield rank.all_to_all([np.ones(1)] * (rank.size - 1), label="x")
-
-
 def other_type_for_one(rank):
     dtypes = [np.float32] * rank.size
     if rank.index == 1:
@@ -452,46 +402,10 @@ def awaits_twice(rank):
     yield rank.all_reduce(np.ones(1), label="x")
 
 
-def no_such_root(rank):
-    yield rank.broadcast(np.ones(1), root=rank.size, label="x")
-
-
-def unlike_roots(rank):
-    yield rank.reduce(np.ones(1), root=int(rank.index == 2), label="x")
-
-
-def root_has_nothing(rank):
-    yield rank.broadcast(None, root=0, label="x")
-
-
-def to_itself(rank):
-    yield rank.exchange({rank.index: np.ones(1)}, label="x")
-
-
-def to_nobody_there(rank):
-    yield rank.exchange({rank.size: np.ones(1)}, label="x")
-
-
-def not_a_member(rank):
-    yield rank.subgroup([0, 1]).all_reduce(np.ones(1), label="x")
-
-
-def named_twice(rank):
-    yield rank.subgroup([0, 1, 2, 2]).all_reduce(np.ones(1), label="x")
-
-
 def shares_with_some(rank):
     if rank.index:
         rank.replicated(lambda: 1)
     yield rank.all_reduce(np.ones(1), label="x")
-
-
-def unlike_parts(rank):
-    yield rank.reduce_scatter([np.ones(1 + (rank.index == 1))] * rank.size, label="x")
-
-
-def unknown_op(rank):
-    yield rank.all_reduce(np.ones(1), "xor", label="x")
 
 
 @pytest.mark.parametrize(
@@ -503,26 +417,51 @@ def unknown_op(rank):
         (posts_more, "rank 2 has posted 'y', which ranks 0, 1, 3-5 have not posted: it would hang"),
         (some_never_post, "hang.*: ranks 0-2, 5 wait for 'x', which ranks 3, 4 have not posted$"),
         (wait_in_a_circle, "rank 0 waits for 'a', which rank 1 has not.*; ranks 1, 2 wait for 'b', which rank 0 "),
-        (other_label, "'odd' where rank 0 posts all_reduce 'even'"),
-        (other_op, "same collectives"),
-        (other_shape, "another shape"),
-        (other_type, "another shape or type"),
-        (too_few_blocks, "with 5 payloads: give one for each of 6"),
         (other_type_for_one, "another shape or type"),
         (some_await, "only some ranks await the gradient"),
         (awaits_twice, "awaits the gradient twice"),
-        (unknown_op, "known: sum, max, or"),
-        (no_such_root, "names rank 6 as the root of 'x': there are 6"),
-        (unlike_roots, "all ranks must post the same"),
-        (root_has_nothing, "broadcasts nothing"),
-        (to_itself, "sends to itself"),
-        (to_nobody_there, "a peer in 'x'"),
-        (not_a_member, "rank 2 asks for a group of the ranks .0, 1., of which it is none"),
-        (named_twice, "name each once"),
         (shares_with_some, "different numbers of replicated"),
-        (unlike_parts, "another shape"),
     ],
 )
 def test_programs_that_would_hang_or_disagree_are_refused(body, complaint):
     with pytest.raises(S2SimError, match=complaint):
         run(body, ranks=6)
+
+
+@pytest.mark.parametrize(
+    ("post", "complaint"),
+    [
+        (
+            lambda rank: rank.all_reduce(np.ones(1), label="odd" if rank.index == 1 else "even"),
+            "'odd' where rank 0 posts all_reduce 'even'",
+        ),
+        (lambda rank: rank.all_reduce(np.ones(1), "max" if rank.index == 1 else "sum", label="x"), "same collectives"),
+        (lambda rank: rank.all_reduce(np.ones(1 + rank.index), label="x"), "another shape"),
+        (
+            lambda rank: rank.all_gather(np.ones(1, np.float32 if rank.index else np.float64), label="x"),
+            "another shape or type",
+        ),
+        (
+            lambda rank: rank.all_to_all([np.ones(1)] * (rank.size - 1), label="x"),
+            "with 5 payloads: give one for each of 6",
+        ),
+        (
+            lambda rank: rank.broadcast(np.ones(1), root=rank.size, label="x"),
+            "names rank 6 as the root of 'x': there are 6",
+        ),
+        (lambda rank: rank.reduce(np.ones(1), root=int(rank.index == 2), label="x"), "all ranks must post the same"),
+        (lambda rank: rank.broadcast(None, root=0, label="x"), "broadcasts nothing"),
+        (lambda rank: rank.exchange({rank.index: np.ones(1)}, label="x"), "sends to itself"),
+        (lambda rank: rank.exchange({rank.size: np.ones(1)}, label="x"), "a peer in 'x'"),
+        (
+            lambda rank: rank.subgroup([0, 1]).all_reduce(np.ones(1), label="x"),
+            "rank 2 asks for a group of the ranks .0, 1., of which it is none",
+        ),
+        (lambda rank: rank.subgroup([0, 1, 2, 2]).all_reduce(np.ones(1), label="x"), "name each once"),
+        (lambda rank: rank.reduce_scatter([np.ones(1 + (rank.index == 1))] * rank.size, label="x"), "another shape"),
+        (lambda rank: rank.all_reduce(np.ones(1), "xor", label="x"), "known: sum, max, or"),
+    ],
+)
+def test_posts_that_disagree_are_refused(post, complaint):
+    with pytest.raises(S2SimError, match=complaint):
+        run(awaited(post), ranks=6)

@@ -12,15 +12,10 @@ from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 
+from .naive import top
+
 WIDE = 1 << 14
 """Columns for a hundred elements: that three of five estimates are wrong does not happen."""
-
-
-def top(vector, k):
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
 
 
 @given(st.integers(1, 5), st.integers(0, 100), st.floats(0.01, 1), st.integers(0, 2**32))

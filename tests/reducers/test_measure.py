@@ -5,20 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers import measure
 from s2sim.reducers.measure import Error, consensus_distance, error_of, mean_float64, worst_error
 from s2sim.reducers.rank import Reduced
 from s2sim.testing.reducer_properties import example_gradients
 
 
-def dense(layer):
-    return layer.to_dense() if isinstance(layer, RowSparse) else layer
-
-
 def flat(gradient, indices=None):
     indices = range(len(gradient.layers)) if indices is None else indices
-    return np.concatenate([dense(gradient.layers[i]).reshape(-1).astype(np.float64) for i in indices])
+    return np.concatenate([to_dense(gradient.layers[i]).reshape(-1).astype(np.float64) for i in indices])
 
 
 def test_the_mean_is_that_of_numpy_in_float64():

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.testing.reducer_properties import example_gradients
+
+from .naive import flat
 
 
 def largest(pairs, k):
@@ -44,11 +46,6 @@ def test_the_first_step_is_exact(ranks, n, density, sums, balance, seed):
     vectors = [rng.integers(-4, 5, n).astype(np.float32) for _ in range(ranks)]
     once = reduce_once(f"ok-topk:density={density},sums={sums},balance={balance}", vectors)
     assert np.array_equal(once.values[0], ok_topk(vectors, elements_kept(n, density)))
-
-
-def flat(gradient):
-    layers = (layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers)
-    return np.concatenate([layer.reshape(-1) for layer in layers])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 7, 16])

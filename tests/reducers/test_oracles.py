@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import CodecError, OptionError, S2SimWarning
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.reducers.script import Work
 from s2sim.reducers.systems.topk import TopK
 from s2sim.testing.reducer_properties import example_gradients
+
+from .naive import flat, labels, top
 
 
 def reduce(text, gradients):
@@ -24,43 +26,8 @@ def reduce(text, gradients):
     return results, recording
 
 
-def dense_layers(gradient):
-    return [layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers]
-
-
-def flat(gradient):
-    return np.concatenate([layer.reshape(-1) for layer in dense_layers(gradient)])
-
-
 def relative_l2(found, exact):
     return np.linalg.norm(found.astype(np.float64) - exact) / np.linalg.norm(exact)
-
-
-def labels(recording):
-    return [call.label for call in recording.calls]
-
-
-LOSSLESS = [
-    "dense",
-    "union",
-    "union:bitmap=byte",
-    "union:bitmap=float32",
-    "union:layers=all",
-    "union:prefetch=true",
-    "owner-reduce",
-    "owner-reduce:layers=all",
-    "gather-rows",
-    "gather-rows:layers=all",
-]
-
-
-@pytest.mark.parametrize("text", LOSSLESS)
-@pytest.mark.parametrize("ranks", [1, 2, 8, 64])
-def test_lossless_reducers_are_exact(text, ranks):
-    gradients = example_gradients(ranks)
-    results, _ = reduce(text, gradients)
-    exact = np.mean([flat(gradient).astype(np.float64) for gradient in gradients], axis=0)
-    assert relative_l2(flat(results[0].mean), exact) < 1e-6
 
 
 def test_dense_sends_every_byte_in_one_call():
@@ -129,14 +96,6 @@ def test_fp16_overflow_is_an_error():
         reduce_once("fp16", [np.array([100_000.0], np.float32)] * 2)
 
 
-def naive_top_k(vector, k):
-    """Sort by magnitude, then by index."""
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
-
-
 @given(st.integers(1, 5), st.integers(0, 60), st.floats(0.01, 1), st.integers(0, 2**32))
 def test_top_k_equals_sorting(ranks, n, density, seed):
     rng = np.random.default_rng(seed)
@@ -146,7 +105,7 @@ def test_top_k_equals_sorting(ranks, n, density, seed):
     once = reduce_once(TopK(density), arrays)
     expected = np.zeros(n, np.float32)
     for array in arrays:
-        expected += naive_top_k(array, k)
+        expected += top(array, k)
     assert np.array_equal(once.values[0], expected / np.float32(ranks))
     assert once.recording.calls[0].bytes_by_rank == (8 * k,) * ranks
     assert once.bytes_sent == [8 * k * (ranks - 1)] * ranks
@@ -157,10 +116,10 @@ def test_top_k_selects_over_all_layers_in_layer_order():
     gradients = example_gradients(5)
     results, _ = reduce("topk:density=0.05", gradients)
     k = elements_kept(gradients[0].size, 0.05)
-    expected = np.mean([naive_top_k(flat(gradient), k) for gradient in gradients], axis=0)
+    expected = np.mean([top(flat(gradient), k) for gradient in gradients], axis=0)
     np.testing.assert_allclose(flat(results[0].mean), expected, rtol=1e-6)
     for gradient, result in zip(gradients, results, strict=True):
-        assert np.array_equal(flat(result.sent()), naive_top_k(flat(gradient), k))
+        assert np.array_equal(flat(result.sent()), top(flat(gradient), k))
 
 
 def test_top_k_fills_up_where_fewer_elements_are_stored_than_sent():
@@ -187,7 +146,7 @@ def test_union_sends_one_bit_a_row_and_one_cell_a_value_of_the_union():
     _, recording = reduce("union", gradients)
     tables = [index for index, layer in enumerate(gradients[0].layers) if isinstance(layer, RowSparse)]
     cells = sum(
-        (np.sum([dense_layers(g)[i] != 0 for g in gradients], axis=0).reshape(g0.shape[0], g0.width).any(axis=1)).sum()
+        np.any([to_dense(g.layers[i]) for g in gradients], axis=0).reshape(g0.shape[0], g0.width).any(axis=1).sum()
         * g0.width
         for i in tables
         if (g0 := gradients[0].layers[i]).size

@@ -60,6 +60,7 @@ def test_what_makes_no_sense_is_refused():
             make_reducer(text)
 
 
+@pytest.mark.slow
 def test_a_verdict_says_what_it_assumes():
     text = "pactrain:mask=magnitude"
     result = s2sim.run("fat-tree", workers=16, reducers=[text])

@@ -14,6 +14,8 @@ from s2sim.reducers.shared.pairs import Pairs, add_pairs, merge_pairs, read_pair
 from s2sim.reducers.shared.selection import keep_only_pairs
 from s2sim.testing.reducer_properties import example_gradients
 
+from .naive import top
+
 
 def pairs_of(vector):
     indices = np.flatnonzero(vector)
@@ -76,14 +78,6 @@ def test_pairs_are_put_back_where_a_gradient_stores_values():
     assert not flat_vector(keep_only_pairs(gradient, Pairs(np.array([free]), np.ones(1, np.float32)))).any()
 
 
-def naive_top_k(vector, k):
-    """Sort by magnitude, then by index."""
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
-
-
 def test_top_k_by_layer_takes_the_largest_of_each():
     gradients = example_gradients(5)
     ran = run_reducer(make_reducer("topk:density=0.05,granularity=layer"), gradients)
@@ -93,7 +87,7 @@ def test_top_k_by_layer_takes_the_largest_of_each():
 
     def selected(gradient):
         layers = np.split(flat_vector(gradient), cuts)
-        return np.concatenate([naive_top_k(layer, k) for layer, k in zip(layers, kept, strict=True)])
+        return np.concatenate([top(layer, k) for layer, k in zip(layers, kept, strict=True)])
 
     expected = np.mean([selected(gradient) for gradient in gradients], axis=0)
     np.testing.assert_allclose(flat_vector(ran.results[0].mean), expected, rtol=1e-6)

@@ -16,31 +16,14 @@ from s2sim.reducers.run import reduce_once
 from s2sim.reducers.script import Post, Wait, Work
 from s2sim.testing.reducer_properties import example_gradients
 
-
-def gaussian_arrays(ranks, overlap, *, width, union_rows=12_000, rows=60_000, seed=0):
-    """Return arrays whose supports share a fraction of rows with all ranks and split the rest of a fixed union."""
-    rng = np.random.default_rng(seed)
-    union = rng.choice(rows, union_rows // width, replace=False)
-    shared, own = np.split(union, [round(overlap * len(union))])
-    arrays = []
-    for part in np.array_split(own, ranks):
-        array = np.zeros((rows, width), np.float32)
-        held = np.concatenate([shared, part])
-        array[held] = rng.standard_normal((len(held), width))
-        arrays.append(array if width > 1 else array[:, 0])
-    return arrays
-
-
-def relative_error(found, arrays):
-    exact = np.mean([array.astype(np.float64) for array in arrays], axis=0)
-    return np.linalg.norm(found - exact) / np.linalg.norm(exact)
+from .naive import drawn_arrays, relative_error
 
 
 @pytest.mark.parametrize("ranks", [1, 8, 64])
 @pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("width", [1, 8])
 def test_one_row_errs_by_the_root_of_keys_over_columns(ranks, overlap, width):
-    arrays = gaussian_arrays(ranks, overlap, width=width, rows=60_000 // width)
+    arrays = drawn_arrays(ranks, overlap, width=width, rows=60_000 // width, held=12_000 // width)
     keys = 12_000
     for columns in (3_000, 24_000):
         once = reduce_once(f"s2:rows=1,columns={columns}", arrays)
@@ -87,7 +70,7 @@ def test_the_sketches_of_all_ranks_are_not_alive_at_once():
 
 def test_a_row_bitmap_reads_the_zeros_of_held_rows_too():
     # A value in every fourth column only: four keys are read for each non-zero, and each of them is noisy.
-    arrays = gaussian_arrays(4, 0.5, width=8, rows=7_500)
+    arrays = drawn_arrays(4, 0.5, width=8, rows=7_500, held=1_500)
     for array in arrays:
         array[:, np.arange(8) % 4 != 0] = 0
     once = reduce_once("s2:rows=1,columns=12000", arrays)
@@ -95,7 +78,7 @@ def test_a_row_bitmap_reads_the_zeros_of_held_rows_too():
 
 
 def test_cells_are_per_non_zero_of_the_union():
-    arrays = gaussian_arrays(8, 0.25, width=8, rows=7_500)
+    arrays = drawn_arrays(8, 0.25, width=8, rows=7_500, held=1_500)
     once = reduce_once("s2:rows=1,cells=4", arrays)
     # The union is estimated, with a standard error of 1.04 / sqrt(4096) = 1.6 %; four of them and the law's 5 %.
     assert relative_error(once.values[0], arrays) == pytest.approx(sqrt(1 / 4), rel=0.05 + 0.5 * 4 * 0.016)

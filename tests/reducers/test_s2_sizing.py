@@ -58,12 +58,12 @@ def layer_of(gradient):
     ("values", "text"),
     [
         (pareto(1.0), "s2:error=0.3"),
-        (pareto(1.0, seed=1), "s2:error=0.3"),
-        (pareto(1.0, seed=2), "s2:error=0.3,rows=3"),
-        (np.ones(2), "s2:error=0.1"),
+        pytest.param(pareto(1.0, seed=1), "s2:error=0.3", marks=pytest.mark.slow),
+        pytest.param(pareto(1.0, seed=2), "s2:error=0.3,rows=3", marks=pytest.mark.slow),
+        pytest.param(np.ones(2), "s2:error=0.1", marks=pytest.mark.slow),
         (np.array([5.0, 1.0]), "s2:error=0.1,rows=1"),
-        (np.random.default_rng(0).normal(size=3000), "s2:error=0.2"),
-        (np.random.default_rng(0).normal(size=3000), "s2:error=0.3,rows=1"),
+        pytest.param(np.random.default_rng(0).normal(size=3000), "s2:error=0.2", marks=pytest.mark.slow),
+        pytest.param(np.random.default_rng(0).normal(size=3000), "s2:error=0.3,rows=1", marks=pytest.mark.slow),
     ],
 )
 def test_95_percent_of_the_seeds_keep_the_error(values, text):

@@ -13,14 +13,9 @@ from s2sim.reducers.run import reduce_once
 from s2sim.reducers.script import count_rounds
 from s2sim.reducers.systems.sparcml import expected_union
 
+from .naive import top
+
 ALGORITHMS = ("rec-dbl", "split", "dense-split")
-
-
-def naive_top_k(vector, k):
-    order = sorted(range(len(vector)), key=lambda i: (-abs(float(vector[i])), i))[:k]
-    kept = np.zeros_like(vector)
-    kept[order] = vector[order]
-    return kept
 
 
 @given(st.sampled_from(ALGORITHMS), st.integers(1, 9), st.integers(0, 50), st.floats(0.02, 1), st.integers(0, 2**32))
@@ -30,7 +25,7 @@ def test_it_averages_the_largest_elements_of_all_ranks(algorithm, ranks, n, dens
     arrays = [rng.integers(-3, 4, n).astype(np.float32) for _ in range(ranks)]
     once = reduce_once(f"sparcml:density={density!r},algorithm={algorithm}", arrays)
     k = elements_kept(n, density)
-    expected = np.sum([naive_top_k(array, k) for array in arrays], axis=0, dtype=np.float32) / np.float32(ranks)
+    expected = np.sum([top(array, k) for array in arrays], axis=0, dtype=np.float32) / np.float32(ranks)
     for values in once.values:
         assert np.array_equal(values, expected)
 

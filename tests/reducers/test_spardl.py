@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.testing.reducer_properties import example_gradients
+
+from .naive import flat
 
 
 def cut(block, k):
@@ -87,11 +89,6 @@ def test_teams_add_what_they_gather_from_each_other(ranks, teams):
     least, most = 8 * k * (teams - 1) / ranks, 8 * k * teams * (teams - 1) / ranks
     assert inside + least <= max(once.bytes_sent) <= inside + most
     assert all(np.array_equal(values, once.values[0]) for values in once.values)
-
-
-def flat(gradient):
-    layers = (layer.to_dense() if isinstance(layer, RowSparse) else layer for layer in gradient.layers)
-    return np.concatenate([layer.reshape(-1) for layer in layers])
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])

@@ -79,10 +79,16 @@ def check_readable(plan):
     assert max(ys) - min(ys) < 15
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 16, 64, 1000])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_shipped_topology_is_readable(name, workers):
-    check_readable(lay_out_drawing(graph(name, workers)))
+def test_every_shipped_topology_is_readable(name):
+    for workers in (1, 3, 16, 64):
+        check_readable(lay_out_drawing(graph(name, workers)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shipped_topology_is_readable_with_a_thousand_ranks(name):
+    check_readable(lay_out_drawing(graph(name, 1000)))
 
 
 @pytest.mark.slow
@@ -271,7 +277,10 @@ def test_parts_nest():
     assert (len(leaves), len(nodes), gpus) == (4, 16, list(range(64)))
 
 
-@pytest.mark.parametrize(("file_format", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("file_format", "start"),
+    [("png", b"\x89PNG"), ("svg", b"<?xml"), pytest.param("pdf", b"%PDF", marks=pytest.mark.slow)],
+)
 def test_pictures_are_what_their_name_says_and_come_out_again(file_format, start):
     first, second = (draw_cluster(graph("leaf-spine", 40), file_format, title="a $title_1$") for _ in range(2))
     assert first.startswith(start)

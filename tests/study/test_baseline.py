@@ -44,6 +44,7 @@ def test_dense_in_another_type_is_a_candidate_as_any_other():
     assert [row.reducer for row in run("dense:dtype=fp32", dtype="bf16").rows] == ["dense", "dense:dtype=fp32"]
 
 
+@pytest.mark.slow
 def test_break_even_is_with_dense_in_the_type_of_the_gradients():
     (at_full,) = run("union").verdict.break_even
     (at_half,) = run("union", dtype="bf16").verdict.break_even

@@ -130,7 +130,11 @@ def choice_of_json(rows, max_error):
     [
         {"topology": "fat-tree", "workers": 8},
         {"topology": "fat-tree", "workers": 8, "max_error": 0.1, "reducers": ["fp16", "topk", "union", "s2:cells=4"]},
-        {"topology": "leaf-spine", "workers": 16, "profile": "resnet-18", "reducers": ["fp16", "bf16", "powersgd"]},
+        {"topology": "leaf-spine", "workers": 4, "profile": "resnet-18", "reducers": ["fp16"]},
+        pytest.param(
+            {"topology": "leaf-spine", "workers": 16, "profile": "resnet-18", "reducers": ["fp16", "bf16", "powersgd"]},
+            marks=pytest.mark.slow,
+        ),
         {"topology": "leaf-spine", "workers": 4, "reducers": ["signsgd-vote", "topk:density=0.1", "random-k"]},
     ],
 )
@@ -156,7 +160,8 @@ def test_the_best_follows_from_rows_alone_and_each_row_says_why_it_is_not(option
 
 
 def test_the_least_time_of_dense_is_the_threshold_of_the_choice():
-    row = s2sim.run("leaf-spine", workers=8, profile="resnet-18", reducers=["fp16"], break_even=False).rows[1]
+    options = {"workers": 4, "profile": "resnet-18", "reducers": ["fp16"], "break_even": False, "thorough": False}
+    row = s2sim.run("leaf-spine", **options).rows[1]
     phase_s, time_s = row.time_s.total, row.judgement.time_s
     needed_s = required_dense(time_s, row.extrapolated.doubt, phase_s)
     own = Candidate(row.reducer, time_s, 0.1, exact=False, doubt=row.judgement.doubt)

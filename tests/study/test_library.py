@@ -19,8 +19,8 @@ from s2sim.reducers.script import Call, ring_bytes
 
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
 LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")
-SEARCHED = ("ideal", "mpi")  # for their break-even
 MEASURED = ("nccl:timing=measured", "mpi:timing=measured", "gloo:timing=measured")
+TIMED = [*LIBRARIES, *(pytest.param(text, marks=[pytest.mark.slow] if "gloo" in text else []) for text in MEASURED)]
 
 
 def of_wire(text):
@@ -31,27 +31,34 @@ def of_wire(text):
 GAP_KEYS = {"call", "asked", "executes", "bytes_ideal", "bytes_sent", "time_ideal_s", "time_s", "gap_s", "why"}
 
 
+class Once(dict):
+    """Find what is looked up, once."""
+
+    def __init__(self, find):
+        super().__init__()
+        self.find = find
+
+    def __missing__(self, key):
+        self[key] = self.find(key)
+        return self[key]
+
+
+def run_with(library, **options):
+    overrides = ("nic.latency=0s",)
+    return s2sim.run("leaf-spine", workers=9, trace=SMALL, library=of_wire(library), overrides=overrides, **options)
+
+
 @pytest.fixture(scope="module")
 def results():
-    return {
-        text: s2sim.run(
-            "leaf-spine",
-            workers=9,
-            trace=SMALL,
-            library=of_wire(text),
-            overrides=("nic.latency=0s",),
-            break_even=text in SEARCHED,
-        )
-        for text in (*LIBRARIES, *MEASURED)
-    }
+    return Once(lambda library: run_with(library, break_even=False))
 
 
 @pytest.fixture(scope="module")
 def rows(results):
-    return {text: {row.option_string: row for row in result.rows} for text, result in results.items()}
+    return Once(lambda library: {row.option_string: row for row in results[library].rows})
 
 
-@pytest.mark.parametrize("library", [*LIBRARIES, *MEASURED])
+@pytest.mark.parametrize("library", TIMED)
 def test_no_time_is_under_its_bound(rows, library):
     for row in rows[library].values():
         assert row.time_s.communication >= row.lower_bound_s > 0
@@ -152,19 +159,21 @@ def test_notes_say_what_differs(results):
     assert "host memory" not in nccl
     # Gloo has an OR, but exchanges of unequal sizes take one of the sizes first.
     assert "owner-reduce, gather-rows: gloo:timing=wire sends something else" in gloo
-    without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi")
+    without = s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="mpi", break_even=False)
     assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
 
 
 def test_the_verdict_and_its_rates_are_those_of_the_library(results):
     assert "; 9 workers, ideal library on " in results["ideal"].verdict.text
     assert "; 9 workers, mpi:timing=wire on " in results["mpi"].verdict.text
-    crossings = {text: results[text].verdict.break_even for text in SEARCHED}
+    reducers = ("union", "fp16")
+    crossings = {text: run_with(text, reducers=reducers).verdict.break_even for text in ("ideal", "mpi")}
     assert crossings["mpi"] != crossings["ideal"]
     # Half precision does not halve what MPI sends.
     assert not any(crossing.reducer == "fp16" and crossing.pays == "below" for crossing in crossings["mpi"])
 
 
+@pytest.mark.slow
 def test_break_even_is_where_a_new_run_with_the_library_says_so():
     options = {"workers": 8, "trace": SMALL, "reducers": ["union"], "library": "nccl:or=gather"}
     (crossing,) = s2sim.run("fat-tree", **options).verdict.break_even
@@ -181,25 +190,38 @@ def test_an_algorithm_that_was_asked_for_runs_what_it_can():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = s2sim.run(
-            "leaf-spine", workers=4, trace=SMALL, reducers=["union"], library="nccl:or=owners", collective="ring"
+            "leaf-spine",
+            workers=4,
+            trace=SMALL,
+            reducers=["union"],
+            library="nccl:or=owners",
+            collective="ring",
+            break_even=False,
         )
     assert any("ring does not run all_to_all" in note for note in found.notes)
     other = s2sim.run(
-        "leaf-spine", workers=4, trace=SMALL, reducers=["union"], library="nccl", collective="double-binary-tree"
+        "leaf-spine",
+        workers=4,
+        trace=SMALL,
+        reducers=["union"],
+        library="nccl",
+        collective="double-binary-tree",
+        break_even=False,
     )
     for row in other.rows:
         assert row.time_s.communication >= row.lower_bound_s
 
 
 def test_options_that_decide_nothing_are_told():
+    options = {"workers": 2, "trace": SMALL, "break_even": False}
     with pytest.warns(S2SimWarning, match="--library nccl:gather=broadcast: gather changes nothing here"):
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:gather=broadcast")
+        s2sim.run("fat-tree", reducers=["union"], library="nccl:gather=broadcast", **options)
     with pytest.warns(S2SimWarning, match="or changes nothing here"):
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="nccl:or=bytes")
+        s2sim.run("fat-tree", reducers=["fp16"], library="nccl:or=bytes", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["union"], library="nccl:or=bytes")
-        s2sim.run("fat-tree", workers=2, trace=SMALL, reducers=["fp16"], library="mpi:buffers=device,half=user-op")
+        s2sim.run("fat-tree", reducers=["union"], library="nccl:or=bytes", **options)
+        s2sim.run("fat-tree", reducers=["fp16"], library="mpi:buffers=device,half=user-op", **options)
 
 
 def test_unknown_libraries_are_told_before_anything_runs(monkeypatch):
@@ -226,7 +248,7 @@ def test_one_worker_lowers_nothing():
 
 @pytest.mark.slow
 def test_the_same_spec_gives_the_same_answer(results):
-    again = s2sim.run(spec=results["mpi"].spec)
+    again = s2sim.run(spec=results["mpi"].spec, break_even=False)
     assert again.rows == results["mpi"].rows
     assert again.verdict == results["mpi"].verdict
 
@@ -265,11 +287,8 @@ def test_the_library_is_part_of_the_spec():
 
 
 def test_what_groups_ask_alike_is_one_row_and_its_gap_is_closed_for_all():
-    row = next(
-        row
-        for row in s2sim.run("fat-tree", workers=8, reducers=["owner-reduce:hierarchical=true"], trace="ncf").rows
-        if row.name == "owner-reduce"
-    )
+    options = {"reducers": ["owner-reduce:hierarchical=true"], "trace": "ncf", "break_even": False}
+    row = next(row for row in s2sim.run("fat-tree", workers=8, **options).rows if row.name == "owner-reduce")
     asked = [each for each in row.lowering if each.call == "rows of all shards"]
     assert len(asked) == 1
     # Sizes, a wait for them and padding, in both nodes: closing one of two would gain nothing.

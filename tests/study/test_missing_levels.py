@@ -19,5 +19,5 @@ TOLD = "sums inside nodes first"
     ],
 )
 def test_it_is_told_where_it_could_matter(topology, workers, reducers, told):
-    result = run(topology, workers=workers, trace="lstm-lm", reducers=reducers, break_even=False)
+    result = run(topology, workers=workers, trace="lstm-lm", reducers=reducers, break_even=False, thorough=False)
     assert any(TOLD in note for note in result.notes) == told

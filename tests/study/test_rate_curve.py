@@ -13,14 +13,19 @@ from s2sim.experiment.spec import RunSpec
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16"
 REDUCERS = ("fp16", "topk:density=0.01", "union", "s2:cells=1")
 FAULT = "slow-link:link=node0.nic0.out,factor=0.5"
+FAULTY = {"faults": (FAULT,)}
 GBPS = 1.25e8
+QUICK = {"break_even": False, "thorough": False}
 
 
 def speedups(result):
     return {row.option_string: row.speedup_vs_dense for row in result.rows if row.reducer != "dense"}
 
 
-@pytest.mark.parametrize("options", [{}, {"compute": "1ms"}, {"library": "nccl"}, {"faults": (FAULT,)}])
+@pytest.mark.parametrize(
+    "options",
+    [{"compute": "1ms"}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"library": "nccl"})), FAULTY],
+)
 def test_at_a_rate_the_curve_is_what_a_run_at_that_rate_says(options):
     spec = RunSpec("fat-tree", (4, 8), trace=SMALL, reducers=REDUCERS, **options)
     rates_Gbps = (10, 100, 400)
@@ -30,7 +35,7 @@ def test_at_a_rate_the_curve_is_what_a_run_at_that_rate_says(options):
     for number, rate in enumerate(rates_Gbps):
         overrides = (f"nic.rate={rate}Gbps",)
         result = s2sim.run(
-            "fat-tree", workers=8, trace=SMALL, reducers=REDUCERS, overrides=overrides, break_even=False, **options
+            "fat-tree", workers=8, trace=SMALL, reducers=REDUCERS, overrides=overrides, **QUICK, **options
         )
         assert {name: values[number] for name, values in curves.speedups.items()} == speedups(result)
 

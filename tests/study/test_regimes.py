@@ -210,7 +210,7 @@ def test_progress_ends_where_it_said():
 
 
 def test_a_reducer_that_refuses_some_gradients_is_noted():
-    result = run_regimes(small(reducers=("dense", "s2:rows=1,error=0.01")))
+    result = run_regimes(small(reducers=("dense", "s2:rows=1,error=0.01"), rates=("1Gbps",), latencies=("1us",)))
     assert all([each.reducer for each in cell.reducers] == ["dense"] for cell in result.cells)
     note = next(note for note in result.notes if note.startswith("s2:rows=1,error=0.01 refuses some gradients"))
     assert "more than 4096 cells a value" in note
@@ -252,7 +252,7 @@ def test_every_default_can_be_made_and_s2_is_sized_for_the_error_that_is_allowed
 
 
 def test_a_note_says_what_prefetch_presumes_or_that_it_is_left_out():
-    few = {"densities": (0.01,), "overlaps": (1.0,)}
+    few = {"densities": (0.01,), "overlaps": (1.0,), "rates": ("1Gbps",), "latencies": ("1us",)}
     assert any("--prefetch adds" in note for note in run_regimes(small(**few)).notes)
     prefetched = run_regimes(small(**few, reducers=("dense", "union", "union:prefetch=true")))
     assert any("presumes that the batch tells the rows" in note for note in prefetched.notes)

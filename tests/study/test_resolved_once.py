@@ -45,27 +45,17 @@ def counts(monkeypatch):
     return found
 
 
-def run_iterations():
-    s2sim.run("leaf-spine", workers=8, profile="resnet-18", reducers=("fp16", "topk"), faults=FAULTS)
+ITERATIONS = {"workers": 4, "profile": "resnet-18", "reducers": ("topk",), "faults": FAULTS}
+STEPS = {"workers": (2, 4), "trace": "lstm-lm-steps", "reducers": ("fp16", "topk"), "steps": 2}
+SCALED = {"topology": "dgx-a100", "workers": 16, "model": "gnmt-8", "reducers": ("union",), "library": "nccl"}
 
 
-def follow_steps_of_drawn_ranks():
-    s2sim.run("leaf-spine", workers=(4, 16), trace="lstm-lm-steps", reducers=("fp16", "topk"), steps=3)
-
-
-def scale_to_a_model():
-    s2sim.run("dgx-a100", workers=16, model="gnmt-8", reducers=("union", "fp16"), library="nccl")
-
-
-@pytest.mark.parametrize("run", [run_iterations, follow_steps_of_drawn_ranks, scale_to_a_model])
-def test_a_run_reads_each_file_once(counts, run):
-    run()
+@pytest.mark.parametrize("options", [ITERATIONS, STEPS, SCALED])
+def test_a_run_reads_each_file_once(counts, options):
+    s2sim.run(**{"topology": "leaf-spine"} | options)
     for name in ("read_bytes", "split_option_string", "build_cluster", "open_profile"):
         assert {what: count for what, count in counts[name].items() if count > 1} == {}, name
-
-
-def test_a_run_looks_up_its_gpu_and_that_of_its_profile(counts):
-    run_iterations()
+    # Of the topology, and of the profile, which names the same one.
     assert counts["load_gpu"].total() == 1
     assert sum(count for (path, *_), count in counts["read_bytes"].items() if path.endswith(".toml")) <= 5
     # One cluster at its own rate, and one at each rate that break-even was looked for at.

@@ -83,6 +83,7 @@ def test_a_run_looks_everything_up_once(parses):
     }
 
 
+@pytest.mark.slow
 def test_break_even_builds_clusters_and_looks_nothing_up(parses):
     s2sim.run(spec=SPEC)
     assert parses.pop("cluster") > len(SPEC.workers)

@@ -13,11 +13,12 @@ from s2sim.gradients.synthetic import load_trace
 
 TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
 REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")
+ASKED = {"workers": 3, "trace": TRACE, "reducers": REDUCERS, "break_even": False}
 
 
 @pytest.fixture(scope="module")
 def rows():
-    result = s2sim.run("fat-tree", workers=3, trace=TRACE, reducers=REDUCERS, steps=7)
+    result = s2sim.run("fat-tree", **ASKED, steps=7)
     return {row.option_string: row for row in result.rows}
 
 
@@ -28,7 +29,7 @@ def flat(gradient):
 
 
 def test_every_step_is_there_and_the_first_is_that_of_a_run(rows):
-    alone = {row.option_string: row for row in s2sim.run("fat-tree", workers=3, trace=TRACE, reducers=REDUCERS).rows}
+    alone = {row.option_string: row for row in s2sim.run("fat-tree", **ASKED).rows}
     for text, row in rows.items():
         assert dataclasses.replace(row, steps=(), residual_trend=None, judgement=None) == dataclasses.replace(
             alone[text], judgement=None

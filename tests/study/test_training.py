@@ -24,7 +24,7 @@ def run(topology="leaf-spine", workers=8, reducers=REDUCERS, **options):
 
 @pytest.fixture(scope="module")
 def slow_network():
-    return run(overrides=("nic.rate=10Gbps",))
+    return run(reducers=("fp16",), overrides=("nic.rate=10Gbps",))
 
 
 def test_parts_add_up_to_the_iteration_which_is_compared(slow_network):

@@ -59,6 +59,19 @@ def points(*pairs):
 
 
 @pytest.fixture
+def predicted_us(tmp_path):
+    """Return what predicts the microseconds of one size on the machine of a row."""
+
+    def predict(size, profile=None, **cells):
+        place = tmp_path / f"curve{len(list(tmp_path.iterdir()))}"
+        (curve,) = read_folder(write_folder(place, (row(**cells), [(size, 1)])))
+        predictor = CurvePredictor(load_links(), *([] if profile is None else [profile]))
+        return predictor.times_s(curve.machine, [size])[0] * 1e6
+
+    return predict
+
+
+@pytest.fixture
 def folder(tmp_path):
     """Two sources: one with two curves, predicted twice too fast and exactly at large sizes; one 1.5 times too slow."""
     return write_folder(
@@ -145,50 +158,37 @@ def test_sizes_are_resampled_to_powers_of_two():
         ),
     ],
 )
-def test_machines_follow_from_their_rows(cells, expected_us, tmp_path):
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
-    found = CurvePredictor(load_links(), NO_OVERHEADS).times_s(curve.machine, [64 * MIB])[0] * 1e6
-    assert found == pytest.approx(expected_us, rel=1e-6)
+def test_machines_follow_from_their_rows(cells, expected_us, predicted_us):
+    assert predicted_us(64 * MIB, NO_OVERHEADS, **cells) == pytest.approx(expected_us, rel=1e-6)
 
 
-def test_what_the_library_adds_comes_with_the_row(tmp_path):
+def test_what_the_library_adds_comes_with_the_row(predicted_us):
     """The smallest ring of two nodes of a GPU: a launch, and two hops of network and PCIe with the protocol LL."""
     constants = load_constants("nccl")
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(gpu_model="A10"), [(8, 1)])))
     added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
-    found = CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
-    assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
+    assert predicted_us(8, gpu_model="A10") == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
     cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
-    times = []
-    for launch in ("gpu", "node"):
-        (curve,) = read_folder(write_folder(tmp_path / launch, (row(**cells, ranks="8", launch=launch), [(8, 1)])))
-        times.append(CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6)
+    times = [predicted_us(8, **cells, ranks="8", launch=launch) for launch in ("gpu", "node")]
     assert times[0] < times[1] == pytest.approx(8 * (constants.launch_gpu_ps + constants.launch_channel_ps) / 1e6)
 
 
-def test_what_a_row_says_of_the_library_is_taken(tmp_path):
+def test_what_a_row_says_of_the_library_is_taken(predicted_us):
     """The smallest ring of two takes two hops with the protocol named; one version lacks what another sends with."""
     constants = load_constants("nccl")
     network_ps = {each.name: each.between_ps for each in constants.protocols}
     boards = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
-    rows = [row(gpu_model="A10"), row(gpu_model="A10", protocol="Simple")]
-    rows += [row(**boards, ranks="8", nccl_version=version) for version in ("2.4.8", "2.5.6")]
-    times_us = []
-    for number, (cells, size) in enumerate(zip(rows, (8, 8, 256 << 10, 256 << 10), strict=True)):
-        (curve,) = read_folder(write_folder(tmp_path / str(number), (cells, [(size, 1)])))
-        times_us += [each * 1e6 for each in CurvePredictor(load_links()).times_s(curve.machine, [size])]
-    assert times_us[1] - times_us[0] == pytest.approx(2 * (network_ps["Simple"] - network_ps["LL"]) / 1e6, rel=1e-3)
-    assert times_us[3] < times_us[2]
+    low_latency_us, simple_us = (predicted_us(8, gpu_model="A10", protocol=name) for name in ("", "Simple"))
+    assert simple_us - low_latency_us == pytest.approx(2 * (network_ps["Simple"] - network_ps["LL"]) / 1e6, rel=1e-3)
+    old_us, new_us = (predicted_us(256 << 10, **boards, ranks="8", nccl_version=text) for text in ("2.4.8", "2.5.6"))
+    assert new_us < old_us
 
 
 @pytest.mark.parametrize(("cells", "library"), [({"gpu_model": "MI300X"}, "rccl"), ({"gpu_model": "A10"}, "nccl")])
-def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
+def test_which_library_runs_follows_from_the_gpu(cells, library, predicted_us):
     """A launch and two hops with the protocol LL; the network is that of NCCL."""
     constants = load_constants(library)
-    cells |= {"nvlink_domain_gpus": "", "intra_interconnect": "PCIe"}
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(8, 1)])))
     added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
-    found = CurvePredictor(load_links()).times_s(curve.machine, [8])[0] * 1e6
+    found = predicted_us(8, **cells, nvlink_domain_gpus="", intra_interconnect="PCIe")
     assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
 
 
@@ -196,13 +196,12 @@ def test_which_library_runs_follows_from_the_gpu(cells, library, tmp_path):
     ("model", "version", "library"),
     [("none (CPU buffers)", "Open MPI 5", "mpi"), ("None", "Gloo (PyTorch 2.3)", "gloo")],
 )
-def test_which_library_runs_between_hosts_follows_from_its_version(model, version, library, tmp_path):
-    cells = row(gpu_model=model, nccl_version=version, collective="p2p_latency", algorithm="", transport="tcp")
-    (curve,) = read_folder(write_folder(tmp_path / "one", (cells, [(1, 1)])))
+def test_which_library_runs_between_hosts_follows_from_its_version(model, version, library, predicted_us):
+    cells = {"gpu_model": model, "nccl_version": version, "collective": "p2p_latency", "algorithm": ""}
     constants = load_host_constants(library)
     carrier = constants.carrier("tcp")[1]
-    found = CurvePredictor(load_links()).times_s(curve.machine, [1])[0] * 1e12
-    assert found == pytest.approx(constants.call_ps + carrier.latency_ps + 1.2e6, abs=0.2e6)
+    expected_us = (constants.call_ps + carrier.latency_ps) / 1e6 + 1.2
+    assert predicted_us(1, **cells, transport="tcp") == pytest.approx(expected_us, abs=0.2)
 
 
 @pytest.mark.parametrize(
@@ -210,21 +209,18 @@ def test_which_library_runs_between_hosts_follows_from_its_version(model, versio
     # Three of four parts come to the one interface of the root, or leave it; 64 messages follow each other.
     [("gather", 3 / 4), ("scatter", 3 / 4), ("p2p_bandwidth", 1), ("bandwidth", 1), ("latency", 1)],
 )
-def test_benchmarks_count_in_their_own_way(collective, parts, tmp_path):
-    cells = {"collective": collective, "algorithm": "", "ranks": "4", "nodes": "4"}
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(64 * MIB, 1)])))
-    found = CurvePredictor(load_links(), NO_OVERHEADS).times_s(curve.machine, [64 * MIB])[0]
-    assert found == pytest.approx(parts * 64 * MIB / 12.5e9, rel=1e-3)
+def test_benchmarks_count_in_their_own_way(collective, parts, predicted_us):
+    found_us = predicted_us(64 * MIB, NO_OVERHEADS, collective=collective, algorithm="", ranks="4", nodes="4")
+    assert found_us == pytest.approx(parts * 64 * MIB / 12.5e9 * 1e6, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "collective"),
     [("ring", "broadcast"), ("ring", "alltoall"), ("tree", "alltoall"), ("nvls", "all_gather"), ("pat", "all_gather")],
 )
-def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective, tmp_path):
+def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective, predicted_us):
     cells = {"gpu_model": "A10", "algorithm": algorithm, "collective": collective, "ranks": "4", "nodes": "4"}
-    (curve,) = read_folder(write_folder(tmp_path / "one", (row(**cells), [(MIB, 1)])))
-    assert CurvePredictor(load_links()).times_s(curve.machine, [MIB])[0] > 0
+    assert predicted_us(MIB, **cells) > 0
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,11 @@ def may_be_recommended(rows, max_error):
     return tuple([row.option_string for row in found] for found in (exact, lossy, faster))
 
 
-# The default run takes every third of them.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(RUNS)]
-)
+# One of each decision, one with what is assumed, one in a type of two bytes and one with a limit of the error.
+QUICK = ("small", "sparse", "one lossy", "one exact", "assumption", "bf16")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in RUNS])
 def test_the_verdict_is_what_rows_alone_allow(name):
     options = {"reducers": MANY, "break_even": False} | RUNS[name]
     max_error = options.get("max_error")

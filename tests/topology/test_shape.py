@@ -153,15 +153,16 @@ def test_smallest_k_ary_tree(make, levels, nics, nodes, expected):
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in list_topologies()])
-@pytest.mark.parametrize("workers", [1, 3, 7, 65])
-def test_list_topologies_fit_any_number_of_workers(name, workers):
-    cluster = build_cluster(load_shape(name), workers)
-    dims, shape = cluster.dims, cluster.shape
-    assert (dims.nodes - 1) * shape.gpus_per_node < workers <= dims.nodes * shape.gpus_per_node
-    assert (dims.leaves - 1) * dims.hosts_per_leaf < dims.nodes <= dims.leaves * dims.hosts_per_leaf
-    assert cluster.gpu_of_rank.tolist() == list(range(workers))
+def test_list_topologies_fit_any_number_of_workers(name):
+    shape = load_shape(name)
     assert shape.name == name
     assert shape.description
+    for workers in (1, 3, 7, 65):
+        cluster = build_cluster(shape, workers)
+        dims = cluster.dims
+        assert (dims.nodes - 1) * shape.gpus_per_node < workers <= dims.nodes * shape.gpus_per_node
+        assert (dims.leaves - 1) * dims.hosts_per_leaf < dims.nodes <= dims.leaves * dims.hosts_per_leaf
+        assert cluster.gpu_of_rank.tolist() == list(range(workers))
 
 
 def test_every_shipped_number_has_a_kind_and_a_source():

@@ -94,6 +94,7 @@ def test_gains_are_those_of_runs(batch):
     assert len(recorder._known) == 1
 
 
+@pytest.mark.slow
 def test_a_loop_of_the_host_costs_compressors_alone():
     recorder = GridRecorder(REDUCERS, 4)
     (plain, *_), (slower, *_) = (recorder.gains("resnet-18", SLOW, 8, host) for host in (None, "300us"))
