@@ -57,9 +57,11 @@ def _check_bytes(size: int, most_bytes: int) -> None:
 def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """Return the bytes of a regular file, of which there are at most ``most_bytes``; `OSError` for everything else."""
     check_regular(path, most_bytes)
+    # Files generated while they are read, as in /proc, have no size beforehand; room is made for what a file has, not
+    # for what somebody claims of it.
+    most_bytes = min(most_bytes, max(path.stat().st_size, MAX_BYTES))
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
-    # Files generated while they are read, as in /proc, have no size beforehand.
     _check_bytes(len(data), most_bytes)
     return data
 

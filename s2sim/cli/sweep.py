@@ -84,7 +84,7 @@ def sweep_command(
 
 def _parse_shard(text: str) -> tuple[int, int]:
     number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit()):
+    if not (number.isdecimal() and count.isdecimal()):
         raise OptionError(f"--shard {text}: write I/N, for example 1/4 for the first of four parts")
     return int(number), int(count)
 

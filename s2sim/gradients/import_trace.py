@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
 import zipfile
 import zlib
@@ -115,8 +116,7 @@ def _to_array(tensor: Any, label: str, file_bytes: int) -> NDArray[Any]:
 _SINGLE_LAYER = "gradient"
 # How what NumPy writes begins. It takes all else for a pickle, and tells how to run the code in it.
 _ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
-# What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes at random.
-_DAMAGED = (
+DAMAGED = (
     ValueError,
     EOFError,
     BadZipFile,
@@ -131,7 +131,9 @@ _DAMAGED = (
     AssertionError,
     OverflowError,
     UnpicklingError,
+    struct.error,
 )
+"""What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes."""
 
 
 def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
@@ -220,8 +222,9 @@ def read_arrays(path: Path) -> Layers:
         raise
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
-    except _DAMAGED as error:
-        why = next(iter(str(error).splitlines()), type(error).__name__)
+    except DAMAGED as error:
+        large = "too large for the memory of this machine" if isinstance(error, MemoryError) else ""
+        why = large or next(iter(str(error).splitlines()), type(error).__name__)
         raise TraceError(f"{path} is not a {path.suffix} file of plain arrays ({why}): save it again") from error
     if not layers:
         raise TraceError(f"{path} holds no layer")

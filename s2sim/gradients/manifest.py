@@ -31,6 +31,9 @@ def gradient_file_name(step: int, rank: int) -> str:
     return f"step-{step:04d}/rank-{rank:04d}.safetensors"
 
 
+_MOST_ELEMENTS = 2**48
+
+
 @dataclass(frozen=True, slots=True)
 class LayerEntry:
     """One layer of the recorded model; ``sparse`` where it is stored as rows + values.
@@ -54,6 +57,8 @@ class LayerEntry:
             raise TraceError(
                 f"layer {self.name!r} has the shape {list(self.shape)}; every dimension must be at least 1"
             )
+        if self.size > _MOST_ELEMENTS:
+            raise TraceError(f"layer {self.name!r} has the shape {list(self.shape)}: more than any memory holds")
         if not (isfinite(self.storage_error) and self.storage_error >= 0):
             raise TraceError(f"layer {self.name!r} has the storage error {self.storage_error}")
 

@@ -23,6 +23,9 @@ _SUFFIX = ".toml"
 # Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
 _STRICT = {"extra": "forbid"}
 
+# Of one model.
+_MOST_LAYERS = 100_000
+
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
@@ -63,7 +66,7 @@ class LayerGroup:
     def layer(self, place: int) -> ModelLayer:
         """Return one of its layers, from 0."""
         return ModelLayer(
-            self.name.format(self.first + place),
+            self.name.replace("{}", str(self.first + place)),
             self.shape,
             self.sparse,
             multiply_adds=self.positions * prod(self.shape) + self.multiply_adds,
@@ -127,6 +130,8 @@ class LayerTable:
     sample: str | None = None
 
     def __post_init__(self) -> None:
+        if sum(group.count for group in self.layers) > _MOST_LAYERS:
+            raise ValueError(f"there are more than {_MOST_LAYERS:,} layers")
         names = [layer.name for layer in self.each()]
         if not names or len(set(names)) != len(names):
             raise ValueError("there must be at least one layer and no two of one name")

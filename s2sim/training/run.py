@@ -10,7 +10,6 @@ from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import replace_file
+from s2sim.gradients.import_trace import DAMAGED
 from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
@@ -62,7 +62,7 @@ def load(path: Path, key: Any) -> dict[str, Any] | None:
             content: dict[str, Any] = _with_arrays(structure["content"], file) if version == _VERSION else {}
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, AttributeError) as error:
+    except (OSError, *DAMAGED) as error:
         raise S2SimError(
             f"the checkpoint {path} cannot be read ({type(error).__name__}): delete it, and --resume trains this one "
             "anew"

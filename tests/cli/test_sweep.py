@@ -92,6 +92,7 @@ def test_shards_are_merged(tmp_path, s2sim, folder):
         (("sweep", "merge"), "takes the folder"),
         (("sweep", "merge", "."), "no shard"),
         (("sweep", "x.toml", "--out", "x", "--shard", "a"), "I/N"),
+        (("sweep", "x.toml", "--out", "x", "--shard", "²/4"), "I/N"),
         (("results", "nowhere"), "holds no sweep"),
     ],
 )

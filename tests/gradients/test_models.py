@@ -126,6 +126,13 @@ def test_a_users_file_is_a_model(tmp_path):
     assert [layer.name for layer in model.layers] == ["table", "dense.1", "dense.2"]
 
 
+@pytest.mark.parametrize("name", ["a{1}{}", "a{x}{}", "{:>2000000000}{}"])
+def test_braces_in_a_name_are_text(tmp_path, name):
+    path = tmp_path / "mine.toml"
+    path.write_text(TABLE.replace("dense.{}", name))
+    assert [layer.name for layer in load_model(str(path)).layers][1:] == [name.replace("{}", each) for each in "12"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -137,6 +144,7 @@ def test_a_users_file_is_a_model(tmp_path):
         ('"dense.{}"', '"dense"', "{}"),
         ("count = 2, first = 1", "count = 1", "{}"),
         ('name = "table"', 'name = "dense.1"', "no two of one name"),
+        ("count = 2", "count = 1000000000", "more than 100,000 layers"),
         ('kind = "user"\nsource', 'kind = "guessed"\nsource', "kind"),
         ("[published]", "[published", "not valid TOML"),
     ],

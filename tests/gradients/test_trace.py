@@ -18,6 +18,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load, save
 
 from s2sim.errors import S2SimError, TraceError, UnknownNameError
+from s2sim.files import read_bytes
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.manifest import gradient_file_name
 from s2sim.gradients.read_trace import open_trace
@@ -383,3 +384,14 @@ def test_tail_of_known_distributions():
 
 def test_errors_have_one_root():
     assert issubclass(TraceError, S2SimError)
+
+
+def test_a_shape_beyond_any_memory_is_refused_and_no_room_made_for_it(written):
+    layers = json.loads((written.directory / "manifest.json").read_text())["layers"]
+    layers[0]["shape"] = [2**62, 4]
+    _edit_manifest(written, layers=layers)
+    with pytest.raises(TraceError, match="more than any memory holds"):
+        open_trace(written.directory)
+    path = written.directory / "small"
+    path.write_bytes(b"small")
+    assert read_bytes(path, 2**70) == b"small"
