@@ -77,6 +77,13 @@ def to_dense(layer: Layer) -> NDArray[Any]:
     return layer.to_dense() if isinstance(layer, RowSparse) else layer
 
 
+def zeros_like(layer: Layer) -> Layer:
+    """Return a layer of the same shape and kind without anything in it."""
+    if isinstance(layer, RowSparse):
+        return RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
+    return np.zeros_like(layer)
+
+
 def union_of(tables: Sequence[RowSparse]) -> Ints:
     """Return the rows that any of some tables of one shape holds, strictly increasing."""
     held = np.zeros(tables[0].shape[0], np.bool_)

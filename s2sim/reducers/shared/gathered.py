@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Bits, Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, to_dense
-from s2sim.options import check_options
+from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer
 from s2sim.reducers.reduction import refuse_overflow
@@ -50,6 +50,13 @@ Message: TypeAlias = "tuple[NDArray[Any], ...]"
 _Messages: TypeAlias = "tuple[Message, ...]"
 
 Aggregate: TypeAlias = Literal["gather", "two-phase", "server"]
+
+
+def aggregate_option(default: Aggregate, more: str = "") -> Any:
+    """Return the field of a reducer for the option ``aggregate``, with what else is to be said of it."""
+    text = "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
+    return option(default, f"{text}these to all.{more}")
+
 
 SERVER = 0
 """Rank of the server."""

@@ -85,65 +85,43 @@ _LEVELS = (1 << (_BITS - 1)) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class _RawCode:
-    """The values themselves, of the gradient dtype."""
+class ValueCode:
+    """The code of a sparse vector's values.
 
+    raw: the values themselves, of the gradient dtype. qsgd: random levels of the norms of buckets, of 7 bits each;
+    unbiased. poly: a curve through the values in falling order, and the order; see `s2sim.codecs.deepreduce`.
+    """
+
+    values: Values
     held: GradientDtype
+    pieces: int  # Polynomials of a curve
 
     def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
-        return (round_to_dtype(values, self.held),)
-
-    def decode(self, codes: Codes, count: int) -> Floats32:
-        return widen(codes[0])
-
-    def work(self, count: int) -> Work:
-        return Work("encode", 8 * count)
-
-
-@dataclass(frozen=True, slots=True)
-class _QuantisedCode:
-    """Random levels of the norms of buckets, as in QSGD, of 7 bits each; unbiased."""
-
-    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
+        """Return the codes of values, float32 of shape (n,)."""
+        if self.values == "raw":
+            return (round_to_dtype(values, self.held),)
+        if self.values == "poly":
+            return encode_fit(values, self.pieces)
         norms = bucket_norms(values, _BUCKET)
         return norms, pack_integers(to_levels(values, norms, _BUCKET, _LEVELS, random), _BITS)
 
     def decode(self, codes: Codes, count: int) -> Floats32:
+        """Return the ``count`` decoded values."""
+        if self.values == "raw":
+            return widen(codes[0])
+        if self.values == "poly":
+            knots, coefficients, order = codes
+            return decode_fit(knots, coefficients, order)
         norms, packed = codes
         return from_levels(unpack_integers(packed, _BITS, count), norms, _BUCKET, _LEVELS)
 
     def work(self, count: int) -> Work:
-        return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
-
-
-@dataclass(frozen=True, slots=True)
-class _FittedCurveCode:
-    """A curve through the values in falling order, and the order; see `s2sim.codecs.deepreduce`."""
-
-    pieces: int
-
-    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
-        return encode_fit(values, self.pieces)
-
-    def decode(self, codes: Codes, count: int) -> Floats32:
-        knots, coefficients, order = codes
-        return decode_fit(knots, coefficients, order)
-
-    def work(self, count: int) -> Work:
+        """Return the cost of encoding so many values."""
+        if self.values == "raw":
+            return Work("encode", 8 * count)
+        if self.values == "qsgd":
+            return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
         # A radix sort (four passes over values and indices), a search of each knot, and normal equations.
         terms = (DEGREE + 1) * (DEGREE + 2)
         moved = (4 * 16 + 4 * self.pieces + 4) * count
         return Work("encode", moved, launches=8 + 2 * self.pieces, flops=count * (terms + 6 * self.pieces))
-
-
-ValueCode: TypeAlias = _RawCode | _QuantisedCode | _FittedCurveCode
-
-
-def make_value_code(values: Values, held: GradientDtype, pieces: int) -> ValueCode:
-    """Return the code of a name.
-
-    It encodes values, float32 of shape (n,), decodes ``count`` of them, and returns the work of encoding that many.
-    """
-    if values == "raw":
-        return _RawCode(held)
-    return _QuantisedCode() if values == "qsgd" else _FittedCurveCode(pieces)

@@ -43,8 +43,8 @@ def place_rows_cost(tables: Sequence[RowSparse], union: Sequence[Ints]) -> Work:
 
 def pack_rows_cost(tables: Sequence[RowSparse]) -> Work:
     """Return the cost of writing the rows of some tables into a message: keys, and values read and written."""
-    keys = write_keys_cost(tables)
-    return Work("encode", keys.bytes_moved + 2 * VALUE_BYTES * _count_values(tables), keys.launches)
+    keys, values = write_keys_cost(tables), sum(table.values.size for table in tables)
+    return Work("encode", keys.bytes_moved + 2 * VALUE_BYTES * values, keys.launches)
 
 
 def write_keys_cost(tables: Sequence[RowSparse]) -> Work:
@@ -148,10 +148,6 @@ def energies_cost(tables: Sequence[RowSparse]) -> Work:
 
 def _count_rows(tables: Iterable[RowSparse]) -> int:
     return sum(len(table.rows) for table in tables)
-
-
-def _count_values(tables: Iterable[RowSparse]) -> int:
-    return sum(table.values.size for table in tables)
 
 
 def cell_energies_cost(sketches: Sequence[CountSketch]) -> Work:

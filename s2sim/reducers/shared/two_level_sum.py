@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Bits
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense, zeros_like
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared import row_sparse as known
@@ -109,7 +109,7 @@ def join_shards(parts: Sequence[Gradient], like: Gradient) -> Gradient:
 
 def single_shard(shards: Mapping[int, Gradient], like: Gradient, count: int) -> Gradient:
     """Return a gradient in the shape of ``like`` from some of its ``count`` shards; the others are zero."""
-    zeros = [Gradient(like.names, tuple(map(_zeros_like, part.layers))) for part in cut_shards(like, count)]
+    zeros = [Gradient(like.names, tuple(map(zeros_like, part.layers))) for part in cut_shards(like, count)]
     return join_shards([shards.get(shard, empty) for shard, empty in enumerate(zeros)], like)
 
 
@@ -145,12 +145,6 @@ def _join_layer(parts: Sequence[Layer], whole: Layer) -> Layer:
     joined = np.empty(whole.shape, np.float32)
     joined[owners.rows_in_order()] = np.concatenate(list(map(to_dense, parts)))
     return joined
-
-
-def _zeros_like(layer: Layer) -> Layer:
-    if isinstance(layer, RowSparse):
-        return RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
-    return np.zeros_like(layer)
 
 
 class TwoLevelSum:

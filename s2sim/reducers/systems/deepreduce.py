@@ -15,11 +15,10 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.gpu_cost import copy_out_cost, insert_keys_cost, probe_keys_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.reducers.shared.pairs import Pairs, merge_pairs, pairs_to_gradient, pairs_to_mean
-from s2sim.reducers.shared.quantized_values import Values, make_value_code
+from s2sim.reducers.shared.quantized_values import ValueCode, Values
 from s2sim.reducers.shared.selection import Selecting, select_largest, smallest_kept_share
 from s2sim.seeds import named_generator
 
@@ -80,18 +79,19 @@ class DeepReduce(Selecting):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, code indices and values, gather, decode."""
         k = elements_kept(gradient.size, self.density)
-        bloom = BloomFilter.sized(k, self.fpr, _filter_seed(rank))
+        seed = int(named_generator(rank.seed, "deepreduce filter", rank.step).integers(2**32))
+        bloom = BloomFilter.sized(k, self.fpr, seed)
         own = select_largest(rank, gradient, self.density)
         keys = own.indices[own.values != 0]
 
         told = bloom.encode(keys) if self.index == "bloom" else keys.astype(np.uint32)
         chosen = self._chosen(rank, bloom, told, rank.index, gradient.size)
         if self.index == "bloom":
-            rank.work(insert_keys_cost(len(keys), bloom.hashes, bloom.bits))
-            rank.work(probe_keys_cost(gradient.size, 1, "encode"))
-        code = make_value_code(self.values, self.held, self.pieces)
+            rank.work(cost.insert_keys_cost(len(keys), bloom.hashes, bloom.bits))
+            rank.work(cost.probe_keys_cost(gradient.size, 1, "encode"))
+        code = ValueCode(self.values, self.held, self.pieces)
         random = named_generator(rank.seed, "deepreduce values", rank.step, rank.index)
-        rank.work(copy_out_cost(len(chosen), scattered=True))
+        rank.work(cost.copy_out_cost(len(chosen), scattered=True))
         rank.work(code.work(len(chosen)))
         message = told, *code.encode(flat_vector(gradient)[chosen], random)
         gathered = rank.all_gather(message, label="indices and values", size_from_data=True)
@@ -104,7 +104,7 @@ class DeepReduce(Selecting):
 
         parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
         if self.index == "bloom":
-            rank.work(probe_keys_cost(gradient.size, rank.size, "decode"))
+            rank.work(cost.probe_keys_cost(gradient.size, rank.size, "decode"))
         rank.work(cost.add_pairs(gradient.nbytes, sum(map(len, parts))))
         mean = rank.replicated(lambda: pairs_to_mean(merge_pairs(parts), rank.size, gradient))
         return Reduced(mean, sent=lambda: pairs_to_gradient(parts[rank.index], gradient))
@@ -134,7 +134,3 @@ class DeepReduce(Selecting):
         value = {"raw": "4", "qsgd": "0.883", "poly": "log2(k)/8"}[self.values]
         index = {"bloom": "0.1803 k log2(1/fpr)", "raw": "4k"}[self.index]
         return replace(self.about, formula=f"(P-1) ({value} ({kept}) + {index})")
-
-
-def _filter_seed(rank: Rank) -> int:
-    return int(named_generator(rank.seed, "deepreduce filter", rank.step).integers(2**32))

@@ -81,7 +81,7 @@ class EmbRace(Sparse):
         rank.work(known.sum_values_cost(came, sums))
         means = [table.with_values(table.values / rank.size) for table in sums]
 
-        wanted = [[_mean_rows(mean, rows) for mean, rows in zip(means, part, strict=True)] for part in own]
+        wanted = [[mean.keep(part.rows) for mean, part in zip(means, parts, strict=True)] for parts in own]
         rank.work(known.pack_values_cost([table for part in wanted for table in part], len(tables)))
         rows = rank.all_to_all(
             [known.pack_values(part, split.held) for part in wanted], label="rows of the next batch", unequal=True
@@ -137,8 +137,3 @@ class EmbRace(Sparse):
         values = np.zeros((len(part.rows), table.width), np.float32)
         values[:, start:stop] = part.values
         return RowSparse(part.rows, values.reshape(len(part.rows), *table.shape[1:]), table.shape)
-
-
-def _mean_rows(mean: RowSparse, rows: RowSparse) -> RowSparse:
-    """Return those rows of a mean, which has all of them."""
-    return rows.with_values(mean.values[np.searchsorted(mean.rows, rows.rows)])

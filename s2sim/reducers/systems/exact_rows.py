@@ -26,8 +26,14 @@ from s2sim.reducers.shared.row_sparse import (
     union_rows,
     unpack_tables,
 )
-from s2sim.reducers.shared.sparse_split import Layers, RowOwners, SplitGradient, compressed_layers, split_layers
-from s2sim.reducers.shared.two_level_sum import select_layers
+from s2sim.reducers.shared.sparse_split import (
+    Layers,
+    RowOwners,
+    SplitGradient,
+    compressed_layers,
+    split_layers,
+    without_layers,
+)
 from s2sim.reducers.systems.dense import Dense
 
 
@@ -67,9 +73,7 @@ class Sparse(Reducer):
         if not split.tables:
             return reduced
         # An empty table stays a table: that of an empty shard is gathered beside those of others.
-        others = select_layers(
-            reduced.mean, [index for index in range(len(gradient.layers)) if index not in split.compressed]
-        )
+        others = without_layers(reduced.mean, split.compressed)
         return Reduced(rank.replicated(lambda: split.join(split.tables, others)), reduced.sent)
 
     def leaves_to(self, gradient: Gradient) -> Reducer | None:

@@ -25,11 +25,9 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
-from s2sim.reducers.shared import exact_sketch as cost
 from s2sim.reducers.shared import exact_sketch as exact
-from s2sim.reducers.shared import exact_sketch as units
-from s2sim.reducers.shared import sketch_cost as row_cost
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
+from s2sim.reducers.shared.sketch_cost import mark_bitmap_cost
 from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
 from s2sim.reducers.systems.exact_rows import Sparse
@@ -59,7 +57,7 @@ class S2Exact(Sparse):
     bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
     layers: Layers = "sparse"
 
-    carried: list[units.TableState] | None = field(init=False, repr=False, default=None)
+    carried: list[exact.TableState] | None = field(init=False, repr=False, default=None)
     """What all ranks know from the last step, of each table."""
     last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
     """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
@@ -93,9 +91,9 @@ class S2Exact(Sparse):
 
         # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
         # alive together.
-        rank.work(row_cost.mark_bitmap_cost(tables, self.bitmap))
+        rank.work(mark_bitmap_cost(tables, self.bitmap))
         support = post_support(rank, tables, self.bitmap)
-        rank.work(cost.encode_exact_cost(tables, sketches, carried=not fresh))
+        rank.work(exact.encode_exact_cost(tables, sketches, carried=not fresh))
         parts = () if fresh else exact.table_range_usage(maxima, exponents, self.dtype)
         # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.quantize`.
         cells = rank.all_reduce(
@@ -110,26 +108,26 @@ class S2Exact(Sparse):
         yield support
         union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
         rounds = rank.replicated(lambda: max(map(exact.peel_rounds, sketches, union)))
-        rank.work(cost.peel_order_cost(tables, sketches, self.bitmap, union, rounds))
+        rank.work(exact.peel_order_cost(tables, sketches, self.bitmap, union, rounds))
         yield cells
         summed, parts = cells.value
         decoded = rank.replicated(lambda: exact.decode_tables(sketches, summed, union, exponents))
-        rank.work(cost.read_peeled_cost(sketches, decoded, rounds))
+        rank.work(exact.read_peeled_cost(sketches, decoded, rounds))
         flags = rank.replicated(lambda: exact.unserved_groups(parts, exponents))
         again = rank.replicated(lambda: exact.rows_to_resend(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
-        self.carried, self.last_error_bounds = units.next_table_state(union, maxima, exponents, flags, parts)
+        self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, flags, parts)
 
         # Whether rows are missing only the data tell: the host waits for that, also if there are none.
         repeated: Pending | None = None
         if not any(map(len, again)):
             rank.synchronise()
         else:
-            rank.work(cost.pack_resent_cost(tables, again))
+            rank.work(exact.pack_resent_cost(tables, again))
             packed = tuple(table.keep(rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             yield repeated
-            rank.work(cost.place_resent_cost(tables, again))
+            rank.work(exact.place_resent_cost(tables, again))
         if dense is not None:
             yield dense
 
@@ -142,7 +140,7 @@ class S2Exact(Sparse):
             own_rows = [table.rows for table in tables]
             own_cells = [to_dense(cells) for cells in exact.encode_tables(sketches, tables, exponents)]
             own = exact.decode_tables(sketches, own_cells, own_rows, exponents)
-            rank.work(cost.decode_own_exact_cost(tables, sketches, own))
+            rank.work(exact.decode_own_exact_cost(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
             resent = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
@@ -159,7 +157,7 @@ class S2Exact(Sparse):
             support = post_support(rank, tables, self.bitmap)
             yield support
             union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
-            self.carried, self.last_error_bounds = units.next_table_state(union, maxima, exponents, None, ())
+            self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, None, ())
 
     def notes(self) -> tuple[str, ...]:
         """Return, after a step, what rounding may have taken from its elements."""
@@ -193,7 +191,7 @@ class S2Exact(Sparse):
         most = [min(table.shape[0], _MAX_VALUES / table.width) for table in tables]
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":
-            rank.work(cost.maxima_cost(tables, widest))
+            rank.work(exact.maxima_cost(tables, widest))
             own = exact.table_maxima(tables, widest)
         registers = post_union_size(rank, tables)
         total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
@@ -205,7 +203,7 @@ class S2Exact(Sparse):
             if total is None:
                 return sketches, [], [None] * len(tables), True
             maxima = [
-                units.regroup_maxima(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)
+                exact.regroup_maxima(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)
             ]
             return sketches, maxima, exact.table_exponents(maxima, self.dtype), True
 
@@ -221,9 +219,9 @@ class S2Exact(Sparse):
         own = exact.table_maxima(tables, sketches)
         known = [last.maxima for last in self.carried if last.maxima is not None]
         if len(known) == len(tables):
-            exponents: exact.Exponents = rank.replicated(lambda: [*map(units.carried_exponents, known, sketches)])
+            exponents: exact.Exponents = rank.replicated(lambda: [*map(exact.carried_exponents, known, sketches)])
             return sketches, own, exponents, False
-        rank.work(cost.maxima_cost(tables, sketches))
+        rank.work(exact.maxima_cost(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total
         return sketches, list(total.value), exact.table_exponents(total.value, self.dtype), True

@@ -19,6 +19,7 @@ from s2sim.reducers.shared.gathered import (
     Gathered,
     Message,
     NumberFormat,
+    aggregate_option,
     layer_vectors,
     read_numbers,
     read_signs,
@@ -109,11 +110,7 @@ class EfSignSgd(Gathered):
     """
 
     wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = option(
-        "gather",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all.",
-    )
+    aggregate: Aggregate = aggregate_option("gather")
 
     about = Traits(
         name="ef-signsgd",
@@ -157,11 +154,7 @@ class OneBitSgd(Gathered):
         "(default) for those of the whole tensor, or of the part of it that an owner gets.",
     )
     wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = option(
-        "two-phase",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all.",
-    )
+    aggregate: Aggregate = aggregate_option("two-phase")
 
     about = Traits(
         name="onebit-sgd",

@@ -23,6 +23,7 @@ from s2sim.reducers.shared.gathered import (
     Gathered,
     Message,
     NumberFormat,
+    aggregate_option,
     layer_vectors,
     read_numbers,
     write_numbers,
@@ -49,11 +50,7 @@ class Qsgd(Gathered):
         "All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and "
         "level as Elias codes, which a core of the host writes and reads.",
     )
-    aggregate: Aggregate = option(
-        "gather",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all.",
-    )
+    aggregate: Aggregate = aggregate_option("gather")
 
     about = Traits(
         name="qsgd",
@@ -130,11 +127,7 @@ class TernGrad(Gathered):
         "are refused.",
     )
     wire: NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = option(
-        "gather",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all. The paper's server sends sums of levels, in more bits.",
-    )
+    aggregate: Aggregate = aggregate_option("gather", " The paper's server sends sums of levels, in more bits.")
 
     about = Traits(
         name="terngrad",
@@ -206,11 +199,7 @@ class Natural(Gathered):
         "All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger "
         "powers than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).",
     )
-    aggregate: Aggregate = option(
-        "gather",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all.",
-    )
+    aggregate: Aggregate = aggregate_option("gather")
 
     about = Traits(
         name="natural",
@@ -251,11 +240,7 @@ class DoReFa(Gathered):
     """
 
     bits: int = option(6, "k, 1 to 16.")
-    aggregate: Aggregate = option(
-        "gather",
-        "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-        "these to all.",
-    )
+    aggregate: Aggregate = aggregate_option("gather")
 
     about = Traits(
         name="dorefa",

@@ -12,7 +12,6 @@ from s2sim.codecs.integer_codes import MAX_LOW_BITS, decode_positions, encode_po
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.options import check_options, check_shares, option
-from s2sim.reducers import gpu_cost as coded_cost
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
@@ -128,11 +127,11 @@ class Sbc(Scattered):
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of two selections, and of coding one's positions."""
         kept = elements_kept(elements, self.density)
-        return coded_cost.encode_positions_cost(elements, kept, selections=2)
+        return cost.encode_positions_cost(elements, kept, selections=2)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of reading all positions."""
-        return coded_cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
+        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
 
 
 def _largest(magnitudes: Floats32, k: int) -> Ints:

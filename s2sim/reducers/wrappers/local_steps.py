@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored
+from s2sim.gradients.gradient import Gradient, add, stored, zeros_like
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Traits
 from s2sim.reducers.wrappers.wrapper import Wrapper
@@ -62,7 +60,7 @@ class LocalSteps(Wrapper):
         self.waiting += 1
         if self.waiting < self.h and rank.step >= self.after:
             self.gathered = total
-            nothing = rank.replicated(lambda: _zeros_like(gradient))
+            nothing = rank.replicated(lambda: Gradient(gradient.names, tuple(map(zeros_like, gradient.layers))))
             return Reduced(nothing, sent=lambda: nothing)
         if self.waiting > 1:
             # The model less that of the last exchange; the optimizer has added up.
@@ -109,13 +107,3 @@ class LocalSteps(Wrapper):
             estimates="weights" if inner.estimates == "mean" else inner.estimates,
             formula=f"({inner.formula})/{self.h}" if inner.formula else "",
         )
-
-
-def _zeros_like(like: Gradient) -> Gradient:
-    layers: list[Layer] = [
-        RowSparse(layer.rows[:0], layer.values[:0], layer.shape)
-        if isinstance(layer, RowSparse)
-        else np.zeros(layer.shape, np.float32)
-        for layer in like.layers
-    ]
-    return Gradient(like.names, tuple(layers))
