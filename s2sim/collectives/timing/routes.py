@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
@@ -161,28 +160,6 @@ class RouteSet:
         return connected[self.component]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedRoutes:
-    """Routes in a third of the memory."""
-
-    offsets: NDArray[np.int32]
-    links: NDArray[np.int32]
-    weights: Floats | None  # None where all are 1
-    latency_ps: Ints
-
-    @classmethod
-    def of(cls, routes: Routes) -> PackedRoutes:
-        """Return routes without limits in this form."""
-        weights = None if (routes.weights == 1).all() else routes.weights
-        return cls(routes.offsets.astype(np.int32), routes.links.astype(np.int32), weights, routes.latency_ps)
-
-    @property
-    def routes(self) -> Routes:
-        """The same routes as given."""
-        weights = np.ones(len(self.links)) if self.weights is None else self.weights
-        return Routes(self.offsets.astype(np.int64), self.links.astype(np.int64), weights, self.latency_ps)
-
-
 class RouteTable:
     """A cache of the routes of patterns on a cluster, and on others that differ from it in rates only.
 
@@ -194,7 +171,7 @@ class RouteTable:
         self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
-        self._packed: dict[bytes, PackedRoutes] = {}
+        self._packed: dict[bytes, Routes] = {}
         self._packed_crossings = 0
         self._within: dict[tuple[int, ...], RouteTable] = {}
         self.searches = 0
@@ -236,13 +213,17 @@ class RouteTable:
         bare = pattern if pattern.overheads is None else replace(pattern, overheads=None)
         packed = self._packed.get(bare.key)
         if packed is not None:
-            routes = packed.routes
+            offsets, links = packed.offsets.astype(np.int64), packed.links.astype(np.int64)
+            routes = replace(packed, offsets=offsets, links=links, weights=np.array(packed.weights))
         else:
             self.searches += 1
             routes = find_routes(self.cluster, bare)
             if self._packed_crossings + len(routes.links) <= _PACKED_CROSSINGS:
                 self._packed_crossings += len(routes.links)
-                self._packed[bare.key] = PackedRoutes.of(routes)
+                # In a third of the memory.
+                weights = np.broadcast_to(1.0, len(routes.links)) if (routes.weights == 1).all() else routes.weights
+                offsets, links = routes.offsets.astype("<i4"), routes.links.astype("<i4")
+                self._packed[bare.key] = replace(routes, offsets=offsets, links=links, weights=weights)
         return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
 
     def _search(self, pattern: Pattern) -> RouteSet:

@@ -7,9 +7,8 @@ the launch to the last step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -45,18 +44,6 @@ class Term:
     count: float
     ps: int
     constants: Powers
-
-    def with_constants_ps(self, times: Mapping[str, float]) -> float:
-        """Return its picoseconds with some constants multiplied by factors.
-
-        That is exact as long as messages and the busiest link stay the same.
-
-        >>> Term("hop", "LL over nvlink", 14, 700, (("protocol.LL.nvlink", 1),)).with_constants_ps(
-        ...     {"protocol.LL.nvlink": 2}
-        ... )
-        1400.0
-        """
-        return self.ps * prod(float(times.get(name, 1)) ** power for name, power in self.constants)
 
 
 class Terms:
