@@ -225,11 +225,6 @@ def read_words(stream: Bits, starts: NDArray[np.integer], widths: Ints | int) ->
     return words
 
 
-def to_bits(stream: Bits) -> Bits:
-    """Return the bits of a stream, uint8 of zeros and ones."""
-    return np.unpackbits(stream)
-
-
 def next_set_bit(bits: Bits) -> NDArray[np.int32]:
     """Return for every bit where the first one is, itself or after it: int32 of shape (n + 1,), also for the end.
 

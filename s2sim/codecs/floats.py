@@ -63,7 +63,8 @@ _HALF_SIGN = np.uint32(0x8000)
 
 _HALF = SmallFloat(mantissa_bits=10, bias=15)
 
-_HALF_CHUNK = 1 << 15
+# Elements that are rounded at once.
+_CHUNK = 1 << 15
 
 
 def to_half(array: Floats32) -> NDArray[np.float16]:
@@ -74,8 +75,8 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     """
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
-    for start in range(0, len(flat), _HALF_CHUNK):
-        chunk = slice(start, start + _HALF_CHUNK)
+    for start in range(0, len(flat), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
         out[chunk] = _half_bits(flat[chunk])
     return half.view(np.float16)
 
@@ -207,10 +208,8 @@ _FLOAT8_FORMATS: dict[str, SmallFloat] = {"e4m3": SmallFloat(3, 7), "e5m2": Smal
 LARGEST_FLOAT8: dict[str, float] = {"e4m3": 448.0, "e5m2": 57344.0}
 """Largest finite values."""
 
-_FLOAT8_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _FLOAT8_SIGN = np.uint32(0x80)
 _MIN_SCALE = np.float32(1e-45)
-_FLOAT8_CHUNK = 1 << 15
 
 
 def to_float8(values: Floats32, form: Float8) -> Bits:
@@ -223,16 +222,16 @@ def to_float8(values: Floats32, form: Float8) -> Bits:
     """
     codes = np.empty(len(values), np.uint8)
     most = int(_FLOAT8_FORMATS[form].round_magnitudes(np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32))[0])
-    for start in range(0, len(values), _FLOAT8_CHUNK):
-        bits = np.ascontiguousarray(values[start : start + _FLOAT8_CHUNK]).view(np.uint32)
-        magnitudes = bits & _FLOAT8_MAGNITUDE
+    for start in range(0, len(values), _CHUNK):
+        bits = np.ascontiguousarray(values[start : start + _CHUNK]).view(np.uint32)
+        magnitudes = bits & _FLOAT32_MAGNITUDE
         # Beyond it codes would run over; NaN has more bits than infinity.
         if magnitudes.max() >= np.array(2 * LARGEST_FLOAT8[form], np.float32).view(np.uint32):
             raise _overflow_error(form)
         rounded = _FLOAT8_FORMATS[form].round_magnitudes(magnitudes)
         if rounded.max() > most:
             raise _overflow_error(form)
-        codes[start : start + _FLOAT8_CHUNK] = rounded | (bits >> np.uint32(24)) & _FLOAT8_SIGN
+        codes[start : start + _CHUNK] = rounded | (bits >> np.uint32(24)) & _FLOAT8_SIGN
     return codes
 
 
@@ -319,7 +318,6 @@ class Float8Codec:
 _MANTISSA_BITS = np.uint32(23)
 _MANTISSA = np.uint32((1 << 23) - 1)
 _POWER_EXPONENT = np.uint32(0xFF)
-_CHUNK = 1 << 15
 
 
 def to_powers(vector: Floats32, random: np.random.Generator) -> NDArray[np.uint16]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Bits, Ints
-from s2sim.codecs.bits import code_starts, next_set_bit, read_words, to_bits, write_words
+from s2sim.codecs.bits import code_starts, next_set_bit, read_words, write_words
 from s2sim.errors import CodecError
 
 _MAX_BITS = 31
@@ -142,7 +142,7 @@ def decode_signed(stream: Bits, count: int) -> NDArray[np.int32]:
     if len(places) and places[-1] >= count:
         raise CodecError(f"a stream of {count} numbers goes on to the one at {places[-1]}")
     values = numbers[magnitude_at[starts]]
-    values[to_bits(stream)[ends[starts]] == 1] *= -1
+    values[np.unpackbits(stream)[ends[starts]] == 1] *= -1
     decoded = np.zeros(count, np.int32)
     decoded[places] = values
     return decoded
@@ -198,7 +198,7 @@ def decode_positions(stream: Bits, low_bits: int) -> Ints:
     array([0, 9])
     """
     _check(low_bits)
-    bits = to_bits(stream)
+    bits = np.unpackbits(stream)
     ones = next_set_bit(bits)
     # Zeros that no one ends are what fills up the last byte: not a code.
     starts = code_starts(np.where(ones < len(bits), ones + np.int32(1 + low_bits), len(bits) + 1)[:-1].astype(np.int32))

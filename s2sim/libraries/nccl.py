@@ -38,16 +38,11 @@ class NcclProfile(LibraryProfile):
 
     library: str  # A file of ``libraries/``
     one_process: bool = False  # Whether one process launches on all GPUs of its node sequentially
-    chosen: str = ""  # Protocol, empty for the fastest
+    protocol: str = ""  # Its name, empty for the fastest
     only: str = ""  # Protocol to which the user restricts the choice
     version: Version = ()  # Of the library; empty for the newest
     min_channels: int = 1  # As set by the user
     own: ConstantOverrides = ()
-
-    @property
-    def protocol(self) -> str:
-        """Name of the protocol."""
-        return self.chosen
 
     def unmodelled_reason(self, shape: ClusterShape) -> str | None:
         """Return the reason why networks of a shape have no constants, or None."""
@@ -115,7 +110,7 @@ class NcclProfile(LibraryProfile):
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand
             protocols = [p for p in protocols if self._tree_pieces(p.name, demand, cluster) == pieces] or protocols
-        return tuple(replace(self, chosen=each.name) for each in protocols)
+        return tuple(replace(self, protocol=each.name) for each in protocols)
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
         trees = 2 * tree_channels(channel_count(cluster, None), demand.ranks)
@@ -214,7 +209,7 @@ class NcclProfile(LibraryProfile):
         generation, nodes = self._constants.generation_of(cluster.shape.gpu), len(np.unique(cluster.node_of_rank))
         if not channels or generation is None or nodes == 1:
             return "", np.inf
-        rates_Bps, name = dict(generation.channel_Bps), f"{channels}-{self.chosen}"
+        rates_Bps, name = dict(generation.channel_Bps), f"{channels}-{self.protocol}"
         if nodes == 2 and f"{name}-two-nodes" in rates_Bps:
             name = f"{name}-two-nodes"
         # A tree up and down has half of the bus bandwidth, and a channel has two trees.
@@ -227,7 +222,7 @@ class NcclProfile(LibraryProfile):
 
     @property
     def _sends_with(self) -> ProtocolConstants:
-        return next(each for each in self._constants.protocols if each.name == self.chosen)
+        return next(each for each in self._constants.protocols if each.name == self.protocol)
 
     @property
     def _constants(self) -> LibraryConstants:

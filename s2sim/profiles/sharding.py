@@ -81,7 +81,9 @@ def shard_profile(
             f"tp={tp}: how tensor-parallel ranks share the layers of {profile.model} is not known, which is no "
             "transformer: take tp=1"
         )
-    tensors = profile.tensors if sizes is None or tp == 1 else _shard_tensors(profile.tensors, sizes.hidden, tp)
+    tensors = profile.tensors
+    if sizes is not None and tp > 1:
+        tensors = tuple(_shard_tensor(tensor, sizes.hidden, tp) for tensor in tensors)
     stages = _stages([list(layer) for layer in _layers(tensors)], pp, profile.model)
     passed_bytes = 0
     if sizes is not None and sizes.tokens is not None:
@@ -141,12 +143,8 @@ def _is_layer(layer: Sequence[TensorTiming], hidden: int) -> bool:
     return len(matrices) >= _MIN_MATRICES and all(hidden in shape for shape in matrices)
 
 
-def _shard_tensors(tensors: Sequence[TensorTiming], hidden: int, tp: int) -> tuple[TensorTiming, ...]:
-    """Return each tensor's part on one of ``tp`` ranks, rounded up, and the time of its part of the work."""
-    return tuple(_shard_tensor(tensor, hidden, tp) for tensor in tensors)
-
-
 def _shard_tensor(tensor: TensorTiming, hidden: int, tp: int) -> TensorTiming:
+    """Return a tensor's part on one of ``tp`` ranks, rounded up, and the time of its part of the work."""
     shape = tensor.shape
     side = next((at for at, length in enumerate(shape) if length != hidden), 0)
     if shape != (hidden,) and shape[side] >= tp:

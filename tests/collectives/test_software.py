@@ -170,7 +170,7 @@ def test_nothing_is_faster_than_the_wire_and_fast_paths_agree(topology, workers,
 
 def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     found, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 22, "double-binary-tree:chunks=4")
-    chosen = NcclProfile("nccl", chosen=found.schedule.protocol)
+    chosen = NcclProfile("nccl", protocol=found.schedule.protocol)
     for step in found.schedule.steps:
         pattern = step.round.pattern
         alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree")
@@ -259,11 +259,11 @@ def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
         for path in ("host-bridge", "switch")
     )
     crossing = Pattern(np.array([0]), np.array([8]))
-    plain = NcclProfile("nccl", chosen="Simple")
+    plain = NcclProfile("nccl", protocol="Simple")
     share = dict(load_constants("nccl").paths)["host-bridge"].share
     assert plain.each_message(crossing, bridged).limit_Bps == pytest.approx([24e9 * share])
     assert np.isinf(plain.each_message(crossing, switched).limit_Bps).all()
-    small = NcclProfile("nccl", chosen="LL").each_message(crossing, switched).limit_Bps
+    small = NcclProfile("nccl", protocol="LL").each_message(crossing, switched).limit_Bps
     assert small == [next(each for each in load_constants("nccl").protocols if each.name == "LL").network_limit_Bps]
 
 

@@ -260,7 +260,7 @@ def test_shards_are_put_together_again():
 
 def test_small_nodes_hold_several_shards_a_rank():
     nodes = group_by_node((0, 0, 0, 1, 1))
-    assert [list(nodes.holder_of(place, 2)) for place in range(2)] == [[0, 2], [1]]
+    assert list(map(list, nodes.holders(2))) == [[0, 2], [1]]
     assert [nodes.peers(shard) for shard in range(3)] == [(0, 3), (1, 4), (2, 3)]
 
 

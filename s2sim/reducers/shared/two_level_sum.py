@@ -50,13 +50,9 @@ class NodeMembership:
         """Return the ranks on the node of a rank, itself included."""
         return next(ranks for ranks in self.members if rank in ranks)
 
-    def holder_of(self, place: int, ranks: int) -> range:
-        """Return the shards of the rank at index ``place`` of a node with ``ranks`` ranks."""
-        return range(place, self.shards, ranks)
-
     def holders(self, ranks: int) -> list[range]:
         """Return the shards of each rank of a node with ``ranks`` ranks."""
-        return [self.holder_of(place, ranks) for place in range(ranks)]
+        return [range(place, self.shards, ranks) for place in range(ranks)]
 
     def peers(self, shard: int) -> tuple[int, ...]:
         """Return the ranks that have a shard, one on each node, in rank order."""
