@@ -22,12 +22,10 @@ def ring_of_pairs(following: Mapping[int, int], ranks: int) -> list[int]:
     >>> ring_of_pairs({0: 1, 1: 0, 2: 2}, 3)
     []
     """
-    order, seen, at = [0], {0}, following.get(0)
-    while at is not None and at not in seen and len(order) < ranks:
+    order = [0]
+    while len(order) < ranks and (at := following.get(order[-1])) is not None:
         order.append(at)
-        seen.add(at)
-        at = following.get(at)
-    return order if at == 0 and is_ring(order, ranks) else []
+    return order if following.get(order[-1]) == 0 and is_ring(order, ranks) else []
 
 
 def is_tree(parents: Sequence[int]) -> bool:
@@ -36,18 +34,13 @@ def is_tree(parents: Sequence[int]) -> bool:
     >>> is_tree([-1, 0, 1]), is_tree([-1, 2, 1]), is_tree([1, -1, 5])
     (True, False, False)
     """
-    if parents.count(-1) != 1 or any(not -1 <= parent < len(parents) for parent in parents):
-        return False
-    leads = {parents.index(-1)}
-    for member in range(len(parents)):
-        way, at = [], member
-        while at not in leads:
-            way.append(at)
-            if len(way) > len(parents):
-                return False
-            at = parents[at]
-        leads.update(way)
-    return True
+    children = defaultdict(list)
+    for member, parent in enumerate(parents):
+        children[parent].append(member)
+    reached = list(children[-1])
+    for member in reached:
+        reached += children[member]
+    return len(children[-1]) == 1 and len(reached) == len(parents)
 
 
 _NRANKS = re.compile(r"\bn[rR]anks (\d{1,8})\b")
