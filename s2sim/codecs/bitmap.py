@@ -17,8 +17,7 @@ CHUNK_ELEMENTS = 1 << 18
 chunks cost more calls, larger ones more cache misses; a multiple of 8, so that every chunk begins on a whole byte."""
 
 BLOCK_ELEMENTS = 1 << 19
-"""Elements whose positions are found at once where few are set: fewer calls, and still little memory. Much of a block
-lies in the second-level cache when its values are read again."""
+"""Elements whose positions are found at once where few are set: fewer calls, and still little memory."""
 
 _DENSE_BYTES = 0.65
 """Fraction of non-zero bytes above which unpacking the whole bitmap is faster than unpacking the non-zero bytes. It
@@ -122,11 +121,8 @@ def unpack_positions(bitmap: Bits, n: int) -> Ints:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def iterate_positions(bitmap: Bits, first: int = 0) -> Iterator[Ints]:
-    """Yield the positions of the set bits in increasing order, int64, at most `CHUNK_ELEMENTS` at once.
-
-    The bitmap may be whole bytes of a larger one; its first bit has the position ``first``.
-    """
+def iterate_positions(bitmap: Bits) -> Iterator[Ints]:
+    """Yield the positions of the set bits in increasing order, int64, at most `CHUNK_ELEMENTS` at once."""
     for start in range(0, len(bitmap), BLOCK_ELEMENTS // 8):
         block = bitmap[start : start + BLOCK_ELEMENTS // 8]
         # So few bytes cannot hold more bits than one chunk does.
@@ -134,7 +130,7 @@ def iterate_positions(bitmap: Bits, first: int = 0) -> Iterator[Ints]:
         step = len(block) if few else CHUNK_ELEMENTS // 8
         for offset in range(0, len(block), step):
             positions = _positions(block[offset : offset + step])
-            positions += first + 8 * (start + offset)
+            positions += 8 * (start + offset)
             yield positions
 
 

@@ -9,7 +9,7 @@ then follows these jumps from the first bit on: in rounds that double how far is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,30 +21,6 @@ from s2sim.errors import CodecError
 
 BATCH_KEYS = 1 << 16
 """Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
-
-_MIN_KEYS = 1 << 15
-"""Keys that are worth the calls of one batch."""
-
-
-def batches(parts: Iterable[tuple[NDArray[Any], ...]]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Yield the same arrays, `_MIN_KEYS` elements or more at once as far as there are, and at most `BATCH_KEYS`.
-
-    Each part is one array or several of the same length; a batch has as many.
-    """
-    held: list[tuple[NDArray[Any], ...]] = []
-    for part in parts:
-        held.append(part)
-        if sum(len(first) for first, *_ in held) >= _MIN_KEYS:
-            yield from _concatenate_group(held)
-            held = []
-    if held:
-        yield from _concatenate_group(held)
-
-
-def _concatenate_group(held: list[tuple[NDArray[Any], ...]]) -> Iterator[tuple[NDArray[Any], ...]]:
-    joined = held[0] if len(held) == 1 else tuple(map(np.concatenate, zip(*held, strict=True)))
-    for start in range(0, len(joined[0]), BATCH_KEYS):
-        yield tuple(array[start : start + BATCH_KEYS] for array in joined)
 
 
 def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, slice, Words]]:

@@ -16,8 +16,8 @@ import numpy as np
 
 from s2sim.arrays import Bits, Floats32, Ints, Words
 from s2sim.codecs import compiled
-from s2sim.codecs.bitmap import BLOCK_ELEMENTS, bitmap_bytes, check_bitmap, iterate_positions, pack_nonzero
-from s2sim.codecs.bits import BATCH_KEYS, batches, row_batches
+from s2sim.codecs.bitmap import check_bitmap, iterate_positions, pack_nonzero
+from s2sim.codecs.bits import BATCH_KEYS, row_batches
 from s2sim.codecs.compiled import Backend
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.payload import Combination, Payload, float32_vector
@@ -82,21 +82,20 @@ class CountSketch:
         if values.dtype != np.float32 or values.shape != keys.shape:
             raise CodecError(f"{len(keys)} keys need as many float32 values; found {values.dtype} {values.shape}")
         cells = self.empty()
-        for start in range(0, len(keys), BATCH_KEYS):
-            self._add(cells, keys[start : start + BATCH_KEYS], values[start : start + BATCH_KEYS])
+        self._add(cells, keys, values)
         return cells
 
     def encode_dense(self, array: Floats32) -> tuple[Floats32, Bits]:
         """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
 
-        The array, float32 of shape (n,), is streamed through once; its keys are 0 to n - 1. The bitmap is that of
+        The array is float32 of shape (n,); its keys are 0 to n - 1. The bitmap is that of
         `s2sim.codecs.bitmap.pack_nonzero`.
         """
         array = float32_vector(array, "a count sketch")
         check_key_space(0, len(array))
-        cells, bitmap = self.empty(), np.empty(bitmap_bytes(len(array)), np.uint8)
-        for keys, values in batches(_iterate_nonzeros(array, bitmap)):
-            self._add(cells, keys, values)
+        cells, bitmap = self.empty(), pack_nonzero(array)
+        for positions in iterate_positions(bitmap):
+            self._add(cells, positions.astype(np.uint32), array.take(positions))
         return cells, bitmap
 
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
@@ -120,12 +119,7 @@ class CountSketch:
 
     def decode_keys(self, cells: Floats32, keys: Words) -> Floats32:
         """Return the estimates of the elements ``keys`` (uint32, shape (k,)), float32 of shape (k,)."""
-        cells = self._check_cells(cells)
-        keys = as_keys(keys)
-        values = np.empty(len(keys), np.float32)
-        for start in range(0, len(keys), BATCH_KEYS):
-            values[start : start + BATCH_KEYS] = self._estimate(cells, keys[start : start + BATCH_KEYS])
-        return values
+        return self._estimates(self._check_cells(cells), as_keys(keys))
 
     def decode_rows(self, cells: Floats32, row_ids: Ints, width: int, *, offset: int = 0) -> Floats32:
         """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
@@ -133,7 +127,7 @@ class CountSketch:
         values = np.empty((len(row_ids), width), np.float32)
         for rows, columns, keys in row_batches(row_ids, width, offset):
             block = values[rows, columns]
-            block[...] = self._estimate(cells, keys).reshape(block.shape)
+            block[...] = self._estimates(cells, keys).reshape(block.shape)
         return values
 
     def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
@@ -145,8 +139,8 @@ class CountSketch:
         check_bitmap(bitmap, n)
         check_key_space(0, n)
         array = np.zeros(n, np.float32)
-        for (positions,) in batches((part,) for part in iterate_positions(bitmap)):
-            array[positions] = self._estimate(cells, positions.astype(np.uint32))
+        for positions in iterate_positions(bitmap):
+            array[positions] = self._estimates(cells, positions.astype(np.uint32))
         return array
 
     def _check_cells(self, cells: Floats32) -> Floats32:
@@ -158,13 +152,22 @@ class CountSketch:
         return cells
 
     def _add(self, cells: Floats32, keys: Words, values: Floats32) -> None:
-        if self.backend == "numba":
-            compiled.add_rows(cells, keys, *mix_constants(self.rows, self.seed), values)
-            return
-        bits = values.view(np.uint32)
-        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
-            signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
-            np.add.at(row, columns, signed.view(np.float32))
+        for start in range(0, len(keys), BATCH_KEYS):
+            batch = slice(start, start + BATCH_KEYS)
+            if self.backend == "numba":
+                compiled.add_rows(cells, keys[batch], *mix_constants(self.rows, self.seed), values[batch])
+                continue
+            bits = values[batch].view(np.uint32)
+            for row, (columns, sign_bits) in zip(cells, self._hashes(keys[batch]), strict=True):
+                signed = np.bitwise_xor(sign_bits, bits, out=sign_bits)
+                np.add.at(row, columns, signed.view(np.float32))
+
+    def _estimates(self, cells: Floats32, keys: Words) -> Floats32:
+        values = np.empty(len(keys), np.float32)
+        for start in range(0, len(keys), BATCH_KEYS):
+            batch = slice(start, start + BATCH_KEYS)
+            values[batch] = self._estimate(cells, keys[batch])
+        return values
 
     def _estimate(self, cells: Floats32, keys: Words) -> Floats32:
         if self.backend == "numba":
@@ -207,15 +210,6 @@ def median(estimates: list[Floats32]) -> Floats32:
     middle += ordered[count // 2 - 1]
     middle *= np.float32(0.5)
     return middle
-
-
-def _iterate_nonzeros(array: Floats32, bitmap: Bits) -> Iterator[tuple[Words, Floats32]]:
-    """Yield the keys and values of the non-zero elements, whose bits are set in ``bitmap``."""
-    for start in range(0, len(array), BLOCK_ELEMENTS):
-        packed = pack_nonzero(array[start : start + BLOCK_ELEMENTS])
-        bitmap[start // 8 : start // 8 + len(packed)] = packed
-        for positions in iterate_positions(packed, start):
-            yield positions.astype(np.uint32), array.take(positions)
 
 
 def rms_relative_error(keys: float, columns: int) -> float:
