@@ -46,7 +46,7 @@ def test_an_all_to_all_pays_for_each_peer():
     """Two nodes of eight: seven beside, eight elsewhere; a gather of all to all the same ranks pays for none."""
     constants = load_constants("nccl")
     cluster = build_cluster(load_shape("dgx-h100"), 16)
-    profile = NcclProfile("nccl", chosen="LL")
+    profile = NcclProfile("nccl", protocol="LL")
     all_to_all, all_gather = (
         profile.launch_ps(Timer(cluster).time(Demand(kind, (16,) * 16, 4)).schedule, cluster)
         for kind in ("all_to_all", "all_gather")

@@ -129,7 +129,7 @@ def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
 def timed_with(algorithm, kind, size_bytes, cluster, protocol):
     """Return an algorithm as one protocol sends it."""
     schedule = make_algorithm(algorithm, kind).schedule(make_demand(kind, size_bytes, cluster.workers), cluster)
-    sent = apply_overheads(schedule, cluster, NcclProfile("nccl", one_process=True, chosen=protocol))
+    sent = apply_overheads(schedule, cluster, NcclProfile("nccl", one_process=True, protocol=protocol))
     times = RoundTimes(cluster, sent.release)
     return TimedSchedule(sent, duration_ps(sent, cluster, times), "", times)
 
