@@ -96,6 +96,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return {}
 
 
+@lru_cache(maxsize=16)
 def _version(package: str) -> str:
     try:
         return version(package)
