@@ -56,7 +56,7 @@ app = typer.Typer(
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
         "s2sim list reducers",
         "",
-        "More commands: s2sim diff, flows, notebook, cache; docs/usage.md has them.",
+        "More: s2sim regimes, diff, flows, notebook, cache; docs/usage.md has them.",
     ),
 )
 dev = group(
@@ -80,7 +80,6 @@ _add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (r
 _add(app, "sweep", sweep.sweep_command, sweep.EXAMPLES, "Compute thousands of cells of a study.")
 _add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and write what a sweep has found.")
 _add(app, "advise", advise.advise_command, advise.EXAMPLES, "Ask what to change on a cluster, and what that costs.")
-_add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map which compressor wins on which network.")
 _add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
 _add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
 # Typer has no command that takes arguments and has others below it: these have names of two words.
@@ -98,6 +97,7 @@ _add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the 
 dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
 dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
 # What is used once in a while; the last line of the help names these.
+_add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map who wins on which network.", hidden=True)
 _add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
 _add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
 _add(app, "diff", diff.diff_command, diff.EXAMPLES, "Show what differs between two results.", hidden=True)

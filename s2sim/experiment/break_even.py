@@ -213,7 +213,7 @@ def scan_rates(
                 dense, own = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, row.reducer)
                 if extrapolation is None or row.extrapolated is None or own >= dense:
                     return dense, required_dense(own)
-                doubt = extrapolation.time_doubt(row.reducer, partial(replays.timer, rate_Bps))
+                doubt = extrapolation.time_doubt(row.reducer, partial(replays.plain_timer, rate_Bps))
                 return dense, required_dense(own, doubt, replays.phase_at(rate_Bps, row.reducer))
 
             known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS)

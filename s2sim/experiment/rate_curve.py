@@ -70,7 +70,7 @@ class RateReplays:
         self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
         self._phases: dict[tuple[float, str], int] = {}
-        self._others: dict[tuple[int, int, float], Timer] = {}
+        self._plain: dict[tuple[float, int], Timer] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -107,21 +107,23 @@ class RateReplays:
             return None
         return high, f"{_LINKS.get(busiest.kind, 'links between switches')} at {format_bytes(busiest.rate_Bps)}/s"
 
-    def timer(self, rate_Bps: float, scenario: ReducerScenario, ranks: int) -> Timer:
-        """Return the timer of another scenario on the same cluster at a rate; made once."""
-        key = (id(scenario), ranks, rate_Bps)
-        if key not in self._others:
-            shape = with_rate(scenario.shape, self._varied, rate_Bps)
-            self._others[key] = replace(scenario, shape=shape).timer(ranks)
-        return self._others[key]
+    def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
+        """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
+        key = (rate_Bps, ranks)
+        if key not in self._plain:
+            self._plain[key] = self._at(rate_Bps).plain().timer(ranks)
+        return self._plain[key]
 
-    def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
+    def _at(self, rate_Bps: float) -> ReducerScenario:
         if rate_Bps not in self._scenarios:
             shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
             self._scenarios[rate_Bps] = replace(self._scenario, shape=shape)
+        return self._scenarios[rate_Bps]
+
+    def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
         timed = (rate_Bps, self._algorithms[reducer])
         if timed not in self._timers:
-            scenario = self._scenarios[rate_Bps].running(self._algorithms[reducer])
+            scenario = self._at(rate_Bps).running(self._algorithms[reducer])
             self._timers[timed] = scenario.timer(self._workers, self._ways)
         item = self._recorded[reducer]
         return ExecutedRecording(item.recording, self._scenario, self._timers[timed], item.exchange)

@@ -110,15 +110,14 @@ class RunExtrapolation:
             transfer=tuple(transfer for transfer, _ in self.transfers.get(row.reducer, ())),
         )
 
-    def time_doubt(self, reducer: str, timer_of: Callable[[ReducerScenario, int], Timer]) -> float:
+    def time_doubt(self, reducer: str, timer_of: Callable[[int], Timer]) -> float:
         """Return by which factor a reducer's time may be off on another cluster; 1 or more.
 
-        ``timer_of`` returns the timer of that cluster for a number of ranks, as the scenario has it.
+        ``timer_of`` returns the timer of a number of ranks there, on the plain cluster.
         """
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        timers = (timer_of(phase.scenario, phase.recorded.workers) for phase in phases)
-        return worst_factor(phase.errors(timer)[1] for phase, timer in zip(phases, timers, strict=True))
+        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""

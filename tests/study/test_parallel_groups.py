@@ -35,7 +35,6 @@ def test_groups_are_read(text, workers, sizes):
     groups = parse_groups(text, workers)
     assert (groups.tp, groups.pp, groups.dp) == sizes
     assert groups.workers == workers
-    assert groups.workers_of_group == groups.dp
     assert parse_groups(groups.text, workers) == groups
 
 

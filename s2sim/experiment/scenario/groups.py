@@ -51,11 +51,6 @@ class ParallelGroups:
         return self.tp * self.pp
 
     @property
-    def workers_of_group(self) -> int:
-        """Ranks of a data-parallel group, as many as a recording for it has."""
-        return self.dp
-
-    @property
     def text(self) -> str:
         """What `parse_groups` reads back."""
         order = "" if self.order == "-".join(KINDS) else f",order={self.order}"

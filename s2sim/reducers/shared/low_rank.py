@@ -130,6 +130,11 @@ def orthonormal_basis(narrow: Floats32) -> Floats32:
     return np.linalg.qr(narrow.astype(np.float64)).Q.astype(np.float32)
 
 
+def outer_product(left: Floats32, right: Floats32) -> Floats32:
+    """Return ``left`` times the transposed ``right``, of shapes (rows, rank) and (columns, rank)."""
+    return left @ right.T
+
+
 class LowRank(Reducer):
     """A reducer of matrices; vectors, and matrices that would shrink too little, are all-reduced as they are.
 

@@ -12,7 +12,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
-from s2sim.reducers.shared.low_rank import LowRank, Matrices, Matrix, averages, orthonormal_basis
+from s2sim.reducers.shared.low_rank import LowRank, Matrices, Matrix, averages, orthonormal_basis, outer_product
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class PowerSGD(LowRank):
             self.query = rank.replicated(lambda: [_rescale_query(right) for right in found])
 
         split.charge_products(rank)
-        products = rank.replicated(lambda: [left @ right.T for left, right in zip(basis, found, strict=True)])
+        products = rank.replicated(lambda: list(map(outer_product, basis, found)))
         mean = rank.replicated(lambda: split.mean(products, others, rank.size))
         return Reduced(mean, sent=lambda: split.join(products, split.others))
 
@@ -135,7 +135,7 @@ class AcpSGD(LowRank):
 
         def products(narrow: Sequence[Floats32]) -> list[Floats32]:
             pairs = zip(narrow, basis, strict=True) if left else zip(basis, narrow, strict=True)
-            return [one @ other.T for one, other in pairs]
+            return [outer_product(*pair) for pair in pairs]
 
         def sent() -> Gradient:
             split.charge_products(rank, "encode")
