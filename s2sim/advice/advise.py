@@ -26,13 +26,15 @@ from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.rate_curve import limiting_rate, rate_of
 from s2sim.experiment.run import spec_of
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.options import join_option_string, split_option_string
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
-from s2sim.units import format_number_of
+from s2sim.sweeps.study import MOST_CELLS
+from s2sim.units import format_number_of, format_rate
 
 MOST_RUNS = 64
 """Combinations that the frontier computes; of more it takes a sample."""
@@ -132,6 +134,8 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
     if not 0 < faster < 1:
         raise OptionError(f"--faster {faster:g} must lie between 0 and 100%, for example --faster 20%")
     ways = Combinations(base, changes, runs, together=False)
+    if ways.count > MOST_CELLS:
+        raise OptionError(f"--changes make {ways.count:,} combinations, above {MOST_CELLS:,}: give fewer options")
     start = (0,) * (len(ways.axes) + 1)
     today = ways.cell(start)
     if today is None:
@@ -219,12 +223,13 @@ def _largest(base: RunSpec, runs: Runs, efficiency: float, most: int) -> Advice:
 def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
     """Return the combinations that no other one betters in time, error and price together."""
     ways = Combinations(base, changes, runs, together=True)
-    points = [(*point,) for point in product(*(range(len(axis)) for axis in ways.axes))]
-    sampled = len(points) > MOST_RUNS
-    if sampled:
+    sampled = ways.networks() > MOST_RUNS
+    if not sampled:
+        points = list(product(*(range(len(axis)) for axis in ways.axes)))
+    else:
         from scipy.stats import qmc
 
-        corners = {points[0], points[-1]}
+        corners = {(0,) * len(ways.axes), tuple(len(axis) - 1 for axis in ways.axes)}
         shares = qmc.Sobol(len(ways.axes), seed=base.seed).random(MOST_RUNS)
         drawn = {tuple(int(s * len(a)) for s, a in zip(share, ways.axes, strict=True)) for share in shares}
         points = sorted(corners | drawn)
@@ -241,20 +246,23 @@ def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
 
 
 def _flips(base: RunSpec, runs: Runs) -> Advice:
-    """Return what would change the answer of a run, the nearest first."""
+    """Return what would change the answer of a run: rates, mini-batches, estimated constants, errors."""
     result = runs.needed(base, break_even=True)
-    verdict, rows = result.verdict, {row.reducer: row for row in result.results if row.workers == max(base.workers)}
-    lines = [verdict.lines[0]]
-    lines += [f"{name} {text}." for name, text in verdict.pays.items()]
+    verdict, rows = result.verdict, result.results
+    scenario = resolve_run(base)
+    cluster = scenario.healthy(scenario.ranks_of(max(base.workers)))
+    field = limiting_rate(cluster)
+    here = "" if field is None else f"; here it is {format_rate(rate_of(cluster.shape, field))}"
+    lines = [verdict.lines[0], *(f"{name} {text}{here}." for name, text in verdict.pays.items())]
     lines += [f"{each.reducer} pays {each.text}." for each in verdict.pays_over]
     lines += [
         f"{flip.constant} of {flip.value}, taken as {flip.taken}, which is an estimate, would make it {flip.best}."
         for flip in verdict.flips
     ]
-    lines += [f"{row.reducer}: {judged.change}." for row in rows.values() if (judged := judgement_of(row)).change]
+    lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := judgement_of(row)).change]
     if verdict.band_share is not None:
         lines.append(f"The answer holds in {verdict.band_share:.0%} of the draws of measured constants.")
-    cells = [cell_of(result, row) for row in rows.values()]
+    cells = [cell_of(result, row) for row in rows]
     return _advice("flips", base, lines, cells, len(cells), runs)
 
 
@@ -333,6 +341,8 @@ def advise(
         raise OptionError(f"advise {question!r}: the questions are {', '.join(QUESTIONS_TAKE)}")
     if len(base.workers) > 1 or len(base.topologies) > 1:
         raise OptionError("advise is about one cluster: give one topology and one number of workers")
+    if question in ("cheapest", "frontier") and len(base.reducers) > 1:
+        raise OptionError(f"advise {question}: --reducer is the one in use; others are options of a change")
     watcher = progress or SILENT
     watcher.start(0, "asking")
     runs = Runs(base, watcher, gate)

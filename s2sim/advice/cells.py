@@ -12,7 +12,7 @@ from s2sim.advice.search import Point
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import flag_of, options_of
 from s2sim.experiment.costs import Gate
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, tell
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run
@@ -65,6 +65,7 @@ class Runs:
                 self._known[spec] = error
                 self.refused[command_of(spec)] = str(error)
             self._progress.advance()
+            tell(self._progress, command_of(spec))
         found = self._known[spec]
         return found if isinstance(found, Result) else None
 

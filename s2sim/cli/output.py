@@ -274,7 +274,7 @@ class Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task(printable(what), total=total)
+        self._task = self._bar.add_task(printable(what), total=total or None)
         self._bar.start()
 
     def advance(self, steps: int = 1) -> None:

@@ -15,6 +15,10 @@ from s2sim.experiment.spec import RunSpec
 
 JOB = {"topology": "leaf-spine", "workers": 8, "trace": "ncf", "compute": "500us"}
 SHARE = 0.5
+MANY = [
+    {"name": field, "options": [{field: number} for number in range(2, 12)]}
+    for field in ("seed", "batch", "accumulate", "streams", "steps", "iterations")
+]
 CHANGES = {
     "change": [
         {
@@ -110,7 +114,7 @@ def test_what_flips_the_answer_is_what_the_run_says():
     advice = s2sim.advise("flips", **JOB, reducers=("fp16",))
     verdict = s2sim.run(**JOB, reducers=("fp16",)).verdict
     assert advice.lines[0] == verdict.lines[0]
-    assert f"fp16 {verdict.pays['fp16']}." in advice.lines
+    assert f"fp16 {verdict.pays['fp16']}; here it is 25 Gbps." in advice.lines
     assert advice.runs == 1
 
 
@@ -125,6 +129,8 @@ def test_what_flips_the_answer_is_what_the_run_says():
         ("largest", {}, "--efficiency"),
         ("largest", {"efficiency": 0.5, "compute": None}, "give their compute"),
         ("best", {"workers": (4, 8), "max_error": 0.1}, "one number of workers"),
+        ("frontier", {"changes": CHANGES, "reducers": ("fp16", "union")}, "--reducer is the one in use"),
+        ("cheapest", {"changes": {"change": MANY}, "faster": 0.1}, "1,771,561 combinations, above 1,000,000"),
     ],
 )
 def test_what_is_missing_is_said(question, options, said):
