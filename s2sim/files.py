@@ -9,6 +9,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,15 +144,43 @@ def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None)
 _PACKAGE = Path(__file__).resolve().parent
 
 
+# Processes of other machines, whose folders may be shared, have numbers of their own.
+_HOST = os.uname().nodename if os.name == "posix" else "here"
+
+
 def partial_of(path: Path) -> Path:
     """Return the temporary file that replaces ``path``, or the target of its link, once it is complete."""
     target = path.resolve()
-    return target.with_name(f".{target.name}.partial-{os.getpid()}")
+    return target.with_name(f".{target.name}.partial-{_HOST}-{os.getpid()}")
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove what processes of this machine that were killed have left of writing ``path``."""
+    import shutil
+
+    own = partial_of(path)
+    start = own.name.removesuffix(str(os.getpid()))
+    with suppress(OSError):
+        for left in own.parent.iterdir() if os.name == "posix" else ():
+            process = left.name.removeprefix(start)
+            if process != left.name and process.isdecimal() and not _is_alive(int(process)):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file, which is there as a whole or not at all."""
     partial = partial_of(path)
+    remove_leftovers(path)
     try:
         partial.write_bytes(data)
         partial.replace(path.resolve())

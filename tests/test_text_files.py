@@ -1,9 +1,11 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
 from s2sim.errors import S2SimError, TopologyError
-from s2sim.files import read_bytes, read_text
+from s2sim.files import partial_of, read_bytes, read_text, remove_leftovers, replace_file
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
@@ -54,3 +56,22 @@ def test_what_holds_no_text_is_said_to(content, tmp_path):
     (tmp_path / "bytes").write_bytes(content)
     with pytest.raises(S2SimError, match="it is not text"):
         read_text(tmp_path / "bytes")
+
+
+def test_what_killed_processes_left_is_removed_by_the_next_that_writes(tmp_path):
+    path = tmp_path / "result.json"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    own, others = partial_of(path), partial_of(tmp_path / "other.json")
+    dead, elsewhere, alive = (
+        own.with_name(own.name.replace(f"-{os.getpid()}", f"-{process}")) for process in (ended.pid, "x", os.getppid())
+    )
+    folder = dead.with_name(dead.name.replace("result.json", "trace"))
+    folder.mkdir()
+    for left in (dead, elsewhere, alive, others, folder / "manifest.json"):
+        left.write_text("half")
+    replace_file(path, b"{}")
+    assert path.read_bytes() == b"{}"
+    assert [left.exists() for left in (dead, elsewhere, alive, others)] == [False, True, True, True]
+    remove_leftovers(tmp_path / "trace")
+    assert not folder.exists()

@@ -1,4 +1,4 @@
-"""The process ``s2sim``: an interruption is one line and exit code 130, also while modules are still being imported."""
+"""The process ``s2sim``: Ctrl-C, or SIGTERM, is one line and exit code 130, also while modules are being imported."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def main() -> int:
         # Whoever starts s2sim in the background may have said that it is not to be interrupted.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
+        # Batch systems and Kubernetes end a job like this.
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, interrupt)
         sys.unraisablehook = _exit_on_interrupt
 
         from s2sim.cli.main import main as run
@@ -39,7 +42,8 @@ def main() -> int:
         _exit_at_once()
     if code == INTERRUPTED:
         _exit_at_once(told=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     return code
 
 

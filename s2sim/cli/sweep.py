@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from contextlib import suppress
@@ -71,8 +70,6 @@ def sweep_command(
     if dry_run:
         _show_plan(study, out, part)
         return
-    # A batch system that ends the job does as Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _Watch(quiet=quiet) as watch:
         result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, watcher=watch)
         watch.stop()

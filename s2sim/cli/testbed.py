@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -224,8 +223,6 @@ def run_command(
     counts = () if workers is None else parse_worker_list(workers)
     layouts = choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
-    # What ends the job does as Ctrl-C, so that the testbed is removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with watching(quiet=quiet) as progress:
 
         def advance() -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32
 from s2sim.errors import TraceError
+from s2sim.files import partial_of, remove_leftovers
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.gradients.manifest import (
     MANIFEST_NAME,
@@ -187,7 +188,8 @@ def write_trace(
     """
     directory = directory.absolute()
     check_target(directory, overwrite=overwrite)
-    partial = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
+    partial = partial_of(directory)
+    remove_leftovers(directory)
     entries = _layer_entries(source, max_storage_error)
     try:
         partial.mkdir()

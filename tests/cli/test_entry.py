@@ -16,7 +16,7 @@ import os, signal, sys, weakref
 class Thing: pass
 
 def interrupt(*_):
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.{number})
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -41,9 +41,9 @@ sys.exit(main())
 """
 
 
-def started(module, way="raised", handler=signal.SIG_DFL):
+def started(module, way="raised", handler=signal.SIG_DFL, number="SIGINT"):
     """Return what a process does in which SIGINT is handled like this, however those who run the tests have it."""
-    program = PROGRAM.format(module=module, way=way)
+    program = PROGRAM.format(module=module, way=way, number=number)
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -66,6 +66,10 @@ def started(module, way="raised", handler=signal.SIG_DFL):
 )
 def test_an_interruption_of_an_import_is_told_in_one_line(module, way):
     assert started(module, way) == (130, "", "s2sim: interrupted\n")
+
+
+def test_what_ends_a_job_does_as_an_interruption():
+    assert started("s2sim.cli.listing", number="SIGTERM") == (130, "", "s2sim: interrupted\n")
 
 
 def test_whoever_starts_it_may_have_it_not_interrupted():
