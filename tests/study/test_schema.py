@@ -209,6 +209,7 @@ def test_python_has_the_names_of_json(transfers):
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
         s2sim.run_topologies("fat-tree,ring", workers=2, reducers=["fp16"], trace=SMALL.split()[1]),
+        s2sim.advise("best", "ring", workers=2, reducers=["fp16"], trace=SMALL.split()[1], max_error=0.1),
         s2sim.run_collective("all_reduce", "fat-tree", workers=4, size_bytes=2**20, faults=["jitter:latency=5us"]),
         compare_log(CollectiveSpec("fat-tree", "all_reduce", 2, 2**20), log),
         s2sim.run_flows(transfers, "fat-tree", faults=["jitter:latency=5us"]),
