@@ -82,7 +82,7 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
             cells.append(cell_of(result, rows[name], label))
             offered += cells[-1:] if name == result.verdict.best else []
     best = min(offered, key=lambda cell: cell.compared_s * cell.doubt)
-    if best.compared_s * WORTHWHILE > dense.compared_s:
+    if best.compared_s * WORTHWHILE > dense.compared_s or not dense.compared_s:
         first = f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden_text(today)}."
     else:
         gain = dense.compared_s / best.compared_s
@@ -140,6 +140,10 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
     today = ways.cell(start)
     if today is None:
         raise OptionError("advise cheapest: the cluster as it is cannot be run: s2sim run says why")
+    if not today.compared_s:
+        raise OptionError(
+            f"advise cheapest: nothing is shorter than {format_number_of(today.workers, 'worker')} in 0 s"
+        )
     target_s = today.compared_s * (1 - faster)
     search = CheapestSearch(ways.prices, ways.time, target_s)
     found = search.run()

@@ -110,6 +110,15 @@ def test_the_largest_cluster_keeps_its_share_and_the_next_does_not():
     assert "the largest that was asked for" in all_of_it.lines[0]
 
 
+def test_one_worker_has_nothing_to_gain():
+    alone = {"topology": "leaf-spine", "workers": 1, "trace": "ncf", "reducers": ("fp16",)}
+    assert s2sim.advise("best", **alone, max_error=0.1).lines[0].startswith("Nothing")
+    assert s2sim.advise("flips", **alone).lines[0].startswith("Do not compress: 1 worker")
+    with pytest.raises(OptionError, match="nothing is shorter"):
+        s2sim.advise("cheapest", **alone | {"reducers": ()}, changes={"change": CHANGES["change"][1:2]}, faster=0.1)
+    assert s2sim.advise("largest", **alone, compute="1ms", efficiency=0.5, most_workers=1).cells[-1].workers == 1
+
+
 def test_what_flips_the_answer_is_what_the_run_says():
     advice = s2sim.advise("flips", **JOB, reducers=("fp16",))
     verdict = s2sim.run(**JOB, reducers=("fp16",)).verdict
