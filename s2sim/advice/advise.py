@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,7 +35,7 @@ from s2sim.options import join_option_string, split_option_string
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.sweeps.study import MOST_CELLS
-from s2sim.units import format_number_of, format_rate
+from s2sim.units import format_money, format_number_of, format_rate
 
 MOST_RUNS = 64
 """Combinations that the frontier computes; of more it takes a sample."""
@@ -76,7 +77,7 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
     for label, spec in settings:
         result = runs.result(spec)
         rows = {} if result is None else {row.reducer: row for row in result.results}
-        for name in dict.fromkeys(["dense", *kept]):
+        for name in dict.fromkeys([dense.reducer, *kept]):
             if result is None or name not in rows or (name, label) == (dense.reducer, dense.changes):
                 continue
             cells.append(cell_of(result, rows[name], label))
@@ -91,11 +92,7 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
             f"{best.relative_l2 or 0.0:.2g} (allowed {base.max_error:g})."
         )
     combinations = (len(names) + len(free) * (len(_DENSITIES) - 1) + 1) * len(settings)
-    return _advice("best", base, [first], [dense, *sorted(cells[1:], key=_compared)], combinations, runs)
-
-
-def _compared(cell: AdviceCell) -> float:
-    return cell.compared_s
+    return _advice("best", base, [first], [dense, *sorted(cells[1:], key=attrgetter("compared_s"))], combinations, runs)
 
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[str]:
@@ -154,28 +151,24 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
         assert best is not None
         cells += [best] if quickest != start else []
         most = 1 - best.compared_s / today.compared_s
-        line = (
-            f"Nothing makes it {faster:.0%} shorter. The quickest that was tried takes {most:.0%} less: {_named(best)}."
-        )
+        line = f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {most:.0%} less: {_named(best)}."
         if quickest == start:
-            line = f"Nothing helps: no change that was tried makes it shorter{ways.hidden_now()}."
-        lines = [line]
+            hidden = hidden_text(runs.needed(ways.as_it_is))
+            line = f"Nothing helps: no change that was tried makes it shorter{hidden}."
     else:
         best = ways.cell(found)
         assert best is not None
         cells.append(best)
-        cost = "" if changes.currency is None else f" for {changes.money(ways.price(found))}"
+        cost = "" if changes.currency is None else f" for {format_money(ways.price(found), changes.currency)}"
         less = 1 - best.compared_s / today.compared_s
         what = "A sample" if best.samples_per_s else "A step"
-        lines = [
-            f"{_named(best)}{cost}: {time_text(best)}. {what} takes {less:.0%} less than now ({time_text(today)})."
-        ]
+        line = f"{_named(best)}{cost}: {time_text(best)}. {what} takes {less:.0%} less than now ({time_text(today)})."
     grid = [change.name for change in changes.changes if not is_of_reducers(change)]
     falling = [name for axis, name in enumerate(grid) if axis in search.monotone]
     notes = [
         f"along {', '.join(falling)} dearer was never slower where both were tried, which the search relies on"
     ] * bool(falling)
-    return _advice("cheapest", base, lines, cells, ways.count, runs, changes.currency, notes)
+    return _advice("cheapest", base, [line], cells, ways.count, runs, changes.currency, notes)
 
 
 def _named(cell: AdviceCell) -> str:
@@ -186,6 +179,8 @@ def _largest(base: RunSpec, runs: Runs, efficiency: float, most: int) -> Advice:
     """Return the most workers of which each trains at least a share as fast as one alone."""
     if not 0 < efficiency < 1:
         raise OptionError(f"--efficiency {efficiency:g} must lie between 0 and 100%, for example --efficiency 80%")
+    if most < 1:
+        raise OptionError(f"most_workers = {most}: at least 1 is needed")
     alone = runs.needed(replace(base, workers=(1,)))
     one = cell_of(alone, alone.results[0], efficiency=1.0)
     if alone.results[0].iteration_s is None:
@@ -241,7 +236,10 @@ def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
     known = [(point, cell) for point in every if (cell := ways.cell(point)) is not None]
     if not known:
         raise OptionError("advise frontier: none of the combinations can be run: s2sim run says why")
-    axes = [(cell.compared_s * cell.doubt, cell.relative_l2 or 0.0, ways.price(point)) for point, cell in known]
+    axes = [
+        (cell.compared_s * cell.doubt, 0.0 if cell.exact else cell.relative_l2 or 0.0, ways.price(point))
+        for point, cell in known
+    ]
     cells = [known[place][1] for place in pareto(axes)]
     several = format_number_of(len(cells), "cell")
     line = f"{several} of {len(known)} are bettered by none in time, error and price together."
@@ -349,7 +347,7 @@ def advise(
         raise OptionError(f"advise {question}: --reducer is the one in use; others are options of a change")
     watcher = progress or SILENT
     watcher.start(0, "asking")
-    runs = Runs(base, watcher, gate)
+    runs = Runs(watcher, gate)
     try:
         if question in ("cheapest", "frontier"):
             known = _read_changes(question, base, changes)

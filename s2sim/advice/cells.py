@@ -32,6 +32,7 @@ class AdviceCell:
     samples_per_s: float | None  # Of all workers; None where the mini-batch is not known
     speedup_vs_dense: float | None  # On the same cluster; None where it is infinite
     relative_l2: float | None
+    exact: bool  # Whether all that is lost is rounding
     doubt: float  # By which factor the time may be longer, where it is extrapolated
     price: float | None  # Of the changes; None where none has a price
     efficiency: float | None  # Throughput of a worker over that of one alone; None unless that was the question
@@ -46,8 +47,8 @@ class AdviceCell:
 class Runs:
     """Results of specs, each computed once."""
 
-    def __init__(self, base: RunSpec, progress: ProgressWatcher, gate: Gate) -> None:
-        self.base, self._progress, self._gate = base, progress, gate
+    def __init__(self, progress: ProgressWatcher, gate: Gate) -> None:
+        self._progress, self._gate = progress, gate
         self._known: dict[RunSpec, Result | S2SimError] = {}
         self.refused: dict[str, str] = {}
 
@@ -111,6 +112,7 @@ def cell_of(
         samples_per_s=None if row.iteration is None else row.iteration.samples_per_s,
         speedup_vs_dense=None if judged.speedup == inf else judged.speedup,
         relative_l2=row.error.relative_l2,
+        exact=judged.exact,
         doubt=judged.doubt,
         price=price,
         efficiency=efficiency,
@@ -164,7 +166,8 @@ class Combinations:
 
     def price(self, point: Point) -> float:
         """Return the price of a combination."""
-        return sum(axis[level] for axis, level in zip(self.prices, point, strict=True))
+        axes = zip((*self.axes, self.reducers), point, strict=True)
+        return sum(axis[level].price for axis, level in axes)
 
     def cell(self, point: Point) -> AdviceCell | None:
         """Return a combination's cell; None where it cannot be run, or its error cannot be used."""
@@ -185,11 +188,6 @@ class Combinations:
             return None
         price = self.price(point) if self.changes.currency else None
         return cell_of(result, row, self.text(point), price)
-
-    def hidden_now(self) -> str:
-        """Return what share of its communication dense hides as it is, after a colon."""
-        result = self._runs.result(self.as_it_is)
-        return "" if result is None else hidden_text(result)
 
     def time(self, point: Point) -> float:
         """Return the time of the same work, as long as it may be; infinity where a combination cannot be used."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,10 @@ from s2sim.errors import OptionError, S2SimError, describe_problems
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_toml
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
-from s2sim.units import format_money
+from s2sim.topology.price import parse_money
 
 REDUCER = "reducers"
 _PRICE = "price"
-_MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Z]{3})(?:/(node|GPU))?")
 _FORM = 'write for example price = "20000 USD", "500 USD/node" or "90 USD/GPU"'
 
 
@@ -107,19 +105,16 @@ class Changes:
             raise OptionError(f"{origin}: prices in {several} are not converted: give one currency")
         return cls(tuple(found), next(iter(currencies), None))
 
-    def money(self, price: float) -> str:
-        """Return a price for people."""
-        return format_money(price, self.currency) if self.currency else "no price"
-
 
 def _price(value: Any, nodes: int, workers: int, origin: str) -> tuple[float, str | None]:
     """Return a price for the whole cluster, and its currency; nothing where none is given."""
     if value is None:
         return 0.0, None
-    match = _MONEY.fullmatch(str(value).strip())
-    if match is None:
+    text, _, each = str(value).strip().partition("/")
+    money, count = parse_money(text), {"": 1, "node": nodes, "GPU": workers}.get(each)
+    if money is None or count is None:
         raise OptionError(f"{origin}: {value!r} is no price: {_FORM}")
-    return float(match[1]) * {"node": nodes, "GPU": workers}.get(match[3], 1), match[2]
+    return money[0] * count, money[1]
 
 
 def changed_spec(base: RunSpec, fields: Mapping[str, Any]) -> RunSpec:

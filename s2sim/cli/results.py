@@ -38,7 +38,7 @@ def results_command(
     columns: Annotated[str | None, option("COLUMN", "Pivot: a column for each value of this one.", "reducer")] = None,
     value: Annotated[str | None, option("COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense")] = None,
     plot: Annotated[
-        str | None, option("X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR, else a reducer.", "none")
+        str | None, option("X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR.", "none; a line a reducer")
     ] = None,
     png: PngOption = None,
     cell: Annotated[int | None, option("N", "The whole stored result of one cell, as JSON.", "all cells")] = None,
@@ -94,6 +94,8 @@ def _draw(table: Table, plot: str, target: str) -> None:
     names = [name.strip() for name in plot.split(",")]
     if len(names) not in (2, 3):
         raise OptionError(f"--plot {plot}: give X,Y or X,Y,COLOUR, for example nic.rate,speedup_vs_dense")
+    if len(names) == 2:  # no colour
+        names.append("reducer" if any(row["reducer"] for row in table.rows) else "algorithm")
     write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
 
 

@@ -45,11 +45,15 @@ class PhaseCheck:
 
     def errors(self, timer: Timer) -> tuple[float, float]:
         """Return predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase."""
-        predicted, recorded = (
-            ExecutedRecording(recording, self.scenario, timer) for recording in (self.predicted, self.recorded)
-        )
-        sent = (int(run.traffic()[0].max()) for run in (predicted, recorded))
-        return relative_error(*sent), relative_error(predicted.replay.total_ps, recorded.replay.total_ps)
+        sent = (int(run.traffic()[0].max()) for run in self._runs(timer))
+        return relative_error(*sent), self.error_time(timer)
+
+    def error_time(self, timer: Timer) -> float:
+        """Return predicted over recorded less 1 of the time of the phase."""
+        return relative_error(*(run.replay.total_ps for run in self._runs(timer)))
+
+    def _runs(self, timer: Timer) -> list[ExecutedRecording]:
+        return [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +172,9 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list
         for reducer, truth in recorded.items():
             if reducer in predicted:
                 guess, error = predicted[reducer], None
-                errors = [each.errors.whole.relative_l2 or 0.0 for each in (guess, truth)]
-                if not guess.reducer.traits.lossless and errors[1] and max(errors) > ROUNDING_ERROR:
-                    error = errors[0] / errors[1] - 1
+                guessed, true = (each.errors.whole.relative_l2 for each in (guess, truth))
+                if guessed is not None and true and max(guessed, true) > ROUNDING_ERROR:
+                    error = None if guess.reducer.traits.lossless else guessed / true - 1
                 phase = PhaseCheck(plain, guess.recording, truth.recording)
                 found[reducer].append((Transfer(other.name, ranks, *phase.errors(timer), error), phase))
     return found

@@ -117,7 +117,7 @@ class RunExtrapolation:
         """
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
+        return worst_factor(phase.error_time(timer_of(phase.recorded.workers)) for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""

@@ -45,6 +45,16 @@ class Price:
         return HourlyCost(workers, nodes, self.amount * (workers if self.of_gpus else nodes), self.currency)
 
 
+def parse_money(text: str) -> tuple[float, str] | None:
+    """Return an amount and its currency; None for another text.
+
+    >>> parse_money("98.32 USD")
+    (98.32, 'USD')
+    """
+    match = _MONEY.fullmatch(text.strip())
+    return None if match is None else (float(match[1]), match[2])
+
+
 def read_price(fields: FieldReader) -> Price | None:
     """Return the price that a description states; None without one."""
     given = [field for field in PRICE_FIELDS if field in fields.quantities]
@@ -56,8 +66,9 @@ def read_price(fields: FieldReader) -> Price | None:
             f"{fields.origin}: {' and '.join(given)}: write price.gpu_hour or price.node_hour, or price.node with "
             "price.years"
         )
-    match = _MONEY.fullmatch(text := fields.text(field, None).strip())
-    if match is None:
+    money = parse_money(text := fields.text(field, None))
+    if money is None:
         raise TopologyError(f"{fields.origin}: {field} = {text!r} is no price: write for example '98.32 USD'")
     hours = _HOURS_PER_YEAR * fields.required_count("price.years") if more else 1
-    return Price(float(match[1]) / hours, match[2], of_gpus=field == "price.gpu_hour")
+    amount, currency = money
+    return Price(amount / hours, currency, of_gpus=field == "price.gpu_hour")

@@ -49,7 +49,7 @@ def chart_svg(picture: Chart | HeatMap) -> str:
     return svg_text(chart_figure(picture))
 
 
-def table_chart(table: Table, x: str, y: str, colour: str = "reducer") -> Chart:
+def table_chart(table: Table, x: str, y: str, colour: str) -> Chart:
     """Return a chart of two columns of a table, with a line for each value of a third one.
 
     Where several rows have the same x on a line, it goes through their median, inside a band from the least to the
