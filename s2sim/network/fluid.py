@@ -24,6 +24,7 @@ from s2sim.network.active_flows import (
 from s2sim.network.base import Network, at_end_of_timestep, call_after
 from s2sim.network.flow_table import as_arrays, as_lists, merge_identical_flows
 from s2sim.network.max_min import LOOKS
+from s2sim.network.water_filling import deliver_in_few_events
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
 
@@ -184,6 +185,10 @@ def solve_batch_ps(
     picosecond of every link; ``on_delivered`` is called with the number of flows delivered since its last call.
     """
     arrive_ps, delivered_ps = start_ps + routes.latency_ps, np.zeros(len(sizes_bytes), np.int64)
+    together_ps = deliver_in_few_events(routes, arrive_ps, sizes_bytes, capacity)
+    if together_ps is not None:
+        on_delivered(len(together_ps))
+        return together_ps
     chosen, members, queues = merge_identical_flows(routes, arrive_ps, sizes_bytes)
     table = make_flow_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
     left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")

@@ -28,7 +28,7 @@ TOO_LONG = "a transfer would take over 27 days: check its size and the rates of 
 _INFINITE, _RATE_TOLERANCE = float("inf"), -1.0
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
-_BELOW, _ABOVE = 1 - _SLACK, 1 + _SLACK
+BELOW, ABOVE = 1 - _SLACK, 1 + _SLACK
 # Places in `s2sim.network.flow_table.FlowTable.tally`.
 _DIRTY, _MOVED, _ARRIVED, LOOKS, TALLIES = range(5)
 
@@ -48,7 +48,7 @@ def activate_flow(table: FlowTable, flow: int, now: int) -> None:
         if other >= 0:
             table.before[other] = crossing
         head[here] = crossing
-        if rate >= level[here] * _BELOW:
+        if rate >= level[here] * BELOW:
             table.held[crossing] = True
             table.wide[here] += weight[crossing]
         else:
@@ -130,7 +130,7 @@ def _solve_levels(table: FlowTable) -> None:
         target = min(old, new)
         if new == old or abs(new - old) <= target * _SLACK:
             new = old
-        elif target > lower * _ABOVE and len(pending) > 0 and pending[0][0] < target:
+        elif target > lower * ABOVE and len(pending) > 0 and pending[0][0] < target:
             # Not yet its turn.
             key[here] = target
             heappush(pending, (target, here))
@@ -149,15 +149,15 @@ def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]
         old = level[here]
         lower = _RATE_TOLERANCE
         if old == _INFINITE or wide[here] <= 0:
-            if load[here] > capacity[here] * _ABOVE:
+            if load[here] > capacity[here] * ABOVE:
                 lower = 0.0
             elif old < _INFINITE:
                 lower = old
         else:
             new = (capacity[here] - load[here]) / wide[here]
-            if new < old * _BELOW:
+            if new < old * BELOW:
                 lower = max(new, 0.0)
-            elif new > old * _ABOVE:
+            elif new > old * ABOVE:
                 lower = old
         if key[here] != lower:
             key[here] = lower
@@ -169,7 +169,7 @@ def _queue_inconsistent_links(table: FlowTable, pending: list[tuple[float, int]]
 def _set_level(table: FlowTable, here: int, new: float) -> None:
     weight, limits, held, after, rate = table.weight, table.limits, table.held, table.after, table.rate
     table.level[here] = new
-    free = new * _BELOW
+    free = new * BELOW
     load = wide = 0.0
     index = 0
     # It agrees with its flows when this is done.
@@ -185,7 +185,7 @@ def _set_level(table: FlowTable, here: int, new: float) -> None:
             wide += weight[crossing]
         else:
             load += weight[crossing] * now_rate
-        if now_rate > rate[flow] * _ABOVE or now_rate < rate[flow] * _BELOW:
+        if now_rate > rate[flow] * ABOVE or now_rate < rate[flow] * BELOW:
             _set_rate(table, flow, now_rate)
         held[crossing] = holds
         crossing = after[crossing]
@@ -207,7 +207,7 @@ def _set_rate(table: FlowTable, flow: int, new: float) -> None:
             wide[here] -= part
         else:
             load[here] -= part * old
-        if new >= level[here] * _BELOW:
+        if new >= level[here] * BELOW:
             held[crossing] = True
             wide[here] += part
         else:
@@ -238,7 +238,7 @@ def _fair_level(table: FlowTable, here: int, least: float) -> float:
     table.tally[LOOKS] += count
     found = least
     while True:
-        free = found * _BELOW
+        free = found * BELOW
         rest, width = capacity, 0.0
         index = 0
         crossing = table.head[here]
@@ -252,7 +252,7 @@ def _fair_level(table: FlowTable, here: int, least: float) -> float:
         if width <= 0:
             return _INFINITE
         level_now = rest / width
-        if level_now <= found * _ABOVE:
+        if level_now <= found * ABOVE:
             return level_now
         found = level_now
 

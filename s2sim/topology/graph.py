@@ -179,12 +179,6 @@ class Routes:
         weights = np.insert(self.weights, ends, 1.0)
         return Routes(offsets, links, weights, self.latency_ps), self.limit_Bps[limited]
 
-    def crossing_only(self, chosen: Mask) -> Routes:
-        """Return the routes with some of their crossings alone, bool of the shape of ``links``; one or more of each."""
-        lengths = np.add.reduceat(chosen.astype(np.int64), self.offsets[:-1])
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return replace(self, offsets=offsets, links=self.links[chosen], weights=self.weights[chosen])
-
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
         lengths = self.offsets[chosen + 1] - self.offsets[chosen]

@@ -11,14 +11,11 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.routes import RouteSet, RouteTable
+from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.timer import Timer, bytes_by_pattern
-from s2sim.network.fluid import solve_batch_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.graph import Routes
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
-from s2sim.units import PS_PER_S
 
 TOPOLOGIES = ("fat-tree", "leaf-spine", "single-switch", "rail-optimised", "torus", "dragonfly")
 
@@ -61,23 +58,6 @@ def test_a_round_takes_what_all_its_messages_solved_afresh_take(drawn, rate_Bps,
     assert ways.searches == 1
 
 
-@given(drawn=rounds(), rate_Bps=st.sampled_from([1e9, 3e10, 4e11]), routing=st.sampled_from([None, "spray"]))
-def test_links_that_cannot_bind_change_no_delivery(drawn, rate_Bps, routing):
-    cluster, sent = drawn
-    if routing and cluster.shape.name in ("fat-tree", "leaf-spine"):
-        shape = load_shape(cluster.shape.name, [f"routing={routing}"])
-        cluster = build_cluster(shape, cluster.workers, placement=cluster.placement, seed=cluster.seed)
-    at = at_rate(cluster, rate_Bps)
-    capacity = at.fabric.rate_Bps / PS_PER_S
-    way = RouteTable(at).of(sent.pattern)
-    if not sent.pattern.messages:
-        return
-    rest = way.routes.crossing_only(way.binding(capacity))
-    at_once = np.zeros(sent.pattern.messages, np.int64)
-    every = solve_batch_ps(way.routes, at_once, sent.bytes, capacity)
-    np.testing.assert_allclose(solve_batch_ps(rest, at_once, sent.bytes, capacity), every, rtol=1e-9, atol=1)
-
-
 def test_messages_share_links_by_way_of_others_however_many(monkeypatch):
     """Three chains of messages that share a link with the next: looked at all at once, or followed as a graph."""
     cluster = build_cluster(load_shape("single-switch"), 90)
@@ -95,46 +75,6 @@ def test_messages_share_links_by_way_of_others_however_many(monkeypatch):
         monkeypatch.undo()
         np.testing.assert_array_equal(found, pattern.src // 30 == pattern.src[first] // 30)
         assert 0 < found.sum() < len(found)
-
-
-def test_what_every_message_to_a_node_crosses_leaves_its_wider_links_out():
-    """Of the ways from GPU to GPU over a NIC only the two NICs can bind."""
-    cluster = build_cluster(load_shape("leaf-spine"), 16)
-    src, dst = (side.reshape(-1) for side in np.indices((16, 16)))
-    pattern = Pattern(src[src // 4 != dst // 4], dst[src // 4 != dst // 4])
-    way = RouteTable(cluster).of(pattern)
-    kept = way.routes.crossing_only(way.binding(cluster.fabric.rate_Bps / PS_PER_S))
-    names = {cluster.fabric.link_names[link].split(".")[1] for link in np.unique(kept.links)}
-    assert names == {"nic0"}
-    assert (np.diff(kept.offsets) == 2).all()
-    assert len(np.unique(way.routes.links)) > len(np.unique(kept.links))
-
-
-@pytest.mark.parametrize(
-    ("links", "weights", "capacity", "kept"),
-    [
-        # A link that is crossed twice by all that another one lets pass has less for each of them.
-        ([[0, 1, 0]], [[1, 1, 1]], [1.5, 1.0], [0, 1]),
-        ([[0, 1, 0]], [[1, 1, 1]], [2.5, 1.0], [0, 1]),
-        ([[0, 1, 0], [1]], [[1, 1, 1], [1]], [9.0, 1.0], [0, 1]),
-        # Two halves are a whole: of two links that are alike one is left.
-        ([[0, 1, 0]], [[0.5, 1, 0.5]], [1.0, 1.0], [0]),
-        ([[0, 1, 0]], [[0.5, 1, 0.5]], [2.0, 1.0], [1]),
-        ([[1, 0]], [[1, 1]], [1.0, 1.0], [0]),
-    ],
-)
-def test_a_link_that_a_message_crosses_twice_counts_twice(links, weights, capacity, kept):
-    lengths = [len(each) for each in links]
-    place = np.concatenate(links)
-    routes = Routes(np.cumsum([0, *lengths]), place, np.concatenate(weights).astype(float), np.zeros(len(links), int))
-    zeros = np.zeros(2, np.int64)
-    way = RouteSet(routes, routes, np.zeros(0), np.arange(2), place, np.bincount(place, routes.weights), zeros)
-    rest = routes.crossing_only(way.binding(np.array(capacity)))
-    assert np.unique(rest.links).tolist() == kept
-    sizes = np.full(len(links), 1e6)
-    at_once = np.zeros(len(links), np.int64)
-    every = solve_batch_ps(routes, at_once, sizes, np.array(capacity))
-    np.testing.assert_array_equal(solve_batch_ps(rest, at_once, sizes, np.array(capacity)), every)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

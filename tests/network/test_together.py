@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from s2sim.network import active_flows as in_flight
 from s2sim.network import fluid as together
+from s2sim.network import water_filling
 from s2sim.network.active_flows import SolverEffort
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.network import deliver_ps
@@ -43,6 +46,37 @@ def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routin
     np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
     naive = oracle.deliver_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
     np.testing.assert_allclose(found, naive, rtol=1e-9, atol=1)
+
+
+@given(
+    topology=st.sampled_from(["fat-tree", "leaf-spine", "dgx-h100", "torus"]),
+    routing=st.sampled_from(["ecmp", "spray"]),
+    moments=st.sampled_from([1, 3]),
+    sizes=st.lists(st.sampled_from([0.0, 1.0, 1e5, 3e5]) | st.floats(0, 1e9), min_size=1, max_size=3),
+    flows=st.integers(1, 120),
+    limited=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_rates_filled_anew_at_each_event_and_single_changes_deliver_alike(
+    topology, routing, moments, sizes, flows, limited, seed
+):
+    overrides = [f"routing={routing}"] if topology in ("fat-tree", "leaf-spine") else []
+    cluster = build_cluster(load_shape(topology, overrides), 32)
+    generator = np.random.default_rng(seed)
+    src = generator.integers(0, 32, flows)
+    routes = cluster.routes(src, (src + generator.integers(1, 32, flows)) % 32)
+    if limited:
+        routes = replace(routes, limit_Bps=generator.choice([1e9, 1e10, np.inf], flows))
+    arrive_ps = 10**9 * generator.integers(0, moments, flows) // moments
+    asked = generator.choice(sizes, flows), cluster.fabric.rate_Bps / PS_PER_S
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(water_filling, "_LEAST_TRANSFERS", 1)
+        patched.setattr(water_filling, "_MOST_EVENTS", 10**9)
+        patched.setattr(water_filling, "_TRIED_EVENTS", 10**9)
+        found = water_filling.deliver_in_few_events(routes, arrive_ps, *asked)
+        patched.setattr(together, "deliver_in_few_events", lambda *_: None)
+        changes = solve_batch_ps(routes, arrive_ps - routes.latency_ps, *asked)
+    np.testing.assert_allclose(found, changes, rtol=1e-12, atol=1)
 
 
 @pytest.mark.slow

@@ -80,49 +80,6 @@ class RouteSet:
     load: Floats  # Messages on each used link; those split over several links count with their shares
     soonest_ps: Ints  # Least latency of the messages on each used link
 
-    @cached_property
-    def inside(self) -> tuple[Ints, Ints, Mask]:
-        """Pairs of used links: all messages on the inner one are on the outer one too, with shares no smaller.
-
-        Indices in ``used`` of the inner and of the outer links, and whether the outer is an inner one of the inner too.
-        """
-        lengths = np.diff(self.routes.offsets)
-        flow = np.repeat(np.arange(len(lengths)), lengths)
-        row = np.full((len(lengths), int(lengths.max())), -1)
-        weight = np.zeros(row.shape)
-        column = np.arange(len(flow)) - self.routes.offsets[flow]
-        row[flow, column], weight[flow, column] = self.place, self.routes.weights
-        # Shares of a message that crosses a link twice add up, and count at its first crossing.
-        own = row[flow] == self.place[:, None]
-        first = own.argmax(axis=1) == column
-        place, links, shares = self.place[first], row[flow[first]], weight[flow[first]]
-        needed = (shares * own[first]).sum(axis=1)
-        users = np.bincount(place)
-        # The outer link is on the route of the first message of the inner one.
-        candidates = links[np.unique(place, return_index=True)[1]]
-        inner, outer = [], []
-        for candidate in candidates.T:
-            also = (shares * (links == candidate[place][:, None])).sum(axis=1) >= needed
-            together = np.bincount(place, also, len(users))
-            found = np.flatnonzero((together == users) & (candidate >= 0) & (candidate != np.arange(len(users))))
-            inner.append(found)
-            outer.append(candidate[found])
-        inside, around = np.concatenate(inner), np.concatenate(outer)
-        return inside, around, users[inside] == users[around]
-
-    def binding(self, capacity: Floats) -> Mask:
-        """Return a mask of the crossings that can limit a message, bool of the shape of ``place``.
-
-        A link cannot if all its messages cross another one of at most the same ``capacity``, which is float64 of every
-        link and limit.
-        """
-        inner, outer, mutual = self.inside
-        narrow = capacity[self.used]
-        idle = (narrow[outer] < narrow[inner]) | ((narrow[outer] == narrow[inner]) & (~mutual | (outer < inner)))
-        binds = np.ones(len(self.used), np.bool_)
-        binds[inner[idle]] = False
-        return binds[self.place]
-
     @property
     def alone(self) -> Mask:
         """Mask of the messages that share no link with another, bool of shape (m,)."""
