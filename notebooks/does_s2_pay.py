@@ -12,9 +12,11 @@ app = marimo.App(width="medium", app_title="Does S2 Reducer pay?")
 
 @app.cell
 def _():
+    import re
     import shlex
     import sys
     from dataclasses import replace
+    from pathlib import Path
 
     import marimo as mo
 
@@ -34,6 +36,7 @@ def _():
         COMPARED,
         ERROR,
         LIBRARIES,
+        Path,
         RunSpec,
         S2SimError,
         SCALING,
@@ -41,6 +44,7 @@ def _():
         list_topologies,
         mo,
         parse_worker_list,
+        re,
         replace,
         s2sim,
         shipped_traces,
@@ -71,15 +75,15 @@ def _(mo):
 
 @app.cell
 def _(LIBRARIES, list_topologies, mo, shipped_traces):
-    _given = {key: str(value) for key, value in mo.cli_args().items()}
+    given = {key: str(value) for key, value in mo.cli_args().items()}
 
     def choose(label, names, default, other):
         """Return a list of names, and a field for what is not among them."""
-        given = _given.get(label, default)
-        known = given in names
+        chosen = given.get(label, default)
+        known = chosen in names
         return (
-            mo.ui.dropdown(names, value=given if known else default, label=label),
-            mo.ui.text(value="" if known else given, label="or", placeholder=other),
+            mo.ui.dropdown(names, value=chosen if known else default, label=label),
+            mo.ui.text(value="" if known else chosen, label="or", placeholder=other),
         )
 
     topology, topology_file = choose("topology", [name for name, *_ in list_topologies()], "fat-tree", "cluster.toml")
@@ -87,9 +91,9 @@ def _(LIBRARIES, list_topologies, mo, shipped_traces):
         "trace", [name for name, *_ in shipped_traces()], "lstm-lm", "a folder, or synthetic:density=0.01"
     )
     library, library_options = choose("library", ["the topology's", *LIBRARIES], "the topology's", "nccl:or=owners")
-    workers = mo.ui.text(value=_given.get("workers", "16"), label="workers", placeholder="16, or 8,16,32")
-    nic = mo.ui.text(value=_given.get("nic", ""), label="NIC rate", placeholder="as in the topology")
-    return library, library_options, nic, topology, topology_file, trace, trace_path, workers
+    workers = mo.ui.text(value=given.get("workers", "16"), label="workers", placeholder="16, or 8,16,32")
+    nic = mo.ui.text(value=given.get("nic", ""), label="NIC rate", placeholder="as in the topology")
+    return given, library, library_options, nic, topology, topology_file, trace, trace_path, workers
 
 
 @app.cell(hide_code=True)
@@ -105,13 +109,16 @@ def _(library, library_options, mo, nic, topology, topology_file, trace, trace_p
 
 @app.cell
 def _(
+    Path,
     RunSpec,
     S2SimError,
+    given,
     library,
     library_options,
     mo,
     nic,
     parse_worker_list,
+    re,
     s2sim,
     shlex,
     sys,
@@ -121,8 +128,17 @@ def _(
     trace_path,
     workers,
 ):
+    def check_paths():
+        """Refuse files outside the folder that the notebook was started in, unless its command named them."""
+        for value in (topology_file.value, trace_path.value, library_options.value):
+            if value not in given.values() and any(
+                not Path(part).resolve().is_relative_to(Path.cwd()) for part in re.split("[:=,]", value)
+            ):
+                raise S2SimError(f"{value} is outside {Path.cwd()}: name it in the command that starts the notebook")
+
     def asked():
         """Return what the fields say, as an experiment and as the command of the same meaning."""
+        check_paths()
         name, gradients = topology_file.value or topology.value, trace_path.value or trace.value
         options = {"trace": gradients}
         words = ["s2sim", "run", "--topology", name, "--workers", workers.value, "--trace", gradients]

@@ -71,8 +71,21 @@ class _Quantity(str):
         return not self < other
 
 
+def _number(value: object) -> float:
+    """Return a number as it is: texts and lists could become larger than memory by arithmetic."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"arithmetic is on numbers, and {value!r} is none")
+    return value
+
+
 class _Joined(ast.NodeTransformer):
-    """Makes ``nic.rate`` one name."""
+    """Makes ``nic.rate`` one name, and lets arithmetic see numbers alone."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        left, right = (
+            ast.Call(ast.Name("-number", ast.Load()), [self.visit(side)], []) for side in (node.left, node.right)
+        )
+        return ast.copy_location(ast.BinOp(left, node.op, right), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return ast.copy_location(ast.Name(ast.unparse(node).replace(".", "__"), ast.Load()), node)
@@ -82,18 +95,19 @@ class _Joined(ast.NodeTransformer):
 def _compiled(condition: str) -> tuple[CodeType, tuple[str, ...]]:
     try:
         tree = ast.parse(condition.strip(), mode="eval")
+        for node in ast.walk(tree):
+            if not isinstance(node, _ALLOWED):
+                raise OptionError(
+                    f"condition {condition!r}: {type(node).__name__} is not allowed; there are comparisons, "
+                    "arithmetic, in, and, or, not, on names of fields"
+                )
+        joined = ast.fix_missing_locations(_Joined().visit(tree))
+        code = compile(joined, "where", "eval")
     except SyntaxError as error:
         raise OptionError(f"condition {condition!r} is no condition: {error.msg}") from None
-    for node in ast.walk(tree):
-        if not isinstance(node, _ALLOWED):
-            kind = type(node).__name__
-            raise OptionError(
-                f"condition {condition!r}: {kind} is not allowed; there are comparisons, arithmetic, in, and, or, "
-                "not, on names of fields"
-            )
-    joined = ast.fix_missing_locations(_Joined().visit(tree))
-    names = tuple(node.id for node in ast.walk(joined) if isinstance(node, ast.Name))
-    return compile(joined, "where", "eval"), names
+    except (RecursionError, MemoryError):
+        raise OptionError("a condition is nested too deeply to be evaluated") from None
+    return code, tuple(node.id for node in ast.walk(joined) if isinstance(node, ast.Name) and node.id != "-number")
 
 
 def holds(condition: str, values: Mapping[str, Any]) -> bool:
@@ -113,6 +127,6 @@ def holds(condition: str, values: Mapping[str, Any]) -> bool:
                 f"{suggest_nearest(name.replace('__', '.'), values)}"
             )
     try:
-        return bool(eval(code, {"__builtins__": {}}, known))  # noqa: S307 # of nodes that are allowed alone
+        return bool(eval(code, {"__builtins__": {}, "-number": _number}, known))  # noqa: S307 # of nodes that are allowed alone
     except (TypeError, ZeroDivisionError) as error:
         raise OptionError(f"condition {condition!r}: {error}") from None

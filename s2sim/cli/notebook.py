@@ -36,7 +36,9 @@ def notebook_command(
 ) -> None:
     """Open a notebook that asks whether compression pays, with fields for cluster, gradients and library.
 
-    It is read there and answered as by s2sim run; Ctrl-C ends it. Needs marimo (the extra notebook).
+    It is read there and answered as by s2sim run; Ctrl-C ends it. It is served to this machine alone, and only to the
+    address with the token that is printed; files are read in the folder it was started in. Needs marimo (the extra
+    notebook).
     """
     import subprocess
     import sys
@@ -54,7 +56,7 @@ def notebook_command(
     # What cannot be is told before anything is served.
     resolve_run(RunSpec(topology, parse_worker_list(workers), trace=trace, library=library, overrides=overrides))
     given = {"topology": topology, "workers": workers, "trace": trace, "library": library, "nic": nic}
-    command = [sys.executable, "-m", "marimo", "run", str(data_directory("notebooks") / "does_s2_pay.py")]
+    command = [sys.executable, "-m", "marimo", "run", "--token", str(data_directory("notebooks") / "does_s2_pay.py")]
     command += ["--headless"] if headless else []
     command += [] if port is None else ["--port", str(port)]
     command += ["--", *(f"--{name}={value}" for name, value in given.items() if value is not None)]

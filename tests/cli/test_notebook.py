@@ -33,11 +33,11 @@ def test_the_notebook_is_started_with_what_was_asked(s2sim, started):
     assert (code, out, err) == (0, "", "")
     ((python, *words),) = started
     assert python == sys.executable
-    assert words[:3] == ["-m", "marimo", "run"]
-    assert Path(words[3]) == data_directory("notebooks") / "does_s2_pay.py"
-    assert Path(words[3]).is_file()
-    assert words[4:8] == ["--headless", "--port", "4321", "--"]
-    assert words[8:] == ["--topology=ring", "--workers=16", "--trace=lstm-lm", "--library=nccl:or=owners"]
+    assert words[:4] == ["-m", "marimo", "run", "--token"]
+    assert Path(words[4]) == data_directory("notebooks") / "does_s2_pay.py"
+    assert Path(words[4]).is_file()
+    assert words[5:9] == ["--headless", "--port", "4321", "--"]
+    assert words[9:] == ["--topology=ring", "--workers=16", "--trace=lstm-lm", "--library=nccl:or=owners"]
 
 
 def test_without_marimo_the_extra_is_named(s2sim, monkeypatch):

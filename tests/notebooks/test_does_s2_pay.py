@@ -20,12 +20,17 @@ ASKED = {"topology": "leaf-spine", "workers": "4,8", "trace": "ncf", "library": 
 
 
 @pytest.fixture(scope="module")
-def ran():
-    """Return what the cells show, and what they define."""
+def app():
     spec = importlib.util.spec_from_file_location("does_s2_pay", NOTEBOOK)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.app.run()
+    return module.app
+
+
+@pytest.fixture(scope="module")
+def ran(app):
+    """Return what the cells show, and what they define."""
+    return app.run()
 
 
 def shown(outputs):
@@ -79,6 +84,27 @@ def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
     assert main(["run", *words, "--library", ASKED["library"], "--set", f"nic.rate={ASKED['nic']}"]) == 0
     # Lines are broken where a terminal ends.
     assert found.stdout.split() == capsys.readouterr().out.split()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../elsewhere", "synthetic:law=/etc/law.json"])
+def test_a_field_reads_no_file_outside_the_folder(ran, app, path, capsys):
+    """What the command names may be anywhere; what is typed into the page may not."""
+    names = [
+        "choose",
+        "given",
+        "library",
+        "library_options",
+        "nic",
+        "topology",
+        "topology_file",
+        "trace",
+        "trace_path",
+        "workers",
+    ]
+    fields = {name: ran[1][name] for name in names.split()}
+    with pytest.raises(SystemExit):
+        app.run(defs={**fields, "trace_path": marimo.ui.text(value=path)})
+    assert f"{path} is outside {Path.cwd()}" in capsys.readouterr().err
 
 
 def test_a_mistake_is_one_line():
