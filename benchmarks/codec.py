@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from measure import cpu_seconds_and_ratio, peak_bytes
 
-from s2sim.codecs.bitmap import count_nonzero
 from s2sim.codecs.count_sketch import CountSketch
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Calls:
 
 def sketch_for(gradient: NDArray[np.float32], backend: Backend) -> CountSketch:
     """Return a sketch with `CELLS_PER_NONZERO` cells for each non-zero element."""
-    columns = ceil(CELLS_PER_NONZERO * count_nonzero(gradient) / ROWS)
+    columns = ceil(CELLS_PER_NONZERO * np.count_nonzero(gradient) / ROWS)
     return CountSketch(ROWS, columns, backend=backend)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from s2sim.arrays import Bits, Floats32, Ints, Words
 from s2sim.codecs import compiled
-from s2sim.codecs.bitmap import check_bitmap, iterate_positions, pack_nonzero
+from s2sim.codecs.bitmap import pack_nonzero, unpack_positions
 from s2sim.codecs.bits import BATCH_KEYS, row_batches
 from s2sim.codecs.compiled import Backend
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
@@ -93,10 +93,9 @@ class CountSketch:
         """
         array = float32_vector(array, "a count sketch")
         check_key_space(0, len(array))
-        cells, bitmap = self.empty(), pack_nonzero(array)
-        for positions in iterate_positions(bitmap):
-            self._add(cells, positions.astype(np.uint32), array.take(positions))
-        return cells, bitmap
+        cells, positions = self.empty(), np.flatnonzero(array != 0)
+        self._add(cells, positions.astype(np.uint32), array.take(positions))
+        return cells, pack_nonzero(array)
 
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
@@ -136,11 +135,10 @@ class CountSketch:
         The inverse of `encode_dense`; cells and bitmap may be the sum and the OR of those of several ranks.
         """
         cells = self._check_cells(cells)
-        check_bitmap(bitmap, n)
+        positions = unpack_positions(bitmap, n)
         check_key_space(0, n)
         array = np.zeros(n, np.float32)
-        for positions in iterate_positions(bitmap):
-            array[positions] = self._estimates(cells, positions.astype(np.uint32))
+        array[positions] = self._estimates(cells, positions.astype(np.uint32))
         return array
 
     def _check_cells(self, cells: Floats32) -> Floats32:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import add_values, drop_unit_axis, peel_order, read_values
+from s2sim.codecs.peeling import add_values, drop_unit_axis, read_values
 from s2sim.codecs.quantize import from_fixed, group_maxima, groups_per_block, to_fixed
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
@@ -170,48 +170,18 @@ class ExactSketch:
             raise CodecError(
                 f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
             )
-        if self.width == 1 and self.table.blocks > 1:
-            return self._decode_in_place(cells, keys, exponents)
         result = np.empty((len(keys), self.width), np.float32)
         left, rounds, clean = [np.empty(0, np.int64)], 0, True
         for block, (places, columns) in enumerate(self.table.by_block(keys)):
-            units = None if exponents is None else self._exponents(exponents, block, keys, places)
-            # All keys of a single block are where they were: copying is several times as fast as scattering.
-            where = places if self.table.blocks > 1 else slice(None)
-            for sums in read_values(columns, cells[block]):
-                values = sums.values if units is None else from_fixed(sums.values, units)
-                drop_unit_axis(result[:, sums.part])[where] = drop_unit_axis(values)
-                clean = clean and sums.clean
-            rounds = max(rounds, sums.rounds)
-            if sums.read < len(places):
-                left.append(places.take(self._stuck(columns)))
+            sums, order, emptied = read_values(columns, cells[block])
+            if exponents is not None:
+                sums = from_fixed(sums, self._exponents(exponents, block, keys, places))
+            drop_unit_axis(result)[places] = drop_unit_axis(sums)
+            rounds, clean = max(rounds, order.rounds), clean and emptied
+            left.append(places.take(order.left(len(places))))
         return DecodedSums(result, np.sort(np.concatenate(left)), rounds, clean)
 
-    def _decode_in_place(self, cells: NDArray[Any], keys: Words, exponents: Ints16 | None) -> DecodedSums:
-        """Decode keys of a single value: the array of the results first holds the keys sorted by block."""
-        result = np.empty((len(keys), 1), np.float32)
-        numbers = result[:, 0].view(np.uint32)
-        numbers[...] = keys
-        runs = self.table.sorted_runs(keys, numbers)
-        stuck, rounds, clean = [np.empty(0, np.uint32)], 0, True
-        for block in range(self.table.blocks):
-            own = runs.take(block)
-            columns = self.table.columns_of(own)
-            (sums,) = read_values(columns, cells[block])
-            units = None if exponents is None else self._exponents(exponents, block, own, slice(None))
-            values = sums.values if units is None else from_fixed(sums.values, units)
-            runs.put(block, values[:, 0].view(np.uint32))
-            rounds, clean = max(rounds, sums.rounds), clean and sums.clean
-            if sums.read < len(own):
-                stuck.append(own.take(self._stuck(columns)))
-        self.table.restore(keys, numbers)
-        return DecodedSums(result, _indices_of(np.concatenate(stuck), keys), rounds, clean)
-
-    def _stuck(self, columns: Ints) -> Ints:
-        # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
-        return peel_order(columns, self.table.block_cells).left(columns.shape[1])
-
-    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
+    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints) -> Ints16:
         """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
         if self._groups_per_block == 1:
             return exponents[block : block + 1]
@@ -229,14 +199,3 @@ class ExactSketch:
         found = 0 if exponents is None else len(exponents)
         if found != self.groups:
             raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
-
-
-def _indices_of(chosen: Words, keys: Words) -> Ints:
-    """Return where in ``keys`` some of them are, int64, increasing."""
-    chosen.sort()
-    found = [np.empty(0, np.int64)]
-    for start in range(0, len(keys) if len(chosen) else 0, _CHUNK_VALUES):
-        chunk = keys[start : start + _CHUNK_VALUES]
-        near = chosen.take(np.searchsorted(chosen, chunk), mode="clip")
-        found.append(start + np.flatnonzero(near == chunk))
-    return np.concatenate(found)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,6 @@ Boolean formulas", Random Structures & Algorithms 2005; three cells a key)."""
 
 CELLS_PER_KEY = 1.3
 """Cells for each key; what is above the threshold is for blocks that get more keys than others."""
-
-_CHUNK_KEYS = 1 << 17
-"""Keys that are sorted by block at once: three megabytes with all temporaries."""
 
 _SMALL = 14.0
 """Cells are at least this times keys^(2/3), see `cells_for`."""
@@ -69,33 +66,6 @@ def cells_for(keys: float, cells_per_key: float = CELLS_PER_KEY) -> int:
 def _seed_word(seed: int) -> np.uint32:
     word: np.uint32 = np.random.SeedSequence([seed, *b"peel table"]).generate_state(1)[0]
     return word
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SortedRuns:
-    """Numbers of keys, shape (k,), sorted by block in each of several chunks of them.
-
-    ``stops``, int64 of shape (chunks, blocks + 1), says where in these the first block of each chunk begins, and each
-    ends.
-    """
-
-    numbers: NDArray[Any]
-    stops: Ints
-
-    def take(self, block: int) -> NDArray[Any]:
-        """Return the numbers of the keys of one block, in the order of the keys."""
-        return np.concatenate([self.numbers[:0], *(self.numbers[run] for run in self._of(block))])
-
-    def put(self, block: int, numbers: NDArray[Any]) -> None:
-        """Replace the numbers that `take` returns."""
-        done = 0
-        for run in self._of(block):
-            following = done + run.stop - run.start
-            self.numbers[run] = numbers[done:following]
-            done = following
-
-    def _of(self, block: int) -> list[slice]:
-        return [slice(start, stop) for start, stop in self.stops[:, block : block + 2].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,29 +124,11 @@ class PeelTable:
         These are indices into ``keys``, int64 of shape (b,), increasing; and the key's cell in each third, as an index
         into the block's cells, int64 of shape (3, b).
         """
-        if self.blocks == 1:
-            yield np.arange(len(keys)), self.columns_of(keys)
-            return
-        runs = self.sorted_runs(keys, np.arange(len(keys), dtype=np.uint32))
-        for block in range(self.blocks):
-            places = runs.take(block).astype(np.int64)
+        # Numbers of two bytes are sorted by counting.
+        blocks = self.parts(keys, self.blocks).astype(np.uint16)
+        ends = np.cumsum(np.bincount(blocks, minlength=self.blocks))
+        for places in np.split(np.argsort(blocks, kind="stable"), ends[:-1]):
             yield places, self.columns_of(keys.take(places))
-
-    def sorted_runs(self, keys: Words, numbers: NDArray[Any]) -> SortedRuns:
-        """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
-
-        The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
-        """
-        stops = [np.zeros((0, self.blocks + 1), np.int64)]
-        for chunk, order, ends in self._orders(keys):
-            numbers[chunk] = numbers[chunk].take(order)
-            stops.append(chunk.start + np.concatenate(([0], ends))[None])
-        return SortedRuns(numbers, np.concatenate(stops))
-
-    def restore(self, keys: Words, numbers: NDArray[Any]) -> None:
-        """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
-        for chunk, order, _ in self._orders(keys):
-            numbers[chunk][order] = numbers[chunk].copy()
 
     def columns_of(self, keys: Words) -> Ints:
         """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
@@ -208,11 +160,3 @@ class PeelTable:
         scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
         scaled *= np.array(parts, np.uint64)
         return scaled
-
-    def _orders(self, keys: Words) -> Iterator[tuple[slice, Ints, Ints]]:
-        """Yield which keys are sorted at once, their order, block by block, and where in there each block ends."""
-        for start in range(0, len(keys), _CHUNK_KEYS):
-            chunk = slice(start, start + _CHUNK_KEYS)
-            blocks = self.parts(keys[chunk], self.blocks).astype(np.uint16)
-            # Chunks are sorted in cache, by counting.
-            yield chunk, np.argsort(blocks, kind="stable"), np.cumsum(np.bincount(blocks, minlength=self.blocks))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32, Ints
-from s2sim.codecs.bitmap import count_nonzero, pack_nonzero, unpack_positions
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
@@ -44,13 +43,13 @@ def select_top_k(values: Floats32, k: int) -> Ints:
         raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
     if k == n:
         return np.arange(n)
-    nonzeros = count_nonzero(values)
+    nonzeros = int(np.count_nonzero(values != 0))
     if k > nonzeros:
         kept = values != 0
         kept[np.flatnonzero(~kept)[: k - nonzeros]] = True
         return np.flatnonzero(kept)
     if 2 * nonzeros < n:
-        support = unpack_positions(pack_nonzero(values), n)
+        support = np.flatnonzero(values != 0)
         return support[_select_largest(np.abs(values[support]), k)]
     return _select_largest(np.abs(values), k)
 
