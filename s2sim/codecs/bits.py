@@ -9,36 +9,13 @@ then follows these jumps from the first bit on: in rounds that double how far is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Ints, Words
-from s2sim.codecs.hashing import check_key_space
+from s2sim.arrays import Bits, Ints
 from s2sim.errors import CodecError
-
-BATCH_KEYS = 1 << 16
-"""Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
-
-
-def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, slice, Words]]:
-    """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `BATCH_KEYS` at a time."""
-    if not len(row_ids) or not width:
-        return
-    check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
-    rows_at_once = max(1, BATCH_KEYS // width)
-    columns_at_once = min(width, BATCH_KEYS)
-    for first_row in range(0, len(row_ids), rows_at_once):
-        rows = slice(first_row, first_row + rows_at_once)
-        # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
-        row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
-        for first_column in range(0, width, columns_at_once):
-            columns = slice(first_column, min(width, first_column + columns_at_once))
-            column_keys: Words = np.arange(columns.start, columns.stop, dtype=np.uint32)
-            yield rows, columns, np.add.outer(row_keys, column_keys).ravel()
-
 
 MAX_BITS = 32
 

@@ -6,7 +6,6 @@ signs and no median, and loses nothing but what fixed point rounds off. A key is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import add_values, drop_unit_axis, read_values
+from s2sim.codecs.peeling import add_values, read_values
 from s2sim.codecs.quantize import from_fixed, group_maxima, groups_per_block, to_fixed
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
@@ -82,11 +81,8 @@ class ExactSketch:
     @property
     def groups(self) -> int:
         """How many groups of keys have a fixed-point unit of their own; none if cells are float32."""
-        return 0 if self.dtype == "float32" else self.table.blocks * self._groups_per_block
-
-    @property
-    def _groups_per_block(self) -> int:
-        return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
+        in_block = groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
+        return 0 if self.dtype == "float32" else self.table.blocks * in_block
 
     def group_of(self, keys: NDArray[Any]) -> Ints:
         """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
@@ -111,11 +107,10 @@ class ExactSketch:
         exponents : int16 array, shape (groups,)
             Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
         """
-        cells = np.zeros(self.shape, self.dtype)
         keys = as_keys(keys)
-        for block, columns, part in self._parts(keys, values, exponents, self.table.by_block(keys)):
-            add_values(cells[block], columns, part)
-        return cells
+        cells = np.zeros((self.table.cells, self.width), self.dtype)
+        self._add(cells, self.table.cells_of(keys), keys, values, exponents)
+        return cells.reshape(self.shape)
 
     def encode_touched(
         self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None
@@ -126,31 +121,24 @@ class ExactSketch:
         of shape (t,), strictly increasing; the cells have the shape (t, width).
         """
         keys = as_keys(keys)
-        blocks = list(self.table.by_block(keys))
-        touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
-        for own, (_, columns) in zip(touched, blocks, strict=True):
-            own[columns] = True
-        place = np.cumsum(touched).reshape(touched.shape) - 1
-        numbers = np.flatnonzero(touched)
-        cells = np.zeros((len(numbers), self.width), self.dtype)
-        for block, columns, part in self._parts(keys, values, exponents, blocks):
-            add_values(cells, place[block][columns], part)
-        return numbers, cells
+        where = self.table.cells_of(keys)
+        touched = np.zeros(self.table.cells, np.bool_)
+        touched[where] = True
+        cells = np.zeros((np.count_nonzero(touched), self.width), self.dtype)
+        self._add(cells, (np.cumsum(touched) - 1)[where], keys, values, exponents)
+        return np.flatnonzero(touched), cells
 
-    def _parts(
-        self, keys: Words, values: Floats32, exponents: Ints16 | None, blocks: Iterable[tuple[Ints, Ints]]
-    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
-        """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
+    def _add(self, cells: NDArray[Any], where: Ints, keys: Words, values: Floats32, exponents: Ints16 | None) -> None:
+        """Add the values of some keys to ``cells`` at the places ``where``, int64 of shape (3, k)."""
         self._check_values(keys, values)
         self._check_exponents(exponents)
         step = max(1, _CHUNK_VALUES // self.width)
-        for block, (places, columns) in enumerate(blocks):
-            for start in range(0, len(places), step):
-                chunk = places[start : start + step]
-                part = drop_unit_axis(values).take(chunk, axis=0).reshape(len(chunk), self.width)
-                if exponents is not None:
-                    part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
-                yield block, columns[:, start : start + step], part
+        for start in range(0, len(keys), step):
+            chunk = slice(start, start + step)
+            part: NDArray[Any] = values[chunk]
+            if exponents is not None:
+                part = to_fixed(part, exponents.take(self.group_of(keys[chunk])), self.dtype)
+            add_values(cells, where[:, chunk], part)
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
         """Return the sums of all keys that were added to the cells.
@@ -170,22 +158,10 @@ class ExactSketch:
             raise CodecError(
                 f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
             )
-        result = np.empty((len(keys), self.width), np.float32)
-        left, rounds, clean = [np.empty(0, np.int64)], 0, True
-        for block, (places, columns) in enumerate(self.table.by_block(keys)):
-            sums, order, emptied = read_values(columns, cells[block])
-            if exponents is not None:
-                sums = from_fixed(sums, self._exponents(exponents, block, keys, places))
-            drop_unit_axis(result)[places] = drop_unit_axis(sums)
-            rounds, clean = max(rounds, order.rounds), clean and emptied
-            left.append(places.take(order.left(len(places))))
-        return DecodedSums(result, np.sort(np.concatenate(left)), rounds, clean)
-
-    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints) -> Ints16:
-        """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
-        if self._groups_per_block == 1:
-            return exponents[block : block + 1]
-        return exponents.take(self.group_of(keys[places]))
+        sums, order, clean = read_values(self.table.cells_of(keys), cells.reshape(-1, self.width))
+        if exponents is not None:
+            sums = from_fixed(sums, exponents.take(self.group_of(keys)))
+        return DecodedSums(sums, order.left(len(keys)), order.rounds, clean)
 
     def _check_values(self, keys: Words, values: Floats32) -> Floats32:
         if values.dtype != np.float32 or values.shape != (len(keys), self.width):

@@ -1,7 +1,7 @@
 """Where keys go in a table that can be peeled: blocks, three disjoint thirds in each, one cell a key in each third.
 
 A key's 32-bit mix chooses its block with its high bits, so that blocks fill evenly whatever the keys are, and its cells
-with what is left. Blocks of up to 32,000 keys keep the work on one of them inside a core's second-level cache.
+with what is left. Blocks of up to 32,000 keys can be peeled apart, each inside a core's second-level cache.
 
 Peeling gets stuck on two keys that share all three cells, which independent hashes let happen with probability about
 13.5 keys^2 / cells^3 (cells all together) in every block. Here the first two columns are digits of the mix, and the
@@ -11,7 +11,6 @@ TAOCP vol. 3, section 6.4, theorem S): no two keys of a block of 2,300 columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
@@ -118,24 +117,12 @@ class PeelTable:
         """
         return (self._scaled(keys, parts) >> _SHIFT).view(np.int64)
 
-    def by_block(self, keys: Words) -> Iterator[tuple[Ints, Ints]]:
-        """Yield, for each block in order, which of ``keys`` (uint32, shape (k,)) are in it and where they go there.
-
-        These are indices into ``keys``, int64 of shape (b,), increasing; and the key's cell in each third, as an index
-        into the block's cells, int64 of shape (3, b).
-        """
-        # Numbers of two bytes are sorted by counting.
-        blocks = self.parts(keys, self.blocks).astype(np.uint16)
-        ends = np.cumsum(np.bincount(blocks, minlength=self.blocks))
-        for places in np.split(np.argsort(blocks, kind="stable"), ends[:-1]):
-            yield places, self.columns_of(keys.take(places))
-
-    def columns_of(self, keys: Words) -> Ints:
-        """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
+    def cells_of(self, keys: Words) -> Ints:
+        """Return the cells of each of ``keys``, uint32 (k,), counted over all blocks, as int64 of shape (3, k)."""
         count = np.array(self.columns, np.uint64)
-        # Keys of one block differ in these low halves, because they do in their mix.
-        inner = self._scaled(keys, self.blocks)
-        inner &= _LOW
+        # Keys of one block differ in the low halves, because they do in their mix.
+        scaled = self._scaled(keys, self.blocks)
+        inner = scaled & _LOW
         inner32 = inner.astype(np.uint32)
         columns = np.empty((THIRDS, len(keys)), np.uint64)
         for digit in columns[:2]:
@@ -153,6 +140,7 @@ class PeelTable:
         columns[2] >>= _SHIFT
         columns[1] += count
         columns[2] += count + count
+        columns += (scaled >> _SHIFT) * np.uint64(self.block_cells)
         return columns.view(np.int64)
 
     def _scaled(self, keys: Words, parts: int) -> NDArray[np.uint64]:

@@ -148,7 +148,7 @@ def test_rounds_are_enough_nearly_always_and_not_many_more(keys, cells_per_key):
     rounds = []
     for _ in range(40):
         chosen = generator.choice(1 << 24, keys, replace=False).astype(np.uint32)
-        rounds.append(peel_order(table.columns_of(chosen), table.block_cells).rounds)
+        rounds.append(peel_order(table.cells_of(chosen), table.cells).rounds)
     assert np.mean(np.array(rounds) <= enough) >= 0.9
     assert enough <= np.mean(rounds) + 2
 
