@@ -21,6 +21,7 @@ import numpy as np
 from measure import cpu_seconds_and_ratio, peak_bytes
 
 from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.payload import Payload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,21 +49,20 @@ class Calls:
 
     gradient: NDArray[np.float32]
     sketch: CountSketch
-    cells: NDArray[np.float32]
-    bitmap: NDArray[np.uint8]
+    payload: Payload
 
     @classmethod
     def of(cls, gradient: NDArray[np.float32], sketch: CountSketch) -> Calls:
         """Return the calls for ``gradient``."""
-        return cls(gradient, sketch, *sketch.encode_dense(gradient))
+        return cls(gradient, sketch, sketch.encode(gradient))
 
     def encode(self) -> None:
         """Encode into cells and a bitmap."""
-        self.sketch.encode_dense(self.gradient)
+        self.sketch.encode(self.gradient)
 
     def decode(self) -> None:
         """Decode into a new array."""
-        self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient))
+        self.sketch.decode(self.payload)
 
     def read(self) -> None:
         """Read the gradient once."""
@@ -77,9 +77,9 @@ def sketch_for(gradient: NDArray[np.float32], backend: Backend) -> CountSketch:
 
 def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float]:
     """Return the most memory beside their results that encode and decode took."""
-    cells, bitmap = sketch.encode_dense(gradient)
-    encode = peak_bytes(lambda: sketch.encode_dense(gradient)) - cells.nbytes - bitmap.nbytes
-    decode = peak_bytes(lambda: sketch.decode_dense(cells, bitmap, len(gradient))) - gradient.nbytes
+    payload = sketch.encode(gradient)
+    encode = peak_bytes(lambda: sketch.encode(gradient)) - payload.body_bytes
+    decode = peak_bytes(lambda: sketch.decode(payload)) - gradient.nbytes
     return encode / 1e6, decode / 1e6
 
 

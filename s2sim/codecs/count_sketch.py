@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from s2sim.arrays import Bits, Floats32, Ints, Words
+from s2sim.arrays import Floats32, Ints, Words
 from s2sim.codecs import compiled
 from s2sim.codecs.bitmap import check_bitmap, pack_nonzero, unpack_positions
 from s2sim.codecs.compiled import Backend
@@ -69,13 +69,27 @@ class CountSketch:
 
     def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,); ranks whose payloads add up agree on all options."""
-        cells, support = self.encode_dense(array)
-        return Payload.of(self, len(array), cells=cells, support=support)
+        vector = float32_vector(array, "a count sketch")
+        check_key_space(0, len(vector))
+        cells = self.empty()
+        for start in range(0, len(vector), _CHUNK_ELEMENTS):
+            part = vector[start : start + _CHUNK_ELEMENTS]
+            places = np.flatnonzero(part != 0)
+            self._add(cells, (start + places).astype(np.uint32), part.take(places))
+        return Payload.of(self, len(vector), cells=cells, support=pack_nonzero(vector))
 
     def decode(self, payload: Payload) -> Floats32:
         """Return the estimates of the non-zero elements and zeros elsewhere, float32 of shape (n,)."""
         cells, support = payload.expect(self, "cells", "support")
-        return self.decode_dense(cells, support, payload.elements)
+        self._check_cells(cells)
+        check_bitmap(support, payload.elements)
+        check_key_space(0, payload.elements)
+        array = np.zeros(payload.elements, np.float32)
+        for start in range(0, len(array), _CHUNK_ELEMENTS):
+            part = support[start // 8 : (start + _CHUNK_ELEMENTS) // 8]
+            positions = start + unpack_positions(part, 8 * len(part))
+            array[positions] = self._estimates(cells, positions.astype(np.uint32))
+        return array
 
     def empty(self) -> Floats32:
         """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
@@ -89,21 +103,6 @@ class CountSketch:
         cells = self.empty()
         self._add(cells, keys, values)
         return cells
-
-    def encode_dense(self, array: Floats32) -> tuple[Floats32, Bits]:
-        """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
-
-        The array is float32 of shape (n,); its keys are 0 to n - 1. The bitmap is that of
-        `s2sim.codecs.bitmap.pack_nonzero`.
-        """
-        array = float32_vector(array, "a count sketch")
-        check_key_space(0, len(array))
-        cells = self.empty()
-        for start in range(0, len(array), _CHUNK_ELEMENTS):
-            part = array[start : start + _CHUNK_ELEMENTS]
-            places = np.flatnonzero(part != 0)
-            self._add(cells, (start + places).astype(np.uint32), part.take(places))
-        return cells, pack_nonzero(array)
 
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
@@ -131,21 +130,6 @@ class CountSketch:
         """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
         keys = _row_keys(row_ids, width, offset)
         return self.decode_keys(cells, keys).reshape(len(row_ids), width)
-
-    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
-        """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere, float32 of shape (n,).
-
-        The inverse of `encode_dense`; cells and bitmap may be the sum and the OR of those of several ranks.
-        """
-        cells = self._check_cells(cells)
-        check_bitmap(bitmap, n)
-        check_key_space(0, n)
-        array = np.zeros(n, np.float32)
-        for start in range(0, n, _CHUNK_ELEMENTS):
-            part = bitmap[start // 8 : (start + _CHUNK_ELEMENTS) // 8]
-            positions = start + unpack_positions(part, 8 * len(part))
-            array[positions] = self._estimates(cells, positions.astype(np.uint32))
-        return array
 
     def _check_cells(self, cells: Floats32) -> Floats32:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
