@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,6 @@ class LayerLaw:
     that have each of them.
     """
 
-    ranks: int
     probabilities: Floats
     weights: Floats
 
@@ -89,12 +88,8 @@ class LayerLaw:
         return drawn
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankLaw:
-    """The law of a whole gradient, fitted to so many ranks: one a row-sparse layer, None for a dense one."""
-
-    ranks: int
-    layers: tuple[LayerLaw | None, ...]
+RankLaw: TypeAlias = tuple[LayerLaw | None, ...]
+"""The law of a whole gradient: one a row-sparse layer, None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,7 @@ def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
     ranks = source.world_size if ranks is None else ranks
     if ranks < 2:
         raise TraceError(f"{ranks} rank tells nothing of how the union grows with ranks: record at least {MIN_RANKS}")
-    return RankLaw(ranks, tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks)))
+    return tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks))
 
 
 def fit_layer(rows_by_count: Ints) -> LayerLaw:
@@ -134,7 +129,7 @@ def fit_layer(rows_by_count: Ints) -> LayerLaw:
     weights = np.full(len(probabilities), 1 / len(probabilities))
     for _ in range(_FIT_STEPS):
         weights *= (shares / (likelihoods @ weights)) @ likelihoods
-    return LayerLaw(ranks, probabilities, weights / weights.sum())
+    return LayerLaw(probabilities, weights / weights.sum())
 
 
 def _likelihoods(counts: Ints, ranks: int, probabilities: Floats) -> tuple[Ints, Floats]:
@@ -154,7 +149,7 @@ def forecast(source: GradientSource) -> Forecast | None:
     parts = {ranks // factor: fit_law(source, ranks // factor) for factor in _BACK if ranks // factor >= 2}
     layers = {}
     for index, (name, counts) in enumerate(zip(source.gradient(0, 0).names, occupancy(source, ranks), strict=True)):
-        law = whole.layers[index]
+        law = whole[index]
         if law is None or counts is None:
             continue
         recorded = float(1 - counts[0] / counts.sum())
@@ -163,7 +158,7 @@ def forecast(source: GradientSource) -> Forecast | None:
             {
                 few: part.union_density(ranks) / recorded - 1
                 for few, fitted in parts.items()
-                if (part := fitted.layers[index]) is not None and recorded
+                if (part := fitted[index]) is not None and recorded
             },
         )
     return Forecast(LAW, ranks, layers)
@@ -229,7 +224,7 @@ class ExtrapolatedRanks:
 
     def _make_pools(self, step: int, recorded: Sequence[Gradient]) -> list[_RowPool | None]:
         pools: list[_RowPool | None] = []
-        for index, (law, counts) in enumerate(zip(self.law.layers, count_holders(recorded), strict=True)):
+        for index, (law, counts) in enumerate(zip(self.law, count_holders(recorded), strict=True)):
             if law is None or counts is None:
                 pools.append(None)
                 continue

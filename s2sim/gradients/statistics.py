@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -63,6 +63,15 @@ class GradientSource(Protocol):
 
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientTable:
+    """Gradients that a function returns for a step and a rank; implements `GradientSource`."""
+
+    steps: int
+    world_size: int
+    gradient: Callable[[int, int], Gradient]
 
 
 def check_place(name: str, source: GradientSource, step: int, rank: int) -> None:
