@@ -21,7 +21,7 @@ from s2sim.pytorch import transport as transfers
 from s2sim.pytorch.launch import KernelCounters, read_counters
 from s2sim.pytorch.members import AsyncWork, Members, group_members
 from s2sim.pytorch.transport import pack, reduce_arrays
-from s2sim.reducers.process_group import check_member, check_one_each, check_operation
+from s2sim.reducers.process_group import Handle, check_member, check_one_each, check_operation
 from s2sim.reducers.rank import Contribution, Reduced, Reducer
 from s2sim.reducers.reduction import leaves_of, rebuild
 from s2sim.reducers.registry import make_reducer
@@ -71,9 +71,11 @@ def drive(program: Generator[Any, None, T]) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        if not isinstance(handle, _Handle):
+        if not isinstance(handle, Handle):
             raise S2SimError(f"a program yields a {type(handle).__name__}: it yields the collectives that it waits for")
-        handle.wait()
+        collective: Any
+        for _, collective in handle.parts:
+            collective.wait()
 
 
 @dataclass(slots=True)
@@ -102,28 +104,6 @@ class _PostedCollective:
             self.arrived = True
 
 
-class _Handle:
-    def __init__(self, parts: tuple[_PostedCollective, ...]) -> None:
-        self.parts = parts
-
-    def __and__(self, other: Any) -> _Handle:
-        return _Handle(self.parts + other.parts)
-
-    def wait(self) -> None:
-        for part in self.parts:
-            part.wait()
-
-    @property
-    def value(self) -> Any:
-        for part in self.parts:
-            if not part.arrived:
-                raise S2SimError(
-                    f"the value of {part.label!r} was read before the program waited for it: yield it first"
-                )
-        values = [part.value for part in self.parts]
-        return values[0] if len(values) == 1 else tuple(values)
-
-
 class ProcessRank:
     """The rank of this process in a group; implements `s2sim.reducers.rank.Rank`."""
 
@@ -133,20 +113,18 @@ class ProcessRank:
         self.step, self.seed = step, seed
         self._clock = clock
 
-    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
+    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> Handle:
         return self._reduction("all_reduce", [payload], payload, op, 0, label)
 
-    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         return self._reduction("reduce", [payload], payload, op, root, label)
 
-    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
         return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
-    def broadcast(
-        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
-    ) -> _Handle:
+    def broadcast(self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
@@ -156,18 +134,18 @@ class ProcessRank:
 
     def all_gather(
         self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> _Handle:
+    ) -> Handle:
         how = {"from_data": size_from_data, "unequal": unequal}
         return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
     def all_to_all(
         self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> _Handle:
+    ) -> Handle:
         check_one_each(self, payloads, label)
         how = {"from_data": size_from_data, "unequal": unequal}
         return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
-    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Handle:
         for peer in payloads:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
@@ -197,7 +175,7 @@ class ProcessRank:
 
     def _reduction(
         self, kind: Kind, payloads: Sequence[Contribution], like: Contribution, op: str, root: int, label: str
-    ) -> _Handle:
+    ) -> Handle:
         check_operation(op, label)
         arrays = [_flat(payload, label) for payload in payloads]
         flight = (
@@ -205,13 +183,20 @@ class ProcessRank:
         )
         return self._handle(label, AsyncWork(flight.works, lambda: _rebuild_payload(like, flight.finish())))
 
-    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> _Handle:
+    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> Handle:
         """Post a collective; a group of one has the value ``alone``."""
         flight = AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post)
         return self._handle(label, flight)
 
-    def _handle(self, label: str, flight: AsyncWork[Any]) -> _Handle:
-        return _Handle((_PostedCollective(label, flight, self._clock),))
+    def _handle(self, label: str, flight: AsyncWork[Any]) -> Handle:
+        parts: Any = ((self, _PostedCollective(label, flight, self._clock)),)
+        return Handle(parts)
+
+    def value(self, posted: _PostedCollective) -> Any:
+        """Return the result of a collective that the program has waited for."""
+        if not posted.arrived:
+            raise S2SimError(f"the value of {posted.label!r} was read before the program waited for it: yield it first")
+        return posted.value
 
 
 def _flat(payload: Contribution, label: str) -> NDArray[Any]:
