@@ -105,16 +105,11 @@ def occupancy(source: GradientSource, ranks: int) -> tuple[Ints | None, ...]:
 
     int64 of shape (ranks + 1,) for each row-sparse layer; None for a dense one.
     """
+    steps = [count_holders([source.gradient(step, rank) for rank in range(ranks)]) for step in range(source.steps)]
     totals: list[Ints | None] = []
-    for step in range(source.steps):
-        gradients = [source.gradient(step, rank) for rank in range(ranks)]
-        found = [
-            None if counts is None else np.bincount(counts, minlength=ranks + 1) for counts in count_holders(gradients)
-        ]
-        totals = [
-            new if old is None or new is None else old + new
-            for old, new in zip(totals or [None] * len(found), found, strict=True)
-        ]
+    for layer in zip(*steps, strict=True):
+        held = [np.bincount(counts, minlength=ranks + 1) for counts in layer if counts is not None]
+        totals.append(np.sum(held, axis=0) if held else None)
     return tuple(totals)
 
 
