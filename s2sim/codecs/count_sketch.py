@@ -185,12 +185,6 @@ def median(estimates: list[Floats32]) -> Floats32:
     count = len(estimates)
     if count == 1:
         return estimates[0]
-    if count == 3:
-        a, b, c = estimates
-        low = np.minimum(a, b)
-        np.maximum(a, b, out=a)
-        np.minimum(a, c, out=a)
-        return np.maximum(low, a, out=low)
     ordered = list(estimates)
     # A bubble sort of arrays: each pass carries the largest left to the end, until the middle is in its place.
     for end in range(count - 1, (count - 1) // 2 - 1, -1):

@@ -76,32 +76,20 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        out[chunk] = _half_bits(flat[chunk])
+        values = flat[start : start + _CHUNK]
+        bits = values.view(np.uint32)
+        magnitudes = bits & _FLOAT32_MAGNITUDE
+        if magnitudes.max() < _OVERFLOWING:
+            out[start : start + _CHUNK] = _HALF.round_magnitudes(magnitudes) | (bits >> np.uint32(16)) & _HALF_SIGN
+            continue
+        largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+        if largest >= _OVERFLOWING.view(np.float32):
+            raise CodecError(
+                f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is "
+                f"{LARGEST_HALF:g}: scale the array down first"
+            )
+        out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
     return half.view(np.float16)
-
-
-def _half_bits(values: Floats32) -> NDArray[Any]:
-    bits = values.view(np.uint32)
-    magnitudes = bits & _FLOAT32_MAGNITUDE
-    if magnitudes.max() >= _OVERFLOWING:
-        _refuse_overflow(values)
-        return values.astype(np.float16).view(np.uint16)
-    rounded = _HALF.round_magnitudes(magnitudes)
-    signs = bits >> np.uint32(16)
-    signs &= _HALF_SIGN
-    rounded |= signs
-    return rounded
-
-
-def _refuse_overflow(values: Floats32) -> None:
-    """Raise `CodecError` if a finite value is too large for half precision."""
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    if largest >= _OVERFLOWING.view(np.float32):
-        raise CodecError(
-            f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is {LARGEST_HALF:g}: "
-            "scale the array down first"
-        )
 
 
 def from_half(array: NDArray[np.float16]) -> Floats32:

@@ -54,8 +54,11 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
     if not zipfile.is_zipfile(path):
         raise TraceError(f"{path} is empty, truncated, damaged or not written by torch.save: save it again")
     refuse_archive_bomb(path)
+    checked: Any = torch.sparse.check_sparse_tensor_invariants  # has no types of its own
     try:
-        loaded = _load(path)
+        # Some kinds of tensors warn that PyTorch may change them; what is none of ours is refused later.
+        with warnings.catch_warnings(action="ignore"), checked():
+            loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError:
         # Its own message tells how to run the code all the same.
         raise TraceError(
@@ -68,18 +71,6 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise TraceError(f"{path}: {name!r} is of type {type(tensor).__name__}: {_SAVE}")
     return {name: _to_layer(tensor, f"{path}: layer {name!r}", size) for name, tensor in tensors.items()}
-
-
-def _load(path: Path) -> Any:
-    """Return what the file holds, if that is tensors and plain containers, with the indices of sparse ones checked."""
-    import torch
-
-    with warnings.catch_warnings():
-        # Some kinds of tensors warn that PyTorch may change them; what is none of ours is refused later.
-        warnings.simplefilter("ignore")
-        checked: Any = torch.sparse.check_sparse_tensor_invariants  # has no types of its own
-        with checked():
-            return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:

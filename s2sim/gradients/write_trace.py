@@ -79,19 +79,12 @@ def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[La
         _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
         for name, layer in gradient:
             errors[name] = max(errors[name], _half_error(stored_values(layer)))
-    entries = []
-    for name, layer in first:
-        half = errors[name] <= max_storage_error
-        entries.append(
-            LayerEntry(
-                name=name,
-                shape=layer.shape,
-                sparse=isinstance(layer, RowSparse),
-                dtype="float16" if half else "float32",
-                storage_error=errors[name] if half else 0.0,
-            )
-        )
-    return tuple(entries)
+    return tuple(
+        LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float16", errors[name])
+        if errors[name] <= max_storage_error
+        else LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float32", 0.0)
+        for name, layer in first
+    )
 
 
 def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:
