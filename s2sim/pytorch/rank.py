@@ -124,33 +124,25 @@ class ProcessRank:
         check_one_each(self, payloads, label)
         return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
-    def broadcast(self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False) -> Handle:
+    def broadcast(self, payload: Contribution | None, *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
-        return self._posted(
-            label, payload, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data)
-        )
+        return self._posted(label, payload, lambda: transfers.broadcast(self.members, payload, root, **how))
 
-    def all_gather(
-        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> Handle:
-        how = {"from_data": size_from_data, "unequal": unequal}
+    def all_gather(self, payload: Contribution, *, label: str, **how: bool) -> Handle:
         return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
-    def all_to_all(
-        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> Handle:
+    def all_to_all(self, payloads: Sequence[Contribution], *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
-        how = {"from_data": size_from_data, "unequal": unequal}
         return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
-    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Handle:
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, **how: bool) -> Handle:
         for peer in payloads:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
-        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, **how))
 
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
         places = sorted(ranks)
@@ -181,7 +173,7 @@ class ProcessRank:
         flight = (
             AsyncWork((), lambda: arrays[0]) if self.size == 1 else reduce_arrays(self.members, kind, arrays, op, root)
         )
-        return self._handle(label, AsyncWork(flight.works, lambda: _rebuild_payload(like, flight.finish())))
+        return self._handle(label, flight.then(lambda found: _rebuild_payload(like, found)))
 
     def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> Handle:
         """Post a collective; a group of one has the value ``alone``."""
