@@ -12,7 +12,6 @@ TAOCP vol. 3, section 6.4, theorem S): no two keys of a block of 2,300 columns o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import ceil, inf
 from typing import Self
 
@@ -59,12 +58,6 @@ def cells_for(keys: float, cells_per_key: float = CELLS_PER_KEY) -> int:
     """
     small: float = _SMALL * keys ** (2 / 3)
     return max(THIRDS, ceil(max(cells_per_key * keys, small)))
-
-
-@lru_cache(maxsize=64)
-def _seed_word(seed: int) -> np.uint32:
-    word: np.uint32 = np.random.SeedSequence([seed, *b"peel table"]).generate_state(1)[0]
-    return word
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +138,7 @@ class PeelTable:
 
     def _scaled(self, keys: Words, parts: int) -> NDArray[np.uint64]:
         """Return the part of each key in the high halves, and its place in there in the low halves."""
-        scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
+        (seed_word,) = np.random.SeedSequence([self.seed, *b"peel table"]).generate_state(1)
+        scaled = mix32(keys, seed_word).astype(np.uint64)
         scaled *= np.array(parts, np.uint64)
         return scaled

@@ -121,33 +121,24 @@ def read_values(columns: Ints, cells: NDArray[Any]) -> tuple[NDArray[Any], PeelO
     shape (k, width), zeros for keys that cannot be read. If all are read, integers leave nothing unless other keys were
     added.
     """
-    order = peel_order(columns, len(cells))
-    rest = drop_unit_axis(cells.copy())
-    values = np.zeros((columns.shape[1], cells.shape[1]), cells.dtype)
+    order, width = peel_order(columns, len(cells)), cells.shape[1]
+    rest = cells.copy().reshape(-1)
+    values = np.zeros(columns.shape[1] * width, cells.dtype)
     for start, stop in pairwise((0, *order.stops)):
         keys = order.keys[start:stop]
-        sums = rest.take(order.cells[start:stop], axis=0)
-        drop_unit_axis(values)[keys] = sums
+        sums = rest.take(_elements_of(order.cells[start:stop], width))
+        values[_elements_of(keys, width)] = sums
         for third in columns.take(keys, axis=1):
-            np.subtract.at(rest.reshape(-1), _flat_indices(third, rest), sums.reshape(-1))
-    return values, order, not rest.any()
+            np.subtract.at(rest, _elements_of(third, width), sums)
+    return values.reshape(-1, width), order, not rest.any()
 
 
 def add_values(cells: NDArray[Any], columns: Ints, values: NDArray[Any]) -> None:
     """Add to the ``cells`` of a block, shape (cells, width), keys with ``columns`` (3, k) and ``values`` (k, width)."""
     for third in columns:
-        np.add.at(cells.reshape(-1), _flat_indices(third, drop_unit_axis(cells)), values.reshape(-1))
+        np.add.at(cells.reshape(-1), _elements_of(third, cells.shape[1]), values.reshape(-1))
 
 
-def drop_unit_axis(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view without the second dimension if that is 1: NumPy gathers from vectors several times as fast."""
-    return array[:, 0] if array.shape[1] == 1 else array
-
-
-def _flat_indices(rows: Ints, array: NDArray[Any]) -> Ints:
-    """Return where the elements of some rows of ``array`` lie in memory; adding there is several times as fast, too."""
-    if array.ndim == 1:
-        return rows
-    width = array.shape[1]
-    elements: Ints = np.add.outer(rows * width, np.arange(width)).ravel()
-    return elements
+def _elements_of(rows: Ints, width: int) -> Ints:
+    """Return where the elements of some rows lie in memory: adding there is several times as fast as to rows."""
+    return rows if width == 1 else np.add.outer(rows * width, np.arange(width)).ravel()

@@ -41,8 +41,6 @@ def select_top_k(values: Floats32, k: int) -> Ints:
     n = len(values)
     if not 0 <= k <= n:
         raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
-    if k == n:
-        return np.arange(n)
     nonzeros = int(np.count_nonzero(values != 0))
     if k > nonzeros:
         kept = values != 0

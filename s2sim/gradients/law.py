@@ -195,8 +195,7 @@ class ExtrapolatedRanks:
     law: RankLaw
     world_size: int
     seed: int
-    _recorded: dict[int, list[Gradient]] = field(default_factory=dict, init=False, repr=False)
-    _pools: dict[int, list[_RowPool | None]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[int, tuple[list[Gradient], list[_RowPool | None]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def steps(self) -> int:
@@ -208,18 +207,16 @@ class ExtrapolatedRanks:
         check_place(self.name, self, step, rank)
         if rank < self.source.world_size:
             return self.source.gradient(step, rank)
-        if step not in self._recorded:
-            self._recorded[step] = [self.source.gradient(step, other) for other in range(self.source.world_size)]
-            self._pools[step] = self._make_pools(step, self._recorded[step])
+        if step not in self._kept:
+            gradients = [self.source.gradient(step, other) for other in range(self.source.world_size)]
+            self._kept[step] = gradients, self._make_pools(step, gradients)
+        recorded, pools = self._kept[step]
         generator = named_generator(self.seed, "extrapolated rank", step, rank)
-        parent = self._recorded[step][int(generator.integers(self.source.world_size))]
-        layers: list[Layer] = []
-        for layer, pool in zip(parent.layers, self._pools[step], strict=True):
-            if isinstance(layer, RowSparse):
-                assert pool is not None
-                layers.append(pool.draw(len(layer.rows), layer.shape, generator))
-            else:
-                layers.append(layer)
+        parent = recorded[int(generator.integers(len(recorded)))]
+        layers: list[Layer] = [
+            pool.draw(len(layer.rows), layer.shape, generator) if isinstance(layer, RowSparse) and pool else layer
+            for layer, pool in zip(parent.layers, pools, strict=True)
+        ]
         return Gradient(parent.names, tuple(layers))
 
     def _make_pools(self, step: int, recorded: Sequence[Gradient]) -> list[_RowPool | None]:

@@ -175,7 +175,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, state: list[dict[str, An
 
 
 class SharedModel:
-    """Implements `s2sim.pytorch.trainer.Models`."""
+    """One model, whose weights all ranks share."""
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:
         self._task = task

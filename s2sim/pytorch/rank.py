@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
 from s2sim.collectives.kinds import Kind
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import load_trace
 from s2sim.pytorch import transport as transfers
 from s2sim.pytorch.launch import KernelCounters, read_counters
@@ -26,6 +25,7 @@ from s2sim.reducers.rank import Contribution, Reduced, Reducer
 from s2sim.reducers.reduction import leaves_of, rebuild
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Work
+from s2sim.reducers.shared.gathered import flat_vector
 
 # ruff: noqa: D102  (ProcessRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
 
@@ -266,14 +266,9 @@ def _steps(
     return found
 
 
-def flat(gradient: Gradient) -> Floats32:
-    """Return all values of a gradient, zeros included, float32 of shape (elements,)."""
-    return np.concatenate([to_dense(layer).ravel() for layer in gradient.layers])
-
-
 def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
     """Write a rank's result, once for all with an equal one; return the file's name."""
-    values = flat(mean)
+    values = flat_vector(mean)
     name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
     if not (folder / name).exists():
         partial = folder / f"{name}.{time.monotonic_ns()}.npy"

@@ -58,8 +58,11 @@ def _check_routes(cluster: Cluster, where: str) -> None:
             raise AssertionError(f"the way from rank {source[first]} to {target[first]} {what} {where}")
 
     refuse(crossings == 0, "crosses no link")
-    refuse(_any_by(pair, routes.weights <= 0, len(source)), "crosses a link with nothing")
-    refuse(_any_by(pair, _breaks(cluster, routes, pair), len(source)), "breaks between two links")
+    for wrong, what in (
+        (routes.weights <= 0, "crosses a link with nothing"),
+        (_breaks(cluster, routes, pair), "breaks between two links"),
+    ):
+        refuse(np.bincount(pair[wrong], minlength=len(source)) > 0, what)
     # Of parallel links, all of one block, each route's flow adds up to how many it crosses one after the other.
     starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
     level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
@@ -80,10 +83,6 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     described = describe_cluster(cluster)
     refuse(routes.latency_ps < (described["latency_min_ps"] or 0), "is shorter than the description says")
     refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
-
-
-def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
-    return np.bincount(pair[crossing], minlength=pairs) > 0
 
 
 def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
