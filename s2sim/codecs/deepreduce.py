@@ -23,6 +23,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.hashing import MAX_ROWS, check_key_space, mix32, mix_constants
 from s2sim.errors import CodecError, OptionError
 
+_KEYS_PER_BATCH = 1 << 15
 _CACHED_FILTERS = 64
 
 
@@ -126,14 +127,17 @@ def _test_all_keys(bloom: BloomFilter, filled: bytes, n: int) -> Ints:
     """Return what `BloomFilter.positives` does: whoever has a filter tests all keys, with the same outcome."""
     is_set = np.unpackbits(np.frombuffer(filled, np.uint8), bitorder="little").view(np.bool_)
     seed_word, multipliers = mix_constants(bloom.hashes, bloom.seed)
-    keys: Words = np.arange(n, dtype=np.uint32)
-    mixed = mix32(keys, seed_word)
-    for multiplier in multipliers:
-        scaled = np.multiply(mixed * multiplier, np.uint64(bloom.bits), dtype=np.uint64)
-        scaled >>= np.uint64(32)
-        kept = np.flatnonzero(is_set.take(scaled.view(np.int64)))
-        keys, mixed = keys[kept], mixed[kept]
-    positives = keys.astype(np.int64)
+    found = [np.empty(0, np.int64)]
+    for start in range(0, n, _KEYS_PER_BATCH):
+        keys = np.arange(start, min(n, start + _KEYS_PER_BATCH), dtype=np.uint32)
+        mixed = mix32(keys, seed_word)
+        for multiplier in multipliers:
+            scaled = np.multiply(mixed * multiplier, np.uint64(bloom.bits), dtype=np.uint64)
+            scaled >>= np.uint64(32)
+            kept = np.flatnonzero(is_set.take(scaled.view(np.int64)))
+            keys, mixed = keys[kept], mixed[kept]
+        found.append(keys.astype(np.int64))
+    positives = np.concatenate(found)
     positives.flags.writeable = False
     return positives
 

@@ -258,9 +258,8 @@ def encode_scaled(vector: Floats32, scale: np.float32, form: Float8) -> Bits:
 
 def _overflow_error(form: Float8) -> CodecError:
     return CodecError(
-        f"a value does not fit in {form}, whose largest is {LARGEST_FLOAT8[form]:g}: scale the array down "
-        f"first, and look for "
-        "NaN"
+        f"a value does not fit in {form}, whose largest is {LARGEST_FLOAT8[form]:g}: scale the array down first, and "
+        "look for NaN"
     )
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,10 +88,6 @@ class LayerLaw:
         return drawn
 
 
-RankLaw: TypeAlias = tuple[LayerLaw | None, ...]
-"""The law of a whole gradient: one a row-sparse layer, None for a dense one."""
-
-
 @dataclass(frozen=True, slots=True)
 class LayerForecast:
     """The law of one table."""
@@ -112,8 +108,8 @@ class Forecast:
     layers: dict[str, LayerForecast]
 
 
-def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
-    """Fit the law to the first ``ranks`` ranks (two or more) of all steps, or to all ranks."""
+def fit_law(source: GradientSource, ranks: int | None = None) -> tuple[LayerLaw | None, ...]:
+    """Fit the law of each table, None for a dense layer, to the first ``ranks`` ranks (two or more), or to all."""
     ranks = source.world_size if ranks is None else ranks
     if ranks < 2:
         raise TraceError(f"{ranks} rank tells nothing of how the union grows with ranks: record at least {MIN_RANKS}")
@@ -192,7 +188,7 @@ class ExtrapolatedRanks:
     name: str
     manifest: Manifest
     source: GradientSource
-    law: RankLaw
+    law: tuple[LayerLaw | None, ...]
     world_size: int
     seed: int
     _kept: dict[int, tuple[list[Gradient], list[_RowPool | None]]] = field(default_factory=dict, init=False, repr=False)
