@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from measure import cpu_seconds_and_ratio, peak_bytes
 
+from s2sim.codecs.bitmap import count_nonzero
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.payload import Payload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,20 +49,21 @@ class Calls:
 
     gradient: NDArray[np.float32]
     sketch: CountSketch
-    payload: Payload
+    cells: NDArray[np.float32]
+    bitmap: NDArray[np.uint8]
 
     @classmethod
     def of(cls, gradient: NDArray[np.float32], sketch: CountSketch) -> Calls:
         """Return the calls for ``gradient``."""
-        return cls(gradient, sketch, sketch.encode(gradient))
+        return cls(gradient, sketch, *sketch.encode_dense(gradient))
 
     def encode(self) -> None:
         """Encode into cells and a bitmap."""
-        self.sketch.encode(self.gradient)
+        self.sketch.encode_dense(self.gradient)
 
     def decode(self) -> None:
         """Decode into a new array."""
-        self.sketch.decode(self.payload)
+        self.sketch.decode_dense(self.cells, self.bitmap, len(self.gradient))
 
     def read(self) -> None:
         """Read the gradient once."""
@@ -71,15 +72,15 @@ class Calls:
 
 def sketch_for(gradient: NDArray[np.float32], backend: Backend) -> CountSketch:
     """Return a sketch with `CELLS_PER_NONZERO` cells for each non-zero element."""
-    columns = ceil(CELLS_PER_NONZERO * np.count_nonzero(gradient) / ROWS)
+    columns = ceil(CELLS_PER_NONZERO * count_nonzero(gradient) / ROWS)
     return CountSketch(ROWS, columns, backend=backend)
 
 
 def extra_megabytes(gradient: NDArray[np.float32], sketch: CountSketch) -> tuple[float, float]:
     """Return the most memory beside their results that encode and decode took."""
-    payload = sketch.encode(gradient)
-    encode = peak_bytes(lambda: sketch.encode(gradient)) - payload.body_bytes
-    decode = peak_bytes(lambda: sketch.decode(payload)) - gradient.nbytes
+    cells, bitmap = sketch.encode_dense(gradient)
+    encode = peak_bytes(lambda: sketch.encode_dense(gradient)) - cells.nbytes - bitmap.nbytes
+    decode = peak_bytes(lambda: sketch.decode_dense(cells, bitmap, len(gradient))) - gradient.nbytes
     return encode / 1e6, decode / 1e6
 
 

@@ -9,13 +9,36 @@ then follows these jumps from the first bit on: in rounds that double how far is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Ints
+from s2sim.arrays import Bits, Ints, Words
+from s2sim.codecs.hashing import check_key_space
 from s2sim.errors import CodecError
+
+BATCH_KEYS = 1 << 16
+"""Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
+
+
+def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, slice, Words]]:
+    """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `BATCH_KEYS` at a time."""
+    if not len(row_ids) or not width:
+        return
+    check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
+    rows_at_once = max(1, BATCH_KEYS // width)
+    columns_at_once = min(width, BATCH_KEYS)
+    for first_row in range(0, len(row_ids), rows_at_once):
+        rows = slice(first_row, first_row + rows_at_once)
+        # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
+        row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
+        for first_column in range(0, width, columns_at_once):
+            columns = slice(first_column, min(width, first_column + columns_at_once))
+            column_keys: Words = np.arange(columns.start, columns.stop, dtype=np.uint32)
+            yield rows, columns, np.add.outer(row_keys, column_keys).ravel()
+
 
 MAX_BITS = 32
 
@@ -46,18 +69,17 @@ def pack_integers(numbers: NDArray[Any], bits: int) -> Bits:
     _check(bits)
     if bits > _BYTE:
         return np.concatenate((numbers.astype(np.uint8), pack_integers(numbers >> _BYTE, bits - _BYTE)))
+    if bits == 1:
+        return np.packbits(numbers.astype(np.uint8, copy=False), bitorder="little")
     if bits == _BYTE:
         return numbers.astype(np.uint8)
     packed = np.empty(packed_bytes(len(numbers), bits), np.uint8)
-    places = np.uint64(1) << _shifts(bits)
     for start in range(0, len(numbers), _CHUNK):
         chunk = numbers[start : start + _CHUNK]
-        # Eight numbers are a word of as many bytes as each has bits.
-        padded = np.zeros((-(-len(chunk) // _BYTE), _BYTE), np.uint64)
-        padded.reshape(-1)[: len(chunk)] = chunk
-        words = (padded @ places).astype("<u8").view(np.uint8).reshape(-1, _BYTE)[:, :bits]
+        padded = np.zeros(-(-len(chunk) // _BYTE) * _BYTE, np.uint8)
+        padded[: len(chunk)] = chunk
         place = packed[start * bits // _BYTE : packed_bytes(start + len(chunk), bits)]
-        place[:] = words.reshape(-1)[: len(place)]
+        place[:] = _pack_groups(padded, bits).reshape(-1)[: len(place)]
     return packed
 
 
@@ -79,22 +101,50 @@ def unpack_integers(packed: Bits, bits: int, count: int) -> NDArray[Any]:
         numbers <<= _BYTE
         numbers |= packed[:count]
         return numbers
+    if bits == 1:
+        return np.unpackbits(packed, count=count, bitorder="little")
     if bits == _BYTE:
         return packed
     numbers = np.empty(count, np.uint8)
-    mask = np.uint64((1 << bits) - 1)
     for start in range(0, count, _CHUNK):
-        part = packed[start * bits // _BYTE : (start + _CHUNK) * bits // _BYTE]
-        words = np.zeros((-(-len(part) // bits), _BYTE), np.uint8)
-        words[:, :bits] = np.pad(part, (0, len(words) * bits - len(part))).reshape(-1, bits)
-        place = numbers[start : start + _CHUNK]
-        place[:] = ((words.view("<u8") >> _shifts(bits)) & mask).reshape(-1)[: len(place)]
+        stop = min(count, start + _CHUNK)
+        numbers[start:stop] = _unpack_groups(packed[start * bits // _BYTE : packed_bytes(stop, bits)], bits)[
+            : stop - start
+        ]
     return numbers
 
 
-def _shifts(bits: int) -> NDArray[np.uint64]:
-    """Return where each of eight numbers of so many bits begins."""
-    return (bits * np.arange(_BYTE)).astype(np.uint64)
+def _pack_groups(numbers: Bits, bits: int) -> NDArray[Any]:
+    """Return eight numbers of one byte each, again and again, as ``bits`` bytes: uint8 of shape (n / 8, bits)."""
+    words = numbers.view("<u8")
+    # Neighbours move together: pairs of bytes, then pairs of what these have become, then pairs of those.
+    for width, field in ((bits, 8), (2 * bits, 16), (4 * bits, 32)):
+        low = words & _repeat_mask(2 * field, width)
+        words = words >> np.uint64(field - width)
+        words &= _repeat_mask(2 * field, width) << np.uint64(width)
+        words |= low
+    return words.view(np.uint8).reshape(-1, _BYTE)[:, :bits]
+
+
+def _unpack_groups(packed: Bits, bits: int) -> Bits:
+    """Return what `_pack_groups` was made of, uint8; bytes that lack to whole groups of eight numbers are zero."""
+    groups = -(-len(packed) // bits)
+    if len(packed) < groups * bits:
+        packed = np.concatenate((packed, np.zeros(groups * bits - len(packed), np.uint8)))
+    wide = np.zeros((groups, _BYTE), np.uint8)
+    wide[:, :bits] = packed.reshape(groups, bits)
+    words = wide.reshape(-1).view("<u8")
+    for width, field in ((4 * bits, 32), (2 * bits, 16), (bits, 8)):
+        low = words & _repeat_mask(2 * field, width)
+        words = words << np.uint64(field - width)
+        words &= _repeat_mask(2 * field, width) << np.uint64(field)
+        words |= low
+    return words.view(np.uint8)
+
+
+def _repeat_mask(field: int, width: int) -> np.uint64:
+    """Return a word in whose fields of so many bits the lowest ``width`` are set."""
+    return np.uint64(sum(((1 << width) - 1) << start for start in range(0, 64, field)))
 
 
 def _check(bits: int) -> None:

@@ -51,6 +51,8 @@ def decode_distances(distances: NDArray[np.uint16], elements: int) -> Ints:
     return positions
 
 
+_CHUNK_KEYS = 1 << 16
+
 _RANK_BITS = 48
 """Low bits of a 64-bit hash that the rank of the first one is taken from; a float64 holds them exactly. They do not
 overlap the at most 16 high bits that choose the register."""
@@ -109,11 +111,12 @@ class HyperLogLog:
         """
         keys = as_keys(keys)
         registers = np.zeros(self.size, np.uint8)
-        hashed = mix64(keys, _seed_word(self.seed))
-        chosen = (hashed >> np.uint64(64 - self.precision)).astype(np.int64)
-        low_bits = hashed & np.uint64((1 << _RANK_BITS) - 1)
-        bit_length = np.frexp(low_bits.astype(np.float64))[1]
-        np.maximum.at(registers, chosen, (_RANK_BITS + 1 - bit_length).astype(np.uint8))
+        for start in range(0, len(keys), _CHUNK_KEYS):
+            hashed = mix64(keys[start : start + _CHUNK_KEYS], _seed_word(self.seed))
+            chosen = (hashed >> np.uint64(64 - self.precision)).astype(np.int64)
+            low_bits = hashed & np.uint64((1 << _RANK_BITS) - 1)
+            bit_length = np.frexp(low_bits.astype(np.float64))[1]
+            np.maximum.at(registers, chosen, (_RANK_BITS + 1 - bit_length).astype(np.uint8))
         return registers
 
     def estimate(self, registers: Bits) -> float:

@@ -14,20 +14,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from s2sim.arrays import Floats32, Ints, Words
+from s2sim.arrays import Bits, Floats32, Ints, Words
 from s2sim.codecs import compiled
-from s2sim.codecs.bitmap import check_bitmap, pack_nonzero, unpack_positions
+from s2sim.codecs.bitmap import check_bitmap, iterate_positions, pack_nonzero
+from s2sim.codecs.bits import BATCH_KEYS, row_batches
 from s2sim.codecs.compiled import Backend
 from s2sim.codecs.hashing import MAX_ROWS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
-
-BATCH_KEYS = 1 << 16
-"""Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
-
-# Of a vector, whose positions take more memory than it does; a multiple of 8.
-_CHUNK_ELEMENTS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +64,13 @@ class CountSketch:
 
     def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,); ranks whose payloads add up agree on all options."""
-        vector = float32_vector(array, "a count sketch")
-        check_key_space(0, len(vector))
-        cells = self.empty()
-        for start in range(0, len(vector), _CHUNK_ELEMENTS):
-            part = vector[start : start + _CHUNK_ELEMENTS]
-            places = np.flatnonzero(part != 0)
-            self._add(cells, (start + places).astype(np.uint32), part.take(places))
-        return Payload.of(self, len(vector), cells=cells, support=pack_nonzero(vector))
+        cells, support = self.encode_dense(array)
+        return Payload.of(self, len(array), cells=cells, support=support)
 
     def decode(self, payload: Payload) -> Floats32:
         """Return the estimates of the non-zero elements and zeros elsewhere, float32 of shape (n,)."""
         cells, support = payload.expect(self, "cells", "support")
-        self._check_cells(cells)
-        check_bitmap(support, payload.elements)
-        check_key_space(0, payload.elements)
-        array = np.zeros(payload.elements, np.float32)
-        for start in range(0, len(array), _CHUNK_ELEMENTS):
-            part = support[start // 8 : (start + _CHUNK_ELEMENTS) // 8]
-            positions = start + unpack_positions(part, 8 * len(part))
-            array[positions] = self._estimates(cells, positions.astype(np.uint32))
-        return array
+        return self.decode_dense(cells, support, payload.elements)
 
     def empty(self) -> Floats32:
         """Return the sketch of nothing: zeros, float32 of shape (rows, columns)."""
@@ -103,6 +84,19 @@ class CountSketch:
         cells = self.empty()
         self._add(cells, keys, values)
         return cells
+
+    def encode_dense(self, array: Floats32) -> tuple[Floats32, Bits]:
+        """Return the cells of the non-zero elements of a vector, and their bitmap, which is a by-product.
+
+        The array is float32 of shape (n,); its keys are 0 to n - 1. The bitmap is that of
+        `s2sim.codecs.bitmap.pack_nonzero`.
+        """
+        array = float32_vector(array, "a count sketch")
+        check_key_space(0, len(array))
+        cells, bitmap = self.empty(), pack_nonzero(array)
+        for positions in iterate_positions(bitmap):
+            self._add(cells, positions.astype(np.uint32), array.take(positions))
+        return cells, bitmap
 
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
@@ -119,7 +113,8 @@ class CountSketch:
         if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
             raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")
         cells = self.empty() if out is None else self._check_cells(out)
-        self._add(cells, _row_keys(row_ids, values.shape[1], offset), values.ravel())
+        for rows, columns, keys in row_batches(row_ids, values.shape[1], offset):
+            self._add(cells, keys, values[rows, columns].ravel())
         return cells
 
     def decode_keys(self, cells: Floats32, keys: Words) -> Floats32:
@@ -128,8 +123,25 @@ class CountSketch:
 
     def decode_rows(self, cells: Floats32, row_ids: Ints, width: int, *, offset: int = 0) -> Floats32:
         """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
-        keys = _row_keys(row_ids, width, offset)
-        return self.decode_keys(cells, keys).reshape(len(row_ids), width)
+        cells = self._check_cells(cells)
+        values = np.empty((len(row_ids), width), np.float32)
+        for rows, columns, keys in row_batches(row_ids, width, offset):
+            block = values[rows, columns]
+            block[...] = self._estimates(cells, keys).reshape(block.shape)
+        return values
+
+    def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
+        """Return the estimates where ``bitmap`` has a bit set and zeros elsewhere, float32 of shape (n,).
+
+        The inverse of `encode_dense`; cells and bitmap may be the sum and the OR of those of several ranks.
+        """
+        cells = self._check_cells(cells)
+        check_bitmap(bitmap, n)
+        check_key_space(0, n)
+        array = np.zeros(n, np.float32)
+        for positions in iterate_positions(bitmap):
+            array[positions] = self._estimates(cells, positions.astype(np.uint32))
+        return array
 
     def _check_cells(self, cells: Floats32) -> Floats32:
         if cells.dtype != np.float32 or cells.shape != (self.rows, self.columns):
@@ -154,27 +166,21 @@ class CountSketch:
         values = np.empty(len(keys), np.float32)
         for start in range(0, len(keys), BATCH_KEYS):
             batch = slice(start, start + BATCH_KEYS)
-            if self.backend == "numba":
-                estimates = [*compiled.read_rows(cells, keys[batch], *mix_constants(self.rows, self.seed))]
-            else:
-                # No column is out of range; looking for one would double the time.
-                estimates = [
-                    (sign_bits ^ row.take(columns, mode="clip").view(np.uint32)).view(np.float32)
-                    for row, (columns, sign_bits) in zip(cells, self._hashes(keys[batch]), strict=True)
-                ]
-            values[batch] = median(estimates)
+            values[batch] = self._estimate(cells, keys[batch])
         return values
+
+    def _estimate(self, cells: Floats32, keys: Words) -> Floats32:
+        if self.backend == "numba":
+            return median([*compiled.read_rows(cells, keys, *mix_constants(self.rows, self.seed))])
+        estimates = []
+        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
+            # No column is out of range; looking for one would double the time.
+            signed = np.bitwise_xor(sign_bits, row.take(columns, mode="clip").view(np.uint32), out=sign_bits)
+            estimates.append(signed.view(np.float32))
+        return median(estimates)
 
     def _hashes(self, keys: Words) -> Iterator[tuple[Ints, Words]]:
         return hash_rows(self.hash, keys, self.rows, self.columns, self.seed)
-
-
-def _row_keys(row_ids: Ints, width: int, offset: int) -> Words:
-    """Return the element keys of some rows, one row after the other."""
-    if len(row_ids) and width:
-        check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
-    # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
-    return np.add.outer((row_ids * width + offset).astype(np.uint32), np.arange(width, dtype=np.uint32)).ravel()
 
 
 def median(estimates: list[Floats32]) -> Floats32:
@@ -185,6 +191,12 @@ def median(estimates: list[Floats32]) -> Floats32:
     count = len(estimates)
     if count == 1:
         return estimates[0]
+    if count == 3:
+        a, b, c = estimates
+        low = np.minimum(a, b)
+        np.maximum(a, b, out=a)
+        np.minimum(a, c, out=a)
+        return np.maximum(low, a, out=low)
     ordered = list(estimates)
     # A bubble sort of arrays: each pass carries the largest left to the end, until the middle is in its place.
     for end in range(count - 1, (count - 1) // 2 - 1, -1):

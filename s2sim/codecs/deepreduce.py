@@ -62,7 +62,7 @@ class BloomFilter:
     def encode(self, keys: Ints) -> Bits:
         """Return the filter of some ``keys``, int64 of shape (k,), as uint8 of shape (ceil(bits / 8),)."""
         is_set = np.zeros(self.bits, np.bool_)
-        for place in self._places(keys):
+        for place in self._places(self._mixed(keys)):
             is_set[place] = True
         return np.packbits(is_set, bitorder="little")
 
@@ -106,16 +106,17 @@ class BloomFilter:
         """Return every bit that a positive sets with the positive's place, ordered by both."""
         count = max(1, len(positives))
         places = np.arange(len(positives))
-        pairs = [place * count + places for place in self._places(positives)]
+        pairs = [place * count + places for place in self._places(self._mixed(positives))]
         ordered = np.sort(np.concatenate(pairs))
         ordered = ordered[np.diff(ordered, prepend=-1) != 0]
         return ordered // count, ordered % count
 
-    def _places(self, keys: Ints) -> Iterator[Ints]:
-        """Yield the bit that each hash function gives to each key."""
-        seed_word, multipliers = mix_constants(self.hashes, self.seed)
-        mixed = mix32(keys.astype(np.uint32), seed_word)
-        for multiplier in multipliers:
+    def _mixed(self, keys: Ints) -> Words:
+        return mix32(keys.astype(np.uint32), mix_constants(self.hashes, self.seed)[0])
+
+    def _places(self, mixed: Words) -> Iterator[Ints]:
+        """Yield the bit that each hash function gives to each mixed key."""
+        for multiplier in mix_constants(self.hashes, self.seed)[1]:
             scaled = (mixed * multiplier).astype(np.uint64)
             scaled *= np.uint64(self.bits)
             scaled >>= np.uint64(32)

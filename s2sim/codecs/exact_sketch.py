@@ -6,20 +6,18 @@ signs and no median, and loses nothing but what fixed point rounds off. A key is
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
-from s2sim.codecs.bitmap import pack_positions, unpack_positions
-from s2sim.codecs.hashing import as_keys, check_key_space
-from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import add_values, read_values
-from s2sim.codecs.quantize import exponents_for, from_fixed, group_maxima, groups_per_block, to_fixed
+from s2sim.codecs.peeling import add_values, drop_unit_axis, peel_order, read_values
+from s2sim.codecs.quantize import from_fixed, group_maxima, groups_per_block, to_fixed
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
 
@@ -84,8 +82,11 @@ class ExactSketch:
     @property
     def groups(self) -> int:
         """How many groups of keys have a fixed-point unit of their own; none if cells are float32."""
-        in_block = groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
-        return 0 if self.dtype == "float32" else self.table.blocks * in_block
+        return 0 if self.dtype == "float32" else self.table.blocks * self._groups_per_block
+
+    @property
+    def _groups_per_block(self) -> int:
+        return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
 
     def group_of(self, keys: NDArray[Any]) -> Ints:
         """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
@@ -110,10 +111,11 @@ class ExactSketch:
         exponents : int16 array, shape (groups,)
             Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
         """
+        cells = np.zeros(self.shape, self.dtype)
         keys = as_keys(keys)
-        cells = np.zeros((self.table.cells, self.width), self.dtype)
-        self._add(cells, self.table.cells_of(keys), keys, values, exponents)
-        return cells.reshape(self.shape)
+        for block, columns, part in self._parts(keys, values, exponents, self.table.by_block(keys)):
+            add_values(cells[block], columns, part)
+        return cells
 
     def encode_touched(
         self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None
@@ -124,24 +126,31 @@ class ExactSketch:
         of shape (t,), strictly increasing; the cells have the shape (t, width).
         """
         keys = as_keys(keys)
-        where = self.table.cells_of(keys)
-        touched = np.zeros(self.table.cells, np.bool_)
-        touched[where] = True
-        cells = np.zeros((np.count_nonzero(touched), self.width), self.dtype)
-        self._add(cells, (np.cumsum(touched) - 1)[where], keys, values, exponents)
-        return np.flatnonzero(touched), cells
+        blocks = list(self.table.by_block(keys))
+        touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
+        for own, (_, columns) in zip(touched, blocks, strict=True):
+            own[columns] = True
+        place = np.cumsum(touched).reshape(touched.shape) - 1
+        numbers = np.flatnonzero(touched)
+        cells = np.zeros((len(numbers), self.width), self.dtype)
+        for block, columns, part in self._parts(keys, values, exponents, blocks):
+            add_values(cells, place[block][columns], part)
+        return numbers, cells
 
-    def _add(self, cells: NDArray[Any], where: Ints, keys: Words, values: Floats32, exponents: Ints16 | None) -> None:
-        """Add the values of some keys to ``cells`` at the places ``where``, int64 of shape (3, k)."""
+    def _parts(
+        self, keys: Words, values: Floats32, exponents: Ints16 | None, blocks: Iterable[tuple[Ints, Ints]]
+    ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+        """Yield the block of some keys, their columns there, shape (3, k), and their values as cells hold them."""
         self._check_values(keys, values)
         self._check_exponents(exponents)
         step = max(1, _CHUNK_VALUES // self.width)
-        for start in range(0, len(keys), step):
-            chunk = slice(start, start + step)
-            part: NDArray[Any] = values[chunk]
-            if exponents is not None:
-                part = to_fixed(part, exponents.take(self.group_of(keys[chunk])), self.dtype)
-            add_values(cells, where[:, chunk], part)
+        for block, (places, columns) in enumerate(blocks):
+            for start in range(0, len(places), step):
+                chunk = places[start : start + step]
+                part = drop_unit_axis(values).take(chunk, axis=0).reshape(len(chunk), self.width)
+                if exponents is not None:
+                    part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
+                yield block, columns[:, start : start + step], part
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
         """Return the sums of all keys that were added to the cells.
@@ -161,10 +170,52 @@ class ExactSketch:
             raise CodecError(
                 f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
             )
-        sums, order, clean = read_values(self.table.cells_of(keys), cells.reshape(-1, self.width))
-        if exponents is not None:
-            sums = from_fixed(sums, exponents.take(self.group_of(keys)))
-        return DecodedSums(sums, order.left(len(keys)), order.rounds, clean)
+        if self.width == 1 and self.table.blocks > 1:
+            return self._decode_in_place(cells, keys, exponents)
+        result = np.empty((len(keys), self.width), np.float32)
+        left, rounds, clean = [np.empty(0, np.int64)], 0, True
+        for block, (places, columns) in enumerate(self.table.by_block(keys)):
+            units = None if exponents is None else self._exponents(exponents, block, keys, places)
+            # All keys of a single block are where they were: copying is several times as fast as scattering.
+            where = places if self.table.blocks > 1 else slice(None)
+            for sums in read_values(columns, cells[block]):
+                values = sums.values if units is None else from_fixed(sums.values, units)
+                drop_unit_axis(result[:, sums.part])[where] = drop_unit_axis(values)
+                clean = clean and sums.clean
+            rounds = max(rounds, sums.rounds)
+            if sums.read < len(places):
+                left.append(places.take(self._stuck(columns)))
+        return DecodedSums(result, np.sort(np.concatenate(left)), rounds, clean)
+
+    def _decode_in_place(self, cells: NDArray[Any], keys: Words, exponents: Ints16 | None) -> DecodedSums:
+        """Decode keys of a single value: the array of the results first holds the keys sorted by block."""
+        result = np.empty((len(keys), 1), np.float32)
+        numbers = result[:, 0].view(np.uint32)
+        numbers[...] = keys
+        runs = self.table.sorted_runs(keys, numbers)
+        stuck, rounds, clean = [np.empty(0, np.uint32)], 0, True
+        for block in range(self.table.blocks):
+            own = runs.take(block)
+            columns = self.table.columns_of(own)
+            (sums,) = read_values(columns, cells[block])
+            units = None if exponents is None else self._exponents(exponents, block, own, slice(None))
+            values = sums.values if units is None else from_fixed(sums.values, units)
+            runs.put(block, values[:, 0].view(np.uint32))
+            rounds, clean = max(rounds, sums.rounds), clean and sums.clean
+            if sums.read < len(own):
+                stuck.append(own.take(self._stuck(columns)))
+        self.table.restore(keys, numbers)
+        return DecodedSums(result, _indices_of(np.concatenate(stuck), keys), rounds, clean)
+
+    def _stuck(self, columns: Ints) -> Ints:
+        # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
+        return peel_order(columns, self.table.block_cells).left(columns.shape[1])
+
+    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
+        """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
+        if self._groups_per_block == 1:
+            return exponents[block : block + 1]
+        return exponents.take(self.group_of(keys[places]))
 
     def _check_values(self, keys: Words, values: Floats32) -> Floats32:
         if values.dtype != np.float32 or values.shape != (len(keys), self.width):
@@ -180,72 +231,12 @@ class ExactSketch:
             raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
 
 
-_BOUND = 128.0
-
-
-@dataclass(frozen=True, slots=True)
-class PeeledSketchCodec:
-    """The codec that sends a sketch to be peeled and a bitmap, both of which ranks can all-reduce."""
-
-    keys: int = 600  # Keys to provide for: non-zeros of the union of all ranks
-    bound: float = _BOUND  # Bound on the magnitude of an element's sum over ranks; float32 cells have none
-    cells: float = CELLS_PER_KEY  # Cells for each key; the few that a small sketch needs beyond that are added
-    dtype: CellType = "int32"  # Type of the cells
-    seed: int = 0
-
-    name: ClassVar[str] = "peeled-sketch"
-    summary: ClassVar[str] = (
-        "fixed-point sums of the non-zero elements, three cells each, to be peeled, and their bitmap"
-    )
-    source: ClassVar[str] = (
-        "Goodrich and Mitzenmacher, Invertible Bloom lookup tables, Allerton 2011; Li et al., arXiv:2402.07529"
-    )
-    combine: ClassVar[Combination] = {"cells": "sum", "support": "or"}
-
-    def __post_init__(self) -> None:
-        if self.keys < 0:
-            raise OptionError(f"{self.name}: keys={self.keys} is negative")
-        if not (self.bound > 0 and isfinite(self.bound)):
-            raise OptionError(f"{self.name}: bound={self.bound} is not a number above 0")
-        if self.dtype == "float32" and self.bound != _BOUND:
-            raise OptionError(f"{self.name}: float32 cells have no bound, so bound changes nothing: leave it out")
-        self._sketch()
-
-    def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
-        vector = float32_vector(array, self.name)
-        check_key_space(0, len(vector))
-        keys = np.flatnonzero(vector != 0)
-        values, sketch = vector[keys, None], self._sketch()
-        if sketch.groups and (largest := sketch.maxima(keys, values).max()) > self.bound:
-            raise CodecError(f"a value of magnitude {largest:.6g} is larger than bound={self.bound:g}: raise it")
-        cells = sketch.encode(keys, values, self._exponents(sketch))
-        return Payload.of(self, len(vector), cells=cells[:, :, 0], support=pack_positions(keys, len(vector)))
-
-    def decode(self, payload: Payload) -> Floats32:
-        """Return the non-zero elements, but for rounding, and zeros elsewhere, float32 of shape (n,).
-
-        `CodecError` also if peeling gets stuck, or if cells and bitmap do not belong together.
-        """
-        cells, support = payload.expect(self, "cells", "support")
-        check_key_space(0, payload.elements)
-        keys, sketch = unpack_positions(support, payload.elements), self._sketch()
-        decoded = sketch.decode(cells[..., None], keys, self._exponents(sketch))
-        if len(decoded.left):
-            raise CodecError(
-                f"{len(decoded.left)} of {len(keys)} keys cannot be read from {cells.size} cells: "
-                "encode with keys= for the union of all ranks, or with more cells"
-            )
-        if sketch.groups and not decoded.clean:
-            raise CodecError(
-                "the cells hold more than the elements of the bitmap: cells and bitmap do not belong together"
-            )
-        array = np.zeros(payload.elements, np.float32)
-        array[keys] = decoded.values[:, 0]
-        return array
-
-    def _sketch(self) -> ExactSketch:
-        return ExactSketch.for_keys(self.keys, 1, self.dtype, cells_per_key=self.cells, seed=self.seed)
-
-    def _exponents(self, sketch: ExactSketch) -> Ints16 | None:
-        return exponents_for(np.full(sketch.groups, self.bound), self.dtype) if sketch.groups else None
+def _indices_of(chosen: Words, keys: Words) -> Ints:
+    """Return where in ``keys`` some of them are, int64, increasing."""
+    chosen.sort()
+    found = [np.empty(0, np.int64)]
+    for start in range(0, len(keys) if len(chosen) else 0, _CHUNK_VALUES):
+        chunk = keys[start : start + _CHUNK_VALUES]
+        near = chosen.take(np.searchsorted(chosen, chunk), mode="clip")
+        found.append(start + np.flatnonzero(near == chunk))
+    return np.concatenate(found)

@@ -76,20 +76,32 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
-        values = flat[start : start + _CHUNK]
-        bits = values.view(np.uint32)
-        magnitudes = bits & _FLOAT32_MAGNITUDE
-        if magnitudes.max() < _OVERFLOWING:
-            out[start : start + _CHUNK] = _HALF.round_magnitudes(magnitudes) | (bits >> np.uint32(16)) & _HALF_SIGN
-            continue
-        largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-        if largest >= _OVERFLOWING.view(np.float32):
-            raise CodecError(
-                f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is "
-                f"{LARGEST_HALF:g}: scale the array down first"
-            )
-        out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
+        chunk = slice(start, start + _CHUNK)
+        out[chunk] = _half_bits(flat[chunk])
     return half.view(np.float16)
+
+
+def _half_bits(values: Floats32) -> NDArray[Any]:
+    bits = values.view(np.uint32)
+    magnitudes = bits & _FLOAT32_MAGNITUDE
+    if magnitudes.max() >= _OVERFLOWING:
+        _refuse_overflow(values)
+        return values.astype(np.float16).view(np.uint16)
+    rounded = _HALF.round_magnitudes(magnitudes)
+    signs = bits >> np.uint32(16)
+    signs &= _HALF_SIGN
+    rounded |= signs
+    return rounded
+
+
+def _refuse_overflow(values: Floats32) -> None:
+    """Raise `CodecError` if a finite value is too large for half precision."""
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if largest >= _OVERFLOWING.view(np.float32):
+        raise CodecError(
+            f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is {LARGEST_HALF:g}: "
+            "scale the array down first"
+        )
 
 
 def from_half(array: NDArray[np.float16]) -> Floats32:
@@ -133,6 +145,7 @@ BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 NARROW: dict[str, np.dtype[Any]] = {"bf16": BFLOAT16, "fp16": np.dtype(np.float16)}
 """Types of two bytes by the names that options have."""
 
+_BFLOAT16_CHUNK = 1 << 16
 _UPPER_HALF = np.uint32(16)
 
 
@@ -142,21 +155,25 @@ def to_bfloat16(array: Floats32) -> NDArray[Any]:
     >>> from_bfloat16(to_bfloat16(np.array([1.0, 1.003, 1.005], np.float32)))
     array([1.       , 1.       , 1.0078125], dtype=float32)
     """
-    values = np.ascontiguousarray(array).reshape(array.shape)
-    whole = values.view(np.uint32)
-    # Half of the last place that is kept, less one where that is even, carries into it from the middle on.
-    rounded = (whole + np.uint32(0x7FFF) + ((whole >> _UPPER_HALF) & np.uint32(1))) >> _UPPER_HALF
-    finite = np.isfinite(values)
-    if (finite & ((rounded & np.uint32(0x7F80)) == 0x7F80)).any():
-        raise CodecError(
-            f"a value of magnitude {float(np.abs(values[finite]).max()):.6g} does not fit in bfloat16: "
-            "scale the array down first"
-        )
-    if not finite.all():
-        # The bits of infinity stay; a NaN keeps its first bits, one of them set so that it stays one.
-        kept = (whole >> _UPPER_HALF) | np.where(np.isnan(values), np.uint32(0x40), np.uint32(0))
-        rounded = np.where(finite, rounded, kept)
-    return rounded.astype("<u2").view(BFLOAT16)
+    bits = np.empty(array.shape, "<u2")
+    flat, out = np.ascontiguousarray(array).reshape(-1), bits.reshape(-1)
+    for start in range(0, len(flat), _BFLOAT16_CHUNK):
+        chunk = flat[start : start + _BFLOAT16_CHUNK]
+        whole = chunk.view(np.uint32)
+        # Half of the last place that is kept, less one where that is even, carries into it from the middle on.
+        rounded = (whole + np.uint32(0x7FFF) + ((whole >> _UPPER_HALF) & np.uint32(1))) >> _UPPER_HALF
+        finite = np.isfinite(chunk)
+        if (finite & ((rounded & np.uint32(0x7F80)) == 0x7F80)).any():
+            raise CodecError(
+                f"a value of magnitude {float(np.abs(chunk[finite]).max()):.6g} does not fit in bfloat16: "
+                "scale the array down first"
+            )
+        if not finite.all():
+            # The bits of infinity stay; a NaN keeps its first bits, one of them set so that it stays one.
+            kept = (whole >> _UPPER_HALF) | np.where(np.isnan(chunk), np.uint32(0x40), np.uint32(0))
+            rounded = np.where(finite, rounded, kept)
+        out[start : start + _BFLOAT16_CHUNK] = rounded
+    return bits.view(BFLOAT16)
 
 
 def from_bfloat16(array: NDArray[Any]) -> Floats32:
@@ -307,12 +324,14 @@ def to_powers(vector: Floats32, random: np.random.Generator) -> NDArray[np.uint1
     Subnormal numbers go to 2^-126 or to zero. `CodecError` for an element above 2^127, as the next power of two is no
     float32.
     """
-    bits = vector.view(np.uint32)
-    draws: Words = random.integers(1 << 32, size=len(bits), dtype=np.uint32) & _MANTISSA
-    # The mantissa and a draw of as many bits carry into the exponent with just the right probability.
-    draws += bits
-    draws >>= _MANTISSA_BITS
-    codes = draws.astype(np.uint16)
+    codes = np.empty(len(vector), np.uint16)
+    for start in range(0, len(vector), _CHUNK):
+        bits = vector[start : start + _CHUNK].view(np.uint32)
+        draws: Words = np.frombuffer(random.bytes(bits.nbytes), np.uint32) & _MANTISSA
+        # The mantissa and a draw of as many bits carry into the exponent with just the right probability.
+        draws += bits
+        draws >>= _MANTISSA_BITS
+        codes[start : start + _CHUNK] = draws
     if len(codes) and (codes & np.uint16(0xFF)).max() == _POWER_EXPONENT:
         raise CodecError("an element above 2^127 has no power of two above it in float32: scale the gradients down")
     return codes

@@ -11,6 +11,7 @@ S. W. Golomb, "Run-length encodings", IEEE Transactions on Information Theory 12
 
 from __future__ import annotations
 
+from functools import cache
 from math import floor, log, log1p, log2, sqrt
 from typing import Any
 
@@ -24,6 +25,10 @@ from s2sim.errors import CodecError
 _MAX_BITS = 31
 """Bits of the largest number that has a code here."""
 
+_TABLE_BITS = 16
+_TABLE_NUMBERS = 512
+"""Numbers whose codes have at most 16 bits are below this, and are looked up."""
+
 
 def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:
     """Return the codes of numbers, from 1 to below 2^31: words, uint64, and how many bits each has, int64.
@@ -32,7 +37,15 @@ def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:
     >>> [f"{word:0{width}b}" for word, width in zip(words.tolist(), widths.tolist())]
     ['0', '100', '110', '101000', '1110010']
     """
-    rest = numbers.astype(np.int64)
+    short_words, short_widths = _short_codes()
+    at = np.minimum(numbers, _TABLE_NUMBERS - 1)
+    words, widths = short_words.take(at), short_widths.take(at)
+    long = np.flatnonzero(numbers >= _TABLE_NUMBERS)
+    words[long], widths[long] = _words(numbers[long].astype(np.int64))
+    return words, widths
+
+
+def _words(rest: Ints) -> tuple[NDArray[np.uint64], Ints]:
     words, widths = np.zeros(len(rest), np.uint64), np.ones(len(rest), np.int64)
     while (more := np.flatnonzero(rest > 1)).size:
         number = rest[more]
@@ -44,6 +57,24 @@ def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:
     return words, widths
 
 
+@cache
+def _short_codes() -> tuple[NDArray[np.uint64], Ints]:
+    """Return words and widths of the numbers that are looked up; 0 has none."""
+    return _words(np.arange(_TABLE_NUMBERS))
+
+
+@cache
+def _short_numbers() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return for every 16 bits the number whose code they begin with and that code's width; 0 if they do not end it."""
+    numbers, lengths = np.zeros((2, 1 << _TABLE_BITS), np.int32)
+    words, widths = (array[1:].tolist() for array in _short_codes())
+    for number, (word, width) in enumerate(zip(words, widths, strict=True), 1):
+        rest = _TABLE_BITS - width
+        numbers[word << rest : (word + 1) << rest] = number
+        lengths[word << rest : (word + 1) << rest] = width
+    return numbers, lengths
+
+
 def elias_ends(stream: Bits) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return for every bit of a stream the number whose code begins there, and where that code ends, both int32.
 
@@ -51,19 +82,31 @@ def elias_ends(stream: Bits) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     shape (n + 2,), for what begins there too.
     """
     total = 8 * len(stream)
-    at = np.arange(total + 2, dtype=np.int32)
-    numbers, active = np.ones(len(at), np.int32), np.arange(len(at), dtype=np.int32)
+    starts = np.arange(total + 2, dtype=np.int32)
+    windows = read_words(stream, starts, _TABLE_BITS)
+    short_numbers, short_widths = _short_numbers()
+    numbers, ends = short_numbers.take(windows), short_widths.take(windows)
+    long = np.flatnonzero(ends == 0)
+    ends += starts
+    numbers[long], ends[long] = _long_codes(stream, long)
+    # Zeros behind the end have been read along.
+    ends[ends > total] = total + 1
+    return numbers, ends
+
+
+def _long_codes(stream: Bits, at: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers whose codes begin at some bits, and where these codes end; too far where they are none."""
+    numbers, at, active = np.ones(len(at), np.int64), at.copy(), np.arange(len(at))
     while len(active):
         active = active[read_words(stream, at[active], 1) == 1]
-        width = numbers[active].astype(np.int64) + 1
+        width = numbers[active] + 1
         # Numbers that are longer than any that is written come from bits that begin no code.
-        fits = (at[active] + width < total) & (width <= _MAX_BITS)
-        at[active[~fits]] = total + 1
+        fits = (at[active] + width < 8 * len(stream)) & (width <= _MAX_BITS)
+        at[active[~fits]] = 8 * len(stream) + 1
         active, width = active[fits], width[fits]
-        numbers[active] = read_words(stream, at[active], width)
+        numbers[active] = read_words(stream, at[active], width).astype(np.int64)
         at[active] += width
-    # Zeros behind the end have been read along.
-    return numbers, np.minimum(at + 1, total + 1)
+    return numbers, at + 1
 
 
 def encode_signed(numbers: NDArray[Any]) -> Bits:

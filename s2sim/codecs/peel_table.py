@@ -1,7 +1,7 @@
 """Where keys go in a table that can be peeled: blocks, three disjoint thirds in each, one cell a key in each third.
 
 A key's 32-bit mix chooses its block with its high bits, so that blocks fill evenly whatever the keys are, and its cells
-with what is left. Blocks of up to 32,000 keys can be peeled apart, each inside a core's second-level cache.
+with what is left. Blocks of up to 32,000 keys keep the work on one of them inside a core's second-level cache.
 
 Peeling gets stuck on two keys that share all three cells, which independent hashes let happen with probability about
 13.5 keys^2 / cells^3 (cells all together) in every block. Here the first two columns are digits of the mix, and the
@@ -11,9 +11,11 @@ TAOCP vol. 3, section 6.4, theorem S): no two keys of a block of 2,300 columns o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, inf
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,9 @@ Boolean formulas", Random Structures & Algorithms 2005; three cells a key)."""
 
 CELLS_PER_KEY = 1.3
 """Cells for each key; what is above the threshold is for blocks that get more keys than others."""
+
+_CHUNK_KEYS = 1 << 17
+"""Keys that are sorted by block at once: three megabytes with all temporaries."""
 
 _SMALL = 14.0
 """Cells are at least this times keys^(2/3), see `cells_for`."""
@@ -58,6 +63,39 @@ def cells_for(keys: float, cells_per_key: float = CELLS_PER_KEY) -> int:
     """
     small: float = _SMALL * keys ** (2 / 3)
     return max(THIRDS, ceil(max(cells_per_key * keys, small)))
+
+
+@lru_cache(maxsize=64)
+def _seed_word(seed: int) -> np.uint32:
+    word: np.uint32 = np.random.SeedSequence([seed, *b"peel table"]).generate_state(1)[0]
+    return word
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedRuns:
+    """Numbers of keys, shape (k,), sorted by block in each of several chunks of them.
+
+    ``stops``, int64 of shape (chunks, blocks + 1), says where in these the first block of each chunk begins, and each
+    ends.
+    """
+
+    numbers: NDArray[Any]
+    stops: Ints
+
+    def take(self, block: int) -> NDArray[Any]:
+        """Return the numbers of the keys of one block, in the order of the keys."""
+        return np.concatenate([self.numbers[:0], *(self.numbers[run] for run in self._of(block))])
+
+    def put(self, block: int, numbers: NDArray[Any]) -> None:
+        """Replace the numbers that `take` returns."""
+        done = 0
+        for run in self._of(block):
+            following = done + run.stop - run.start
+            self.numbers[run] = numbers[done:following]
+            done = following
+
+    def _of(self, block: int) -> list[slice]:
+        return [slice(start, stop) for start, stop in self.stops[:, block : block + 2].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +148,42 @@ class PeelTable:
         """
         return (self._scaled(keys, parts) >> _SHIFT).view(np.int64)
 
-    def cells_of(self, keys: Words) -> Ints:
-        """Return the cells of each of ``keys``, uint32 (k,), counted over all blocks, as int64 of shape (3, k)."""
+    def by_block(self, keys: Words) -> Iterator[tuple[Ints, Ints]]:
+        """Yield, for each block in order, which of ``keys`` (uint32, shape (k,)) are in it and where they go there.
+
+        These are indices into ``keys``, int64 of shape (b,), increasing; and the key's cell in each third, as an index
+        into the block's cells, int64 of shape (3, b).
+        """
+        if self.blocks == 1:
+            yield np.arange(len(keys)), self.columns_of(keys)
+            return
+        runs = self.sorted_runs(keys, np.arange(len(keys), dtype=np.uint32))
+        for block in range(self.blocks):
+            places = runs.take(block).astype(np.int64)
+            yield places, self.columns_of(keys.take(places))
+
+    def sorted_runs(self, keys: Words, numbers: NDArray[Any]) -> SortedRuns:
+        """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
+
+        The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
+        """
+        stops = [np.zeros((0, self.blocks + 1), np.int64)]
+        for chunk, order, ends in self._orders(keys):
+            numbers[chunk] = numbers[chunk].take(order)
+            stops.append(chunk.start + np.concatenate(([0], ends))[None])
+        return SortedRuns(numbers, np.concatenate(stops))
+
+    def restore(self, keys: Words, numbers: NDArray[Any]) -> None:
+        """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
+        for chunk, order, _ in self._orders(keys):
+            numbers[chunk][order] = numbers[chunk].copy()
+
+    def columns_of(self, keys: Words) -> Ints:
+        """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
         count = np.array(self.columns, np.uint64)
-        # Keys of one block differ in the low halves, because they do in their mix.
-        scaled = self._scaled(keys, self.blocks)
-        inner = scaled & _LOW
+        # Keys of one block differ in these low halves, because they do in their mix.
+        inner = self._scaled(keys, self.blocks)
+        inner &= _LOW
         inner32 = inner.astype(np.uint32)
         columns = np.empty((THIRDS, len(keys)), np.uint64)
         for digit in columns[:2]:
@@ -133,12 +201,18 @@ class PeelTable:
         columns[2] >>= _SHIFT
         columns[1] += count
         columns[2] += count + count
-        columns += (scaled >> _SHIFT) * np.uint64(self.block_cells)
         return columns.view(np.int64)
 
     def _scaled(self, keys: Words, parts: int) -> NDArray[np.uint64]:
         """Return the part of each key in the high halves, and its place in there in the low halves."""
-        (seed_word,) = np.random.SeedSequence([self.seed, *b"peel table"]).generate_state(1)
-        scaled = mix32(keys, seed_word).astype(np.uint64)
+        scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
         scaled *= np.array(parts, np.uint64)
         return scaled
+
+    def _orders(self, keys: Words) -> Iterator[tuple[slice, Ints, Ints]]:
+        """Yield which keys are sorted at once, their order, block by block, and where in there each block ends."""
+        for start in range(0, len(keys), _CHUNK_KEYS):
+            chunk = slice(start, start + _CHUNK_KEYS)
+            blocks = self.parts(keys[chunk], self.blocks).astype(np.uint16)
+            # Chunks are sorted in cache, by counting.
+            yield chunk, np.argsort(blocks, kind="stable"), np.cumsum(np.bincount(blocks, minlength=self.blocks))

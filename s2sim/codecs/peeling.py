@@ -14,19 +14,34 @@ with the length of the chain of subtractions, which is at most one a round here,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import expm1
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Ints, Words
 
+_SLICE_BYTES = 5 << 18
+"""Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
+
+# An array, as all numbers in the rounds' arithmetic are: NumPy takes twice as long to prepare a scalar.
+_SHIFT = np.array(32, np.uint64)
 _MAX_ROUNDS = 64
 _MAX_KEYS_A_CELL = 8
-"""With more no cell has a single key, which peeling begins with, and the numbers in `peel_order` may overflow."""
+"""With more no cell has a single key, which peeling begins with, and numbers of `cell_degrees` may overflow."""
+
+
+class PeelRound(NamedTuple):
+    """The keys that are read at once, because each is alone in a cell after the rounds before."""
+
+    # keys, cells: their indices, and the cell that each is read from
+    keys: Ints
+    cells: Ints
+    columns: Ints  # All cells of each
+    contents: NDArray[Any]  # The numbers there, see `peel`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +65,19 @@ class PeelOrder:
         return np.flatnonzero(unread)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockSums:
+    """Some of the values of each key of a block."""
+
+    part: slice  # Which of a key's values
+    values: NDArray[Any]  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
+    # Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
+    clean: bool
+    # read, rounds: how many keys were read, in how many rounds that waited for each other
+    read: int
+    rounds: int
+
+
 def peel_order(columns: Ints, cells: int) -> PeelOrder:
     """Return the order in which the keys of one block are read.
 
@@ -60,35 +88,12 @@ def peel_order(columns: Ints, cells: int) -> PeelOrder:
     >>> order.keys, order.left(4)
     (array([0, 1]), array([2, 3]))
     """
-    count = columns.shape[1]
     keys, sources, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
-    # What one key counts in a cell: a power of two above all indices. A cell's number is how many keys it has, above
-    # the sum of their indices. An array, because NumPy takes twice as long to prepare a scalar.
-    one = np.array(1 << max(1, (count - 1).bit_length()), np.uint32)
-    marks = np.arange(count, dtype=np.uint32) + one
-    numbers = np.zeros(cells, np.uint32)
-    touched = np.arange(cells if count <= _MAX_KEYS_A_CELL * cells else 0)
-    for third in columns if len(touched) else ():
-        np.add.at(numbers, third, marks)
-    claims = np.empty(count, np.int32)
-    while True:
-        low = numbers.take(touched)
-        # Cells with none or several keys wrap around or stay above: what is below is the index of a single key.
-        low -= one
-        single = np.flatnonzero(low < one)
-        if not len(single):
-            return PeelOrder(np.concatenate(keys), np.concatenate(sources), tuple(stops[1:]))
-        found = low[single].astype(np.int64)
-        # A key that is alone in several cells is read from the one that claims it last.
-        turns = np.arange(len(found), dtype=np.int32)
-        claims[found] = turns
-        claimed = np.flatnonzero(claims[found] == turns)
-        found = found[claimed]
+    for found, where, *_ in peel(columns, cell_degrees(columns, cells)):
         keys.append(found)
-        sources.append(touched[single[claimed]])
+        sources.append(where)
         stops.append(stops[-1] + len(found))
-        touched = columns.take(found, axis=1).reshape(-1)
-        np.subtract.at(numbers, touched, np.tile(marks[found], len(columns)))
+    return PeelOrder(np.concatenate(keys), np.concatenate(sources), tuple(stops[1:]))
 
 
 def rounds_needed(keys: float, cells: int, *, chance: float = 0.01) -> int:
@@ -113,32 +118,130 @@ def rounds_needed(keys: float, cells: int, *, chance: float = 0.01) -> int:
     return _MAX_ROUNDS
 
 
-def read_values(columns: Ints, cells: NDArray[Any]) -> tuple[NDArray[Any], PeelOrder, bool]:
-    """Return the sums of a block's keys, the order they were read in, and whether nothing is left in the cells.
+def cell_degrees(columns: Ints, cells: int) -> Words:
+    """Return one number a cell: how many keys it has and, if it is one, which.
+
+    It is the number of keys, above the sum of their indices: uint32 of shape (cells,). Parameters as in `peel_order`.
+    """
+    marks = np.arange(columns.shape[1], dtype=np.uint32)
+    marks += _key_unit(columns)
+    numbers = np.zeros(cells, np.uint32)
+    for third in columns:
+        np.add.at(numbers, third, marks)
+    return numbers
+
+
+def peel(columns: Ints, numbers: NDArray[Any]) -> Iterator[PeelRound]:
+    """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
+
+    ``numbers``, uint32 or uint64 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
+    If
+    that is the low half of a number, then what the high half holds is peeled along, modulo 2^32: the low half never
+    gets negative, and so never borrows.
+    """
+    if columns.shape[1] > _MAX_KEYS_A_CELL * len(numbers):
+        return
+    one = _key_unit(columns)
+    claims = np.empty(columns.shape[1], np.int32)
+    contents, touched = numbers, None
+    while True:
+        low = contents.astype(np.uint32)
+        # Cells with none or several keys wrap around or stay above: what is below is the index of a single key.
+        low -= one
+        single = (low < one).nonzero()[0]
+        if not len(single):
+            return
+        found = low[single].astype(np.int64)
+        # A key that is alone in several cells is read from the one that claims it last.
+        turns = np.arange(len(found), dtype=np.int32)
+        claims[found] = turns
+        claimed = (claims[found] == turns).nonzero()[0]
+        found, single = found[claimed], single[claimed]
+        where = single if touched is None else touched[single]
+        own, taken = columns.take(found, axis=1), contents[single]
+        yield PeelRound(found, where, own, taken)
+        touched = own.reshape(-1)
+        np.subtract.at(numbers, touched, np.concatenate((taken, taken, taken)))
+        contents = numbers[touched]
+
+
+def _key_unit(columns: Ints) -> Words:
+    """Return what one key counts in a cell: a power of two above all indices."""
+    return np.array(1 << max(1, (columns.shape[1] - 1).bit_length()), np.uint32)
+
+
+def read_values(columns: Ints, cells: NDArray[Any]) -> Iterator[BlockSums]:
+    """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
 
     ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
-    changed; integers wrap around, so that they may have done so as often as they like. Sums are of the cells' type,
-    shape (k, width), zeros for keys that cannot be read. If all are read, integers leave nothing unless other keys were
-    added.
+    changed; integers wrap around, so that they may have done so as often as they like.
     """
-    order, width = peel_order(columns, len(cells)), cells.shape[1]
-    rest = cells.copy().reshape(-1)
-    values = np.zeros(columns.shape[1] * width, cells.dtype)
-    for start, stop in pairwise((0, *order.stops)):
-        keys = order.keys[start:stop]
-        sums = rest.take(_elements_of(order.cells[start:stop], width))
-        values[_elements_of(keys, width)] = sums
-        for third in columns.take(keys, axis=1):
-            np.subtract.at(rest, _elements_of(third, width), sums)
-    return values.reshape(-1, width), order, not rest.any()
+    count, height, width = columns.shape[1], len(cells), cells.shape[1]
+    if width == 1 and cells.dtype == np.int32:
+        yield _read_packed(columns, cells)
+        return
+    step = min(width, max(1, _SLICE_BYTES // max(1, height * cells.itemsize)))
+    rounds: Iterable[PeelRound] = peel(columns, cell_degrees(columns, height))
+    if step < width:
+        rounds = list(rounds)
+    # One buffer each for all parts: fresh memory would cost as much as the reading.
+    rest_buffer, values_buffer = np.empty(height * step, cells.dtype), np.empty(count * step, cells.dtype)
+    for start in range(0, width, step):
+        part = slice(start, min(width, start + step))
+        breadth = part.stop - part.start
+        rest = rest_buffer[: height * breadth].reshape(height, breadth)
+        values = values_buffer[: count * breadth].reshape(count, breadth)
+        rest[...] = cells[:, part]
+        values.fill(0)
+        read, waits = _copy_sums(rounds, drop_unit_axis(rest), drop_unit_axis(values))
+        yield BlockSums(part, values, not rest.any(), read, waits)
+
+
+def _read_packed(columns: Ints, cells: NDArray[np.int32]) -> BlockSums:
+    """Return the sums of keys of one value each, which fits in the numbers that are peeled anyway."""
+    packed = cells[:, 0].view(np.uint32).astype(np.uint64)
+    packed <<= _SHIFT
+    packed |= cell_degrees(columns, len(cells))
+    values, read, waits = np.zeros(columns.shape[1], np.uint64), 0, 0
+    for keys, _, _, contents in peel(columns, packed):
+        values[keys] = contents
+        read += len(keys)
+        waits += 1
+    values >>= _SHIFT
+    packed >>= _SHIFT
+    return BlockSums(slice(0, 1), values.astype(np.uint32).view(np.int32)[:, None], not packed.any(), read, waits)
+
+
+def _copy_sums(rounds: Iterable[PeelRound], cells: NDArray[Any], values: NDArray[Any]) -> tuple[int, int]:
+    """Move the keys' sums from ``cells`` to ``values``; return how many keys were read, in how many rounds."""
+    flat, read, waits = cells.reshape(-1), 0, 0
+    for keys, where, columns, _ in rounds:
+        values[keys] = sums = cells.take(where, axis=0)
+        if cells.ndim == 1:
+            np.subtract.at(cells, columns.reshape(-1), np.concatenate((sums, sums, sums)))
+        else:
+            for third in columns:
+                np.subtract.at(flat, _flat_indices(third, cells), sums.reshape(-1))
+        read += len(keys)
+        waits += 1
+    return read, waits
 
 
 def add_values(cells: NDArray[Any], columns: Ints, values: NDArray[Any]) -> None:
     """Add to the ``cells`` of a block, shape (cells, width), keys with ``columns`` (3, k) and ``values`` (k, width)."""
     for third in columns:
-        np.add.at(cells.reshape(-1), _elements_of(third, cells.shape[1]), values.reshape(-1))
+        np.add.at(cells.reshape(-1), _flat_indices(third, drop_unit_axis(cells)), values.reshape(-1))
 
 
-def _elements_of(rows: Ints, width: int) -> Ints:
-    """Return where the elements of some rows lie in memory: adding there is several times as fast as to rows."""
-    return rows if width == 1 else np.add.outer(rows * width, np.arange(width)).ravel()
+def drop_unit_axis(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view without the second dimension if that is 1: NumPy gathers from vectors several times as fast."""
+    return array[:, 0] if array.shape[1] == 1 else array
+
+
+def _flat_indices(rows: Ints, array: NDArray[Any]) -> Ints:
+    """Return where the elements of some rows of ``array`` lie in memory; adding there is several times as fast, too."""
+    if array.ndim == 1:
+        return rows
+    width = array.shape[1]
+    elements: Ints = np.add.outer(rows * width, np.arange(width)).ravel()
+    return elements

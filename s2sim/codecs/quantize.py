@@ -23,6 +23,7 @@ below is of that between both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,7 @@ def _scaled(values: Floats32, exponents: Ints16) -> Floats32:
 MAX_LEVELS = (1 << 15) - 1
 """Levels on either side of zero, so that all of them are numbered in two bytes."""
 
+_CHUNK = 1 << 15
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -189,11 +191,11 @@ def bucket_norms(vector: Floats32, bucket: int) -> Floats32:
 
     A norm too large for float32 is its largest number, which no element exceeds.
     """
-    bucket = min(bucket, max(1, len(vector)))
-    wide = np.zeros((-(-len(vector) // bucket), bucket))
-    wide.reshape(-1)[: len(vector)] = vector
-    squares: Floats = np.einsum("ij,ij->i", wide, wide)
-    return np.minimum(np.sqrt(squares), _LARGEST).astype(np.float32)
+    norms = np.zeros(-(-len(vector) // bucket))
+    for _, first, values in _buckets(vector, bucket):
+        wide = values.astype(np.float64)
+        norms[first : first + len(values)] += np.einsum("ij,ij->i", wide, wide)
+    return np.minimum(np.sqrt(norms), _LARGEST).astype(np.float32)
 
 
 def largest_magnitude(vector: Floats32) -> np.float32:
@@ -215,26 +217,44 @@ def to_levels(
     """
     if not 1 <= levels <= MAX_LEVELS:
         raise CodecError(f"{levels} levels on either side of zero were asked for: 1 to {MAX_LEVELS} are possible")
-    # Elements of a bucket whose scale is 0 are 0: any other scale will do.
-    rounded = vector / _spread(np.where(scales > 0, scales, np.float32(1)), bucket, len(vector))
-    rounded *= np.float32(levels)
-    rounded += np.float32(0.5) if random is None else random.random(rounded.shape, dtype=np.float32)
-    np.floor(rounded, out=rounded)
-    # A scale or a draw that was rounded may have led beyond the last level.
-    np.minimum(rounded, np.float32(levels), out=rounded)
-    rounded += np.float32(levels)
-    return rounded.astype(np.uint8 if 2 * levels < 256 else np.uint16)
+    numbers = np.empty(len(vector), np.uint8 if 2 * levels < 256 else np.uint16)
+    for start, first, values in _buckets(vector, bucket):
+        own = scales[first : first + len(values), None]
+        # Elements of a bucket whose scale is 0 are 0: any other scale will do.
+        rounded = values / np.where(own > 0, own, np.float32(1))
+        rounded *= np.float32(levels)
+        rounded += np.float32(0.5) if random is None else random.random(rounded.shape, dtype=np.float32)
+        np.floor(rounded, out=rounded)
+        # A scale or a draw that was rounded may have led beyond the last level.
+        np.minimum(rounded, np.float32(levels), out=rounded)
+        rounded += np.float32(levels)
+        numbers[start : start + rounded.size] = rounded.reshape(-1)
+    return numbers
 
 
 def from_levels(numbers: NDArray[Any], scales: Floats32, bucket: int, levels: int) -> Floats32:
     """Return scale * (number - levels) / levels for every number, float32 of shape (n,)."""
-    vector: Floats32 = numbers.astype(np.float32)
-    vector -= np.float32(levels)
-    vector /= np.float32(levels)
-    vector *= _spread(scales, bucket, len(vector))
+    vector = numbers.astype(np.float32)
+    for _, first, values in _buckets(vector, bucket):
+        np.subtract(values, np.float32(levels), out=values)
+        np.divide(values, np.float32(levels), out=values)
+        np.multiply(values, scales[first : first + len(values), None], out=values)
     return vector
 
 
-def _spread(scales: Floats32, bucket: int, count: int) -> Floats32:
-    """Return the scale of each of so many elements."""
-    return np.repeat(scales, min(bucket, count))[:count]
+def _buckets(vector: Floats32, bucket: int) -> Iterator[tuple[int, int, Floats32]]:
+    """Yield parts of a vector as views of shape (buckets, elements): where each begins, and in which bucket.
+
+    They fit in the cache: many buckets, or a part of one.
+    """
+    whole = len(vector) // bucket if bucket <= _CHUNK else 0
+    step = max(1, _CHUNK // bucket)
+    for first in range(0, whole, step):
+        count = min(step, whole - first)
+        yield first * bucket, first, vector[first * bucket : (first + count) * bucket].reshape(count, bucket)
+    for start in range(whole * bucket, len(vector), _CHUNK):
+        # What is left is less than a bucket, or cut where the next one begins.
+        end = min(len(vector), start + _CHUNK)
+        for cut in range(start // bucket, (end - 1) // bucket + 1):
+            piece = vector[max(start, cut * bucket) : min(end, (cut + 1) * bucket)]
+            yield max(start, cut * bucket), cut, piece.reshape(1, -1)

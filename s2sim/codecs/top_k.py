@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32, Ints
+from s2sim.codecs.bitmap import count_nonzero, pack_nonzero, unpack_positions
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
@@ -41,13 +42,15 @@ def select_top_k(values: Floats32, k: int) -> Ints:
     n = len(values)
     if not 0 <= k <= n:
         raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
-    nonzeros = int(np.count_nonzero(values != 0))
+    if k == n:
+        return np.arange(n)
+    nonzeros = count_nonzero(values)
     if k > nonzeros:
         kept = values != 0
         kept[np.flatnonzero(~kept)[: k - nonzeros]] = True
         return np.flatnonzero(kept)
     if 2 * nonzeros < n:
-        support = np.flatnonzero(values != 0)
+        support = unpack_positions(pack_nonzero(values), n)
         return support[_select_largest(np.abs(values[support]), k)]
     return _select_largest(np.abs(values), k)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
+from s2sim.codecs.bitmap import count_nonzero
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored, to_dense, union_of
 from s2sim.reducers.rank import Reduced, Traits
 
@@ -151,7 +152,7 @@ def _aligned_values(found: Layer, exact: Layer) -> tuple[NDArray[Any], NDArray[A
     """Return the values of both, flat: in the rows that ``exact`` holds if all others are zero, else all."""
     if isinstance(exact, RowSparse):
         held = _rows_at(found, exact.rows)
-        if np.count_nonzero(held != 0) == np.count_nonzero(stored(found) != 0):
+        if count_nonzero(held.reshape(-1)) == count_nonzero(stored(found).reshape(-1)):
             return held.reshape(-1), exact.values.reshape(-1)
     return to_dense(found).reshape(-1), to_dense(exact).reshape(-1)
 

@@ -5,11 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.bitmap import bitmap_bytes, pack_nonzero, pack_positions, unpack_positions
+from s2sim.codecs.bitmap import (
+    BLOCK_ELEMENTS,
+    CHUNK_ELEMENTS,
+    bitmap_bytes,
+    count_nonzero,
+    iterate_positions,
+    pack_nonzero,
+    pack_positions,
+    unpack_positions,
+)
 from s2sim.errors import CodecError
 from s2sim.testing.codecs import example_vector
 
-SIZES = [0, 1, 7, 8, 9, 1000, 100_013]
+SIZES = [0, 1, 7, 8, 9, 1000, CHUNK_ELEMENTS - 1, CHUNK_ELEMENTS, CHUNK_ELEMENTS + 1, 2 * CHUNK_ELEMENTS + 13]
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -23,6 +32,7 @@ def test_all_ways_agree_with_packbits(n, density):
     unpacked = unpack_positions(expected, n)
     assert unpacked.dtype == np.int64
     assert np.array_equal(unpacked, positions)
+    assert count_nonzero(array) == len(positions)
 
 
 @given(st.integers(1, 300).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
@@ -37,6 +47,16 @@ def test_positions_round_trip(case):
 def test_negative_zero_is_zero_and_denormals_are_not():
     array = np.array([-0.0, 1e-45, -1e-45, 0.0], np.float32)
     assert pack_nonzero(array).tolist() == [0b0110]
+
+
+@pytest.mark.parametrize("density", [0.001, 0.02, 0.05, 0.3, 1.0])
+def test_parts_are_bounded_and_together_all_positions(density):
+    array = example_vector(2 * BLOCK_ELEMENTS + 77, density=density)
+    # Rows of ones beside random elements: as many bits in few bytes as there can be.
+    array[: BLOCK_ELEMENTS // 8] = 1
+    parts = list(iterate_positions(pack_nonzero(array)))
+    assert max(map(len, parts)) <= CHUNK_ELEMENTS
+    assert np.array_equal(np.concatenate(parts), np.flatnonzero(array))
 
 
 def test_strided_input():

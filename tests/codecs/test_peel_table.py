@@ -5,34 +5,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.peel_table import BLOCK_KEYS, CELLS_PER_KEY, PeelTable, cells_for
+from s2sim.codecs.peel_table import _CHUNK_KEYS, BLOCK_KEYS, CELLS_PER_KEY, PeelTable, cells_for
 from s2sim.codecs.peeling import peel_order
 from s2sim.errors import OptionError
 
 
 def unreadable(table, keys):
-    return len(peel_order(table.cells_of(keys), table.cells).left(len(keys)))
+    return sum(
+        len(peel_order(columns, table.block_cells).left(len(places))) for places, columns in table.by_block(keys)
+    )
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 5000, 300_000])
+@pytest.mark.parametrize("count", [0, 1, 7, 5000, 2 * _CHUNK_KEYS + 9])
 @pytest.mark.parametrize("blocks", [1, 2, 31])
 def test_every_key_is_in_one_block_and_has_a_cell_in_each_third(count, blocks):
     keys = (np.arange(count) * 7).astype(np.uint32)
     table = PeelTable(blocks, 100, seed=blocks)
-    cells = table.cells_of(keys)
-    assert cells.shape == (3, count)
-    block, inside = np.divmod(cells, table.block_cells)
-    assert (block == table.parts(keys, blocks)).all()
-    assert (inside // 100 == np.arange(3)[:, None]).all()
+    seen = []
+    for block, (places, columns) in enumerate(table.by_block(keys)):
+        assert (np.diff(places) > 0).all()
+        assert (table.parts(keys[places], blocks) == block).all()
+        assert columns.shape == (3, len(places))
+        assert (columns // 100 == np.arange(3)[:, None]).all()
+        seen.append(places)
+    assert len(seen) == blocks
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(count))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5000, 2 * _CHUNK_KEYS + 9])
+def test_numbers_sorted_by_block_are_put_back_in_order(count):
+    keys = np.random.default_rng(0).permutation(count).astype(np.uint32)
+    table = PeelTable(13, 100)
+    numbers = keys.copy()
+    runs = table.sorted_runs(keys, numbers)
+    for block in range(13):
+        own = runs.take(block)
+        assert np.array_equal(own, keys[table.parts(keys, 13) == block])
+        runs.put(block, own + 7)
+    table.restore(keys, numbers)
+    assert np.array_equal(numbers, keys + 7)
 
 
 @given(st.integers(1, 40), st.integers(1, 5000), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_where_a_key_goes_depends_on_nothing_else(blocks, columns, keys):
     table = PeelTable(blocks, columns, seed=5)
     keys = np.array(keys, np.uint32)
-    together = table.cells_of(keys)
-    alone = [table.cells_of(keys[place : place + 1])[:, 0] for place in range(len(keys))]
-    assert np.array_equal(together.T, alone)
+    together = {
+        int(keys[place]): tuple(cells)
+        for places, cells_of in table.by_block(keys)
+        for place, cells in zip(places, cells_of.T, strict=True)
+    }
+    for key in keys:
+        alone = [cells_of[:, 0] for _, cells_of in table.by_block(np.array([key])) if cells_of.size]
+        assert together[int(key)] == tuple(alone[0])
 
 
 def test_parts_nest():
@@ -45,9 +70,10 @@ def test_parts_nest():
 def test_blocks_and_columns_fill_evenly_whatever_the_keys(step):
     keys = (np.arange(60_000) * step).astype(np.uint32)
     table = PeelTable(6, 500)
-    for counts in np.bincount(table.cells_of(keys).ravel(), minlength=9000).reshape(6, 1500):
+    for places, columns in table.by_block(keys):
         # Five standard deviations of a binomial.
-        assert abs(counts.sum() / 3 - 10_000) < 5 * np.sqrt(10_000)
+        assert abs(len(places) - 10_000) < 5 * np.sqrt(10_000)
+        counts = np.bincount(columns.ravel(), minlength=1500)
         assert abs(counts.var() / counts.mean() - 1) < 0.25
 
 
@@ -56,7 +82,7 @@ def test_no_two_keys_of_a_large_block_share_all_their_cells():
     # Independent hashes would let more than a thousand pairs do so.
     keys = np.arange(5_000_000, dtype=np.uint32)
     table = PeelTable(1, 2300)
-    columns = table.cells_of(keys)
+    ((_, columns),) = table.by_block(keys)
     triples = (columns[0] * 2300 + columns[1] - 2300) * 2300 + columns[2] - 4600
     triples.sort()
     assert (np.diff(triples) > 0).all()

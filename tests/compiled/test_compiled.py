@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from s2sim.codecs.bitmap import CHUNK_ELEMENTS
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.payload import Payload, make_codec
 from s2sim.gradients.gradient import to_dense
@@ -24,19 +25,19 @@ def bits(array):
     return array.view(np.uint32)
 
 
-@pytest.mark.parametrize("n", [0, 1, 5000, 1_300_000])
+@pytest.mark.parametrize("n", [0, 1, 5000, 5 * CHUNK_ELEMENTS + 77])
 @pytest.mark.parametrize("density", [0.0, 0.01, 0.3])
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 16])
 def test_cells_bitmap_and_estimates(n, density, rows):
     array = example_vector(n, density=density)
     columns = 20_011
     plain, compiled = CountSketch(rows, columns, 3), CountSketch(rows, columns, 3, backend="numba")
-    cells, bitmap = plain.encode(array).arrays.values()
-    compiled_cells, compiled_bitmap = compiled.encode(array).arrays.values()
+    cells, bitmap = plain.encode_dense(array)
+    compiled_cells, compiled_bitmap = compiled.encode_dense(array)
     assert np.array_equal(compiled_bitmap, bitmap)
     assert np.array_equal(bits(compiled_cells), bits(cells))
-    decoded = plain.decode(Payload.of(plain, n, cells=cells, support=bitmap))
-    assert np.array_equal(bits(compiled.decode(Payload.of(compiled, n, cells=cells, support=bitmap))), bits(decoded))
+    decoded = plain.decode_dense(cells, bitmap, n)
+    assert np.array_equal(bits(compiled.decode_dense(cells, bitmap, n)), bits(decoded))
 
 
 def test_keys_and_rows():
@@ -57,12 +58,10 @@ def test_keys_and_rows():
 def test_values_that_are_not_finite_travel_alike():
     array = np.array([np.inf, 1.0, np.nan, -np.inf, -2.0], np.float32)
     plain, compiled = CountSketch(3, 4), CountSketch(3, 4, backend="numba")
-    cells, bitmap = plain.encode(array).arrays.values()
-    assert np.array_equal(compiled.encode(array).arrays["cells"], cells, equal_nan=True)
-    decoded = plain.decode(Payload.of(plain, 5, cells=cells, support=bitmap))
-    assert np.array_equal(
-        compiled.decode(Payload.of(compiled, 5, cells=cells, support=bitmap)), decoded, equal_nan=True
-    )
+    cells, bitmap = plain.encode_dense(array)
+    assert np.array_equal(compiled.encode_dense(array)[0], cells, equal_nan=True)
+    decoded = plain.decode_dense(cells, bitmap, 5)
+    assert np.array_equal(compiled.decode_dense(cells, bitmap, 5), decoded, equal_nan=True)
 
 
 def test_payloads_are_the_same_and_either_reads_them():
@@ -84,12 +83,12 @@ def test_the_codec_conforms():
 def test_memory_stays_within_output_and_eight_megabytes(density):
     array = example_vector(3_000_000, density=density)
     sketch = CountSketch(3, 20_000, backend="numba")
-    sketch.decode(sketch.encode(array))
+    sketch.decode_dense(*sketch.encode_dense(array), len(array))
     tracemalloc.start()
-    cells, bitmap = sketch.encode(array).arrays.values()
+    cells, bitmap = sketch.encode_dense(array)
     encode_peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.reset_peak()
-    decoded = sketch.decode(Payload.of(sketch, len(array), cells=cells, support=bitmap))
+    decoded = sketch.decode_dense(cells, bitmap, len(array))
     decode_peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert encode_peak <= cells.nbytes + bitmap.nbytes + 8e6

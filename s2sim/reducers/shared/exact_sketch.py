@@ -251,9 +251,9 @@ def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list
 def peel_rounds(sketch: ExactSketch, rows: Ints) -> int:
     """Return the consecutive rounds of peeling ``rows``; blocks are peeled concurrently."""
     # At least the number that nearly always suffices, because the host does not wait for the GPU to finish.
-    table = sketch.table
-    needed = peel_order(table.cells_of(as_keys(rows)), table.cells).rounds
-    return max(needed, rounds_needed(len(rows) / table.blocks, table.block_cells, chance=_CHANCE / table.blocks))
+    blocks, cells = sketch.table.blocks, sketch.table.block_cells
+    needed = max(peel_order(columns, cells).rounds for _, columns in sketch.table.by_block(as_keys(rows)))
+    return max(needed, rounds_needed(len(rows) / blocks, cells, chance=_CHANCE / blocks))
 
 
 def decode_tables(
