@@ -163,13 +163,12 @@ def to_bfloat16(array: Floats32) -> NDArray[Any]:
         # Half of the last place that is kept, less one where that is even, carries into it from the middle on.
         rounded = (whole + np.uint32(0x7FFF) + ((whole >> _UPPER_HALF) & np.uint32(1))) >> _UPPER_HALF
         finite = np.isfinite(chunk)
-        if finite.all():
-            if ((rounded & np.uint32(0x7F80)) == 0x7F80).any():
-                raise CodecError(
-                    f"a value of magnitude {float(np.abs(chunk).max()):.6g} does not fit in bfloat16: "
-                    "scale the array down first"
-                )
-        else:
+        if (finite & ((rounded & np.uint32(0x7F80)) == 0x7F80)).any():
+            raise CodecError(
+                f"a value of magnitude {float(np.abs(chunk[finite]).max()):.6g} does not fit in bfloat16: "
+                "scale the array down first"
+            )
+        if not finite.all():
             # The bits of infinity stay; a NaN keeps its first bits, one of them set so that it stays one.
             kept = (whole >> _UPPER_HALF) | np.where(np.isnan(chunk), np.uint32(0x40), np.uint32(0))
             rounded = np.where(finite, rounded, kept)
@@ -276,9 +275,8 @@ def encode_scaled(vector: Floats32, scale: np.float32, form: Float8) -> Bits:
 
 def _overflow_error(form: Float8) -> CodecError:
     return CodecError(
-        f"a value does not fit in {form}, whose largest is {LARGEST_FLOAT8[form]:g}: scale the array down "
-        f"first, and look for "
-        "NaN"
+        f"a value does not fit in {form}, whose largest is {LARGEST_FLOAT8[form]:g}: scale the array down first, and "
+        "look for NaN"
     )
 
 

@@ -69,28 +69,20 @@ def scale_to_bucket(
     growths: list[Growth] = []
     for sort in dict.fromkeys(sorts[layer.name] for layer in layers):
         own = [index for index, layer in enumerate(layers) if sorts[layer.name] == sort]
-        for part in _group_by_table(layers, tables, [index for index in own if layers[index].name in matrices]):
+        # Those that take after the same table of the trace grow together, and so do dense ones.
+        alike: dict[int | None, list[int]] = {}
+        for index in own:
+            if layers[index].name in matrices:
+                alike.setdefault(tables.get(layers[index].name), []).append(index)
+        for part in alike.values():
             growths += _matrix_growths(layers, runs, part)
         others = [index for index in own if layers[index].name not in matrices]
         growths += table_growths(layers, runs, tables, [index for index in others if layers[index].sparse])
-        growths.append(_vector_growth(layers, runs, [index for index in others if not layers[index].sparse]))
+        shrunk = [i for i in others if not layers[i].sparse and runs.layers[i].size < layers[i].size]
+        times = growth_factor(layers, runs, shrunk) - 1
+        growths.append(Growth("elements of dense layers", partial(double_length, layers=shrunk), times))
     whole = sum(layer.size for layer in layers)
     return Scaling(whole, make, tuple(each for each in growths if each.times), layer_weights(layers, runs), ())
-
-
-def _group_by_table(layers: Sequence[ModelLayer], tables: Mapping[str, int], part: Sequence[int]) -> list[list[int]]:
-    """Return layers, by index, that take after the same table of the trace; dense ones together."""
-    found: dict[int | None, list[int]] = {}
-    for index in part:
-        found.setdefault(tables.get(layers[index].name), []).append(index)
-    return list(found.values())
-
-
-def _vector_growth(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int]) -> Growth:
-    shrunk = [index for index in part if runs.layers[index].size < layers[index].size]
-    return Growth(
-        "elements of dense layers", partial(double_length, layers=shrunk), growth_factor(layers, runs, shrunk) - 1
-    )
 
 
 def _matrix_growths(layers: Sequence[ModelLayer], runs: Gradient, part: Sequence[int]) -> list[Growth]:

@@ -7,7 +7,6 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from tokenize import TokenError
@@ -22,7 +21,8 @@ from s2sim.codecs.floats import BFLOAT16, widen
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import SPARSE_BELOW, Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.manifest import Origin
-from s2sim.gradients.read_trace import Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank, to_float32
+from s2sim.gradients.read_trace import NAMES, Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank
+from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.units import format_number_of
 
@@ -54,8 +54,11 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
     if not zipfile.is_zipfile(path):
         raise TraceError(f"{path} is empty, truncated, damaged or not written by torch.save: save it again")
     refuse_archive_bomb(path)
+    checked: Any = torch.sparse.check_sparse_tensor_invariants  # has no types of its own
     try:
-        loaded = _load(path)
+        # Some kinds of tensors warn that PyTorch may change them; what is none of ours is refused later.
+        with warnings.catch_warnings(action="ignore"), checked():
+            loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError:
         # Its own message tells how to run the code all the same.
         raise TraceError(
@@ -68,18 +71,6 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise TraceError(f"{path}: {name!r} is of type {type(tensor).__name__}: {_SAVE}")
     return {name: _to_layer(tensor, f"{path}: layer {name!r}", size) for name, tensor in tensors.items()}
-
-
-def _load(path: Path) -> Any:
-    """Return what the file holds, if that is tensors and plain containers, with the indices of sparse ones checked."""
-    import torch
-
-    with warnings.catch_warnings():
-        # Some kinds of tensors warn that PyTorch may change them; what is none of ours is refused later.
-        warnings.simplefilter("ignore")
-        checked: Any = torch.sparse.check_sparse_tensor_invariants  # has no types of its own
-        with checked():
-            return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
@@ -142,11 +133,6 @@ def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
     with np.errstate(over="ignore", under="ignore"):
         values = array.astype(np.float32, copy=False)
-    _warn_of_underflow(array, values, name, path)
-    return values
-
-
-def _warn_of_underflow(array: NDArray[Any], values: Floats32, name: str, path: Path) -> None:
     if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
         warnings.warn(
             f"{path}: {format_number_of(lost, 'value')} of layer {name!r} too small for float32 became zero: "
@@ -154,6 +140,7 @@ def _warn_of_underflow(array: NDArray[Any], values: Floats32, name: str, path: P
             S2SimWarning,
             stacklevel=2,
         )
+    return values
 
 
 def _read_numpy(path: Path) -> Layers:
@@ -175,17 +162,10 @@ def _read_numpy(path: Path) -> Layers:
 
 def _read_safetensors(path: Path) -> Layers:
     arrays: Layers = {}
-    for name, tensor in parse_safetensors(path.read_bytes(), str(path)).items():
-        if tensor.dtype == "BF16":
-            arrays[name] = tensor.array.view(BFLOAT16)
-            continue
-        with np.errstate(over="ignore", under="ignore"):
-            values = to_float32(tensor)
-        if values is None:
-            raise TraceError(f"{path}: layer {name!r} has the type {tensor.dtype}; gradients are floating-point")
-        if tensor.dtype == "F64":
-            _warn_of_underflow(tensor.array, values, name, path)
-        arrays[name] = values
+    for name, array in parse_safetensors(path.read_bytes(), str(path)).items():
+        if array.dtype.kind == "i":
+            raise TraceError(f"{path}: layer {name!r} has the type {NAMES[array.dtype]}; gradients are floating-point")
+        arrays[name] = array if array.dtype == BFLOAT16 else _from_numpy(array, name, path)
     return arrays
 
 
@@ -236,32 +216,10 @@ def read_arrays(path: Path) -> Layers:
     return layers
 
 
-@dataclass(frozen=True, slots=True)
-class _FileGradients:
-    """The user's files, by step and rank, as a source of gradients."""
-
-    paths: tuple[tuple[Path, ...], ...]
-    names: tuple[str, ...]
-    sparse: frozenset[str]
-    dtype: Literal["fp32", "bf16"]
-
-    @property
-    def steps(self) -> int:
-        return len(self.paths)
-
-    @property
-    def world_size(self) -> int:
-        return len(self.paths[0])
-
-    def gradient(self, step: int, rank: int) -> Gradient:
-        layers = read_arrays(self.paths[step][rank])
-        return Gradient(self.names, tuple(self._stored(name, layers[name]) for name in self.names))
-
-    def _stored(self, name: str, layer: Layer) -> Layer:
-        layer = _widen_layer(layer)
-        if name not in self.sparse:
-            return to_dense(layer)
-        return layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+def _stored(layer: Layer, is_sparse: bool) -> Layer:
+    if not is_sparse:
+        return to_dense(layer)
+    return layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
 
 
 def _widen_layer(layer: Layer) -> Layer:
@@ -272,8 +230,11 @@ def _row_share(layer: Layer) -> float:
     return len(layer.rows) / layer.shape[0] if isinstance(layer, RowSparse) else float(layer.any(axis=1).mean())
 
 
-def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> _FileGradients:
-    """Compare the files with each other and find the layers that are row-sparse in all of them."""
+def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[GradientTable, Literal["fp32", "bf16"]]:
+    """Compare the files, by step and rank, with each other; return their gradients and the type of all of them.
+
+    Layers are row-sparse that are so in every file.
+    """
     first = paths[0][0]
     shapes: dict[str, tuple[int, ...]] = {}
     sparse: set[str] = set()
@@ -293,7 +254,12 @@ def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> _FileGradients:
                     f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
                 )
         sparse = {name for name in sparse if _row_share(layers[name]) < SPARSE_BELOW}
-    return _FileGradients(paths, tuple(shapes), frozenset(sparse), "bf16" if dtypes == {BFLOAT16} else "fp32")
+
+    def gradient(step: int, rank: int) -> Gradient:
+        read = read_arrays(paths[step][rank])
+        return Gradient(tuple(shapes), tuple(_stored(_widen_layer(read[name]), name in sparse) for name in shapes))
+
+    return GradientTable(len(paths), len(paths[0]), gradient), "bf16" if dtypes == {BFLOAT16} else "fp32"
 
 
 def import_trace(
@@ -336,14 +302,14 @@ def import_trace(
         command=f"s2sim trace import {' '.join(path.name for path in given)} --out {Path(out).name}",
         training="unknown: the gradients were imported",
     )
-    source = _compare_files(paths)
+    source, dtype = _compare_files(paths)
     return write_trace(
         Path(out),
         source,
         kind="imported",
         model=model,
         origin=origin,
-        dtype=source.dtype,
+        dtype=dtype,
         max_storage_error=0.0,
         overwrite=overwrite,
     )

@@ -68,7 +68,6 @@ class LayerLaw:
     that have each of them.
     """
 
-    ranks: int
     probabilities: Floats
     weights: Floats
 
@@ -87,14 +86,6 @@ class LayerLaw:
             shares = np.cumsum(posterior)
             drawn[chosen] = self.probabilities[np.searchsorted(shares, points * shares[-1], side="right")]
         return drawn
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankLaw:
-    """The law of a whole gradient, fitted to so many ranks: one a row-sparse layer, None for a dense one."""
-
-    ranks: int
-    layers: tuple[LayerLaw | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +108,12 @@ class Forecast:
     layers: dict[str, LayerForecast]
 
 
-def fit_law(source: GradientSource, ranks: int | None = None) -> RankLaw:
-    """Fit the law to the first ``ranks`` ranks (two or more) of all steps, or to all ranks."""
+def fit_law(source: GradientSource, ranks: int | None = None) -> tuple[LayerLaw | None, ...]:
+    """Fit the law of each table, None for a dense layer, to the first ``ranks`` ranks (two or more), or to all."""
     ranks = source.world_size if ranks is None else ranks
     if ranks < 2:
         raise TraceError(f"{ranks} rank tells nothing of how the union grows with ranks: record at least {MIN_RANKS}")
-    return RankLaw(ranks, tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks)))
+    return tuple(None if counts is None else fit_layer(counts) for counts in occupancy(source, ranks))
 
 
 def fit_layer(rows_by_count: Ints) -> LayerLaw:
@@ -134,7 +125,7 @@ def fit_layer(rows_by_count: Ints) -> LayerLaw:
     weights = np.full(len(probabilities), 1 / len(probabilities))
     for _ in range(_FIT_STEPS):
         weights *= (shares / (likelihoods @ weights)) @ likelihoods
-    return LayerLaw(ranks, probabilities, weights / weights.sum())
+    return LayerLaw(probabilities, weights / weights.sum())
 
 
 def _likelihoods(counts: Ints, ranks: int, probabilities: Floats) -> tuple[Ints, Floats]:
@@ -154,7 +145,7 @@ def forecast(source: GradientSource) -> Forecast | None:
     parts = {ranks // factor: fit_law(source, ranks // factor) for factor in _BACK if ranks // factor >= 2}
     layers = {}
     for index, (name, counts) in enumerate(zip(source.gradient(0, 0).names, occupancy(source, ranks), strict=True)):
-        law = whole.layers[index]
+        law = whole[index]
         if law is None or counts is None:
             continue
         recorded = float(1 - counts[0] / counts.sum())
@@ -163,7 +154,7 @@ def forecast(source: GradientSource) -> Forecast | None:
             {
                 few: part.union_density(ranks) / recorded - 1
                 for few, fitted in parts.items()
-                if (part := fitted.layers[index]) is not None and recorded
+                if (part := fitted[index]) is not None and recorded
             },
         )
     return Forecast(LAW, ranks, layers)
@@ -197,11 +188,10 @@ class ExtrapolatedRanks:
     name: str
     manifest: Manifest
     source: GradientSource
-    law: RankLaw
+    law: tuple[LayerLaw | None, ...]
     world_size: int
     seed: int
-    _recorded: dict[int, list[Gradient]] = field(default_factory=dict, init=False, repr=False)
-    _pools: dict[int, list[_RowPool | None]] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[int, tuple[list[Gradient], list[_RowPool | None]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def steps(self) -> int:
@@ -213,23 +203,21 @@ class ExtrapolatedRanks:
         check_place(self.name, self, step, rank)
         if rank < self.source.world_size:
             return self.source.gradient(step, rank)
-        if step not in self._recorded:
-            self._recorded[step] = [self.source.gradient(step, other) for other in range(self.source.world_size)]
-            self._pools[step] = self._make_pools(step, self._recorded[step])
+        if step not in self._kept:
+            gradients = [self.source.gradient(step, other) for other in range(self.source.world_size)]
+            self._kept[step] = gradients, self._make_pools(step, gradients)
+        recorded, pools = self._kept[step]
         generator = named_generator(self.seed, "extrapolated rank", step, rank)
-        parent = self._recorded[step][int(generator.integers(self.source.world_size))]
-        layers: list[Layer] = []
-        for layer, pool in zip(parent.layers, self._pools[step], strict=True):
-            if isinstance(layer, RowSparse):
-                assert pool is not None
-                layers.append(pool.draw(len(layer.rows), layer.shape, generator))
-            else:
-                layers.append(layer)
+        parent = recorded[int(generator.integers(len(recorded)))]
+        layers: list[Layer] = [
+            pool.draw(len(layer.rows), layer.shape, generator) if isinstance(layer, RowSparse) and pool else layer
+            for layer, pool in zip(parent.layers, pools, strict=True)
+        ]
         return Gradient(parent.names, tuple(layers))
 
     def _make_pools(self, step: int, recorded: Sequence[Gradient]) -> list[_RowPool | None]:
         pools: list[_RowPool | None] = []
-        for index, (law, counts) in enumerate(zip(self.law.layers, count_holders(recorded), strict=True)):
+        for index, (law, counts) in enumerate(zip(self.law, count_holders(recorded), strict=True)):
             if law is None or counts is None:
                 pools.append(None)
                 continue

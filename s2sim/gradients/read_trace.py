@@ -21,8 +21,7 @@ from zipfile import ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
-from s2sim.codecs.floats import from_half
+from s2sim.codecs.floats import BFLOAT16, from_half
 from s2sim.errors import TraceError, unknown_name
 from s2sim.files import data_directory
 from s2sim.gradients.gradient import Gradient, RowSparse, stored
@@ -83,46 +82,33 @@ def _numbers(paths: Sequence[Path], pattern: re.Pattern[str], what: str) -> list
     return [int(numbers[-1]) for numbers in found]
 
 
-_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I32": "<i4"}
+_DTYPES = {name: np.dtype(code) for name, code in (("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("I32", "<i4"))}
+_DTYPES["BF16"] = BFLOAT16
+NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+"""The format's name of each type that is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class SafetensorsTensor:
-    """One tensor of a file: the format's name of its type, such as ``"BF16"``, and the values (bfloat16: its bits)."""
-
-    dtype: str
-    array: NDArray[Any]
-
-
-def parse_safetensors(data: bytes, label: str) -> dict[str, SafetensorsTensor]:
+def parse_safetensors(data: bytes, label: str) -> dict[str, NDArray[Any]]:
     """Return every tensor of a safetensors file, in the order of its header; ``label`` names it in errors."""
     from safetensors import SafetensorError, deserialize
 
     read: Callable[[bytes], Any] = deserialize  # It has no annotations.
     try:
-        stored = dict(read(data))
+        found = dict(read(data))
     except SafetensorError as error:
         raise TraceError(
             f"{label} is truncated, damaged or no safetensors file ({error}): record, export or copy the file again"
         ) from error
-    for name, tensor in stored.items():
+    for name, tensor in found.items():
         if tensor["dtype"] not in _DTYPES:
             raise TraceError(f"{label}: tensor {name!r} has the type {tensor['dtype']}; known: {', '.join(_DTYPES)}")
     # The package returns tensors in an order of its own; eight bytes of length stand before the header.
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return {
-        name: SafetensorsTensor(
-            stored[name]["dtype"],
-            np.frombuffer(stored[name]["data"], _DTYPES[stored[name]["dtype"]]).reshape(stored[name]["shape"]),
-        )
+        name: np.frombuffer(found[name]["data"], _DTYPES[found[name]["dtype"]]).reshape(found[name]["shape"])
         for name in header
-        if name in stored
+        if name in found
     }
-
-
-def to_float32(tensor: SafetensorsTensor) -> Floats32 | None:
-    """Return a tensor as a new float32 array, or None if its type holds no floating-point numbers that NumPy has."""
-    return tensor.array.astype(np.float32) if tensor.dtype in ("F16", "F32", "F64") else None
 
 
 def shipped_directories() -> dict[str, Path]:
@@ -144,7 +130,6 @@ def shipped_traces() -> list[tuple[str, str, str]]:
     return rows
 
 
-_FORMAT_NAMES = {"float16": "F16", "float32": "F32", "int32": "I32"}
 # Statistics in a manifest are rounded by nothing but JSON; another order of summation may still move the last digits.
 _STATISTICS_TOLERANCE = 1e-9
 # More than any header of tensors needs; the format itself allows 100 MB.
@@ -250,20 +235,20 @@ def _most_bytes(entries: tuple[LayerEntry, ...]) -> int:
 
 
 def _tensor(
-    tensors: dict[str, SafetensorsTensor], name: str, dtype: str, shape: tuple[int, ...] | None, label: str
+    tensors: dict[str, NDArray[Any]], name: str, dtype: str, shape: tuple[int, ...] | None, label: str
 ) -> NDArray[Any]:
     """Return one tensor after checking its type and, unless None, its shape."""
     if name not in tensors:
         raise TraceError(f"{label} lacks the tensor {name!r}: record or copy the trace again")
     tensor = tensors[name]
-    if tensor.dtype != _FORMAT_NAMES[dtype]:
-        raise TraceError(f"{label}: tensor {name!r} has the type {tensor.dtype}, the manifest says {dtype}")
-    if shape is not None and tensor.array.shape != shape:
-        raise TraceError(f"{label}: tensor {name!r} has the shape {list(tensor.array.shape)}, not {list(shape)}")
-    return tensor.array
+    if tensor.dtype != np.dtype(dtype):
+        raise TraceError(f"{label}: tensor {name!r} has the type {NAMES[tensor.dtype]}, the manifest says {dtype}")
+    if shape is not None and tensor.shape != shape:
+        raise TraceError(f"{label}: tensor {name!r} has the shape {list(tensor.shape)}, not {list(shape)}")
+    return tensor
 
 
-def _gradient(tensors: dict[str, SafetensorsTensor], entries: tuple[LayerEntry, ...], label: str) -> Gradient:
+def _gradient(tensors: dict[str, NDArray[Any]], entries: tuple[LayerEntry, ...], label: str) -> Gradient:
     scales = _tensor(tensors, "scales", "float32", (len(entries),), label)
     layers: list[NDArray[Any] | RowSparse] = []
     expected = {"scales"}

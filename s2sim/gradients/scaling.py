@@ -36,8 +36,8 @@ _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
 _MAX_TEXT = 40
 # A thousand times the largest model.
 _MAX_PARAMETERS = 10**16
-# Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them.
-_DENSE_ELEMENTS = 1 << 23
+DENSE_ELEMENTS = 1 << 23
+"""Elements of dense layers that run for a model, over all ranks: a tenth of a second for each pass over them."""
 MAX_ELEMENTS = 1 << 25
 """Of a single one, where a reducer needs them to keep whole numbers of elements."""
 
@@ -173,11 +173,6 @@ def assign_tables(layers: Sequence[ModelLayer], tables: Sequence[_Table]) -> dic
     return {name: tables[number % len(tables)] for number, name in enumerate(sparse)}
 
 
-def dense_elements(workers: int) -> int:
-    """Return how many elements of a model's dense layers run on each of so many ranks."""
-    return _DENSE_ELEMENTS // workers
-
-
 def table_growths(
     layers: Sequence[ModelLayer], runs: Gradient, tables: Mapping[str, int], among: Sequence[int]
 ) -> list[Growth]:
@@ -209,7 +204,7 @@ def _small_copies(layers: Sequence[ModelLayer], workers: int) -> dict[str, tuple
     """Return the shapes in which dense layers run: all with the same share of their rows."""
     dense = [layer for layer in layers if not layer.sparse]
     whole = sum(layer.size for layer in dense)
-    share = min(1.0, _DENSE_ELEMENTS / workers / whole) if whole else 1.0
+    share = min(1.0, DENSE_ELEMENTS / workers / whole) if whole else 1.0
     return {layer.name: (max(1, round(layer.shape[0] * share)), *layer.shape[1:]) for layer in dense}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -65,6 +65,15 @@ class GradientSource(Protocol):
         """Return one rank's gradient of one step."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientTable:
+    """Gradients that a function returns for a step and a rank; implements `GradientSource`."""
+
+    steps: int
+    world_size: int
+    gradient: Callable[[int, int], Gradient]
+
+
 def check_place(name: str, source: GradientSource, step: int, rank: int) -> None:
     """Raise `TraceError` for a step or a rank that a trace does not have."""
     for what, number, count in (("step", step, source.steps), ("rank", rank, source.world_size)):
@@ -96,16 +105,11 @@ def occupancy(source: GradientSource, ranks: int) -> tuple[Ints | None, ...]:
 
     int64 of shape (ranks + 1,) for each row-sparse layer; None for a dense one.
     """
+    steps = [count_holders([source.gradient(step, rank) for rank in range(ranks)]) for step in range(source.steps)]
     totals: list[Ints | None] = []
-    for step in range(source.steps):
-        gradients = [source.gradient(step, rank) for rank in range(ranks)]
-        found = [
-            None if counts is None else np.bincount(counts, minlength=ranks + 1) for counts in count_holders(gradients)
-        ]
-        totals = [
-            new if old is None or new is None else old + new
-            for old, new in zip(totals or [None] * len(found), found, strict=True)
-        ]
+    for layer in zip(*steps, strict=True):
+        held = [np.bincount(counts, minlength=ranks + 1) for counts in layer if counts is not None]
+        totals.append(np.sum(held, axis=0) if held else None)
     return tuple(totals)
 
 

@@ -108,17 +108,13 @@ class SyntheticTrace:
     @property
     def manifest(self) -> Manifest:
         """The description that a recorded trace has in its file, with kind "synthetic"."""
-        shapes = [(self.options.rows, self.options.width)] * self.options.layers
+        table = (self.options.rows, self.options.width)
         entries = [
-            LayerEntry(name=name, shape=shape, sparse=True, dtype="float32", storage_error=0.0)
-            for name, shape in zip(self.layer_names, shapes, strict=False)
+            LayerEntry(name, (self.options.dense,), sparse=False, dtype="float32", storage_error=0.0)
+            if name == _DENSE_LAYER
+            else LayerEntry(name, table, sparse=True, dtype="float32", storage_error=0.0)
+            for name in self.layer_names
         ]
-        if self.options.dense:
-            entries.append(
-                LayerEntry(
-                    name=_DENSE_LAYER, shape=(self.options.dense,), sparse=False, dtype="float32", storage_error=0.0
-                )
-            )
         return Manifest(
             schema_version=SCHEMA_VERSION,
             kind="synthetic",

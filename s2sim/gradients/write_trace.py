@@ -36,30 +36,20 @@ from s2sim.gradients.statistics import GradientSource, iterate_blocks, stored_va
 _HALF_EXPONENT = 15
 
 
-def _scale_exponent(values: Floats32) -> int:
-    """Return e such that ``values / 2^e`` fills the range of a half; 2^e itself must be a normal float32."""
-    peak = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
-    return max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
-
-
-def _to_scaled_half(values: Floats32, exponent: int) -> NDArray[np.float16]:
-    return np.ldexp(values, -exponent).astype(np.float16)
-
-
 def _to_half(values: Floats32) -> tuple[NDArray[np.float16], float]:
-    """Return ``values`` in half precision and the power of two to multiply them with."""
-    exponent = _scale_exponent(values)
-    return _to_scaled_half(values, exponent), float(np.ldexp(1.0, exponent))
+    """Return ``values`` in half precision and the power of two, a normal float32, to multiply them with."""
+    peak = float(max(values.max(initial=0.0), -values.min(initial=0.0)))
+    exponent = max(int(np.frexp(peak)[1]) - _HALF_EXPONENT, -126) if peak else 0
+    return np.ldexp(values, -exponent).astype(np.float16), float(np.ldexp(1.0, exponent))
 
 
 def _half_error(values: Floats32) -> float:
     """Return the relative L2 error of ``values`` in scaled half precision."""
-    exponent = _scale_exponent(values)
+    half, scale = _to_half(values)
     length = distance = 0.0
-    for exact in iterate_blocks(values):
-        kept = np.ldexp(_to_scaled_half(exact.astype(np.float32), exponent).astype(np.float64), exponent)
+    for exact, kept in zip(iterate_blocks(values), iterate_blocks(half), strict=True):
         length += float(np.square(exact).sum())
-        distance += float(np.square(kept - exact).sum())
+        distance += float(np.square(scale * kept - exact).sum())
     return sqrt(distance / length) if length else 0.0
 
 
@@ -89,19 +79,12 @@ def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[La
         _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
         for name, layer in gradient:
             errors[name] = max(errors[name], _half_error(stored_values(layer)))
-    entries = []
-    for name, layer in first:
-        half = errors[name] <= max_storage_error
-        entries.append(
-            LayerEntry(
-                name=name,
-                shape=layer.shape,
-                sparse=isinstance(layer, RowSparse),
-                dtype="float16" if half else "float32",
-                storage_error=errors[name] if half else 0.0,
-            )
-        )
-    return tuple(entries)
+    return tuple(
+        LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float16", errors[name])
+        if errors[name] <= max_storage_error
+        else LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float32", 0.0)
+        for name, layer in first
+    )
 
 
 def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:

@@ -57,12 +57,6 @@ def _no_messages() -> Messages:
     return Messages(empty, empty, empty)
 
 
-def _ring_positions(ranks: int, rounds: int) -> tuple[Ints, Ints]:
-    """Return each of some members' numbers and those of rounds, int64 of shape (ranks, rounds) both."""
-    member, at = np.meshgrid(np.arange(ranks), np.arange(rounds), indexing="ij")
-    return member, at
-
-
 def _clip_to_buffer(source: Ints, target: Ints, begin: Ints, length: int, total: int) -> Messages:
     size = np.minimum(length, total - begin)
     kept = size > 0
@@ -82,7 +76,7 @@ def _ring_of_segments(demand: Demand) -> Messages:
     segments = _round_up(max(-(-total // most), 2 * ranks), ranks)
     length = _round_up(-(-total // segments), demand.itemsize)
     own = segments // ranks
-    member, at = _ring_positions(ranks, segments - own)
+    member, at = np.indices((ranks, segments - own))
     before = (member - 1) % ranks
     parts = []
     for first in (member + 1, member):
@@ -101,7 +95,7 @@ def _reduce(demand: Demand) -> Messages:
     segments = _round_up(max(-(-total // length), 2 * ranks), ranks)
     own = segments // ranks
     # With more than two segments per rank Gloo also adds segments that are complete, and ignores the result.
-    member, at = _ring_positions(ranks, segments - 2)
+    member, at = np.indices((ranks, segments - 2))
     begin = (((member + 1) * own + at) * length) % (segments * length)
     summed = _clip_to_buffer(member, (member - 1) % ranks, begin, length, total)
     others = np.flatnonzero(np.arange(ranks) != demand.root)
@@ -114,7 +108,7 @@ def _all_gather(demand: Demand) -> Messages:
     size, ranks = demand.elements[0] * demand.itemsize, demand.ranks
     if not size:
         return _no_messages()
-    member, at = _ring_positions(ranks, 2 * (ranks - 1))
+    member, at = np.indices((ranks, 2 * (ranks - 1)))
     halves = np.where(at % 2, size - size // 2, size // 2)
     return Messages(member.ravel(), ((member + 1) % ranks).ravel(), halves.ravel())
 

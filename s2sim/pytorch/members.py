@@ -34,6 +34,10 @@ class AsyncWork(Generic[T_co]):
             work.wait()
         return self.finish()
 
+    def then(self, change: Callable[[T_co], Any]) -> AsyncWork[Any]:
+        """Return the same operations with a result made of theirs."""
+        return AsyncWork(self.works, lambda: change(self.finish()))
+
 
 @dataclass(frozen=True, slots=True)
 class SizeHeader:
@@ -125,7 +129,7 @@ class Members:
         own = self.tensor(data)
         out = torch.empty(self.size * len(data), dtype=own.dtype, device=self.device)
         flight = self._flight(lambda: self.handle._allgather_base(out, own), out, data.dtype)
-        return AsyncWork(flight.works, lambda: np.split(flight.finish(), self.size))
+        return flight.then(lambda found: np.split(found, self.size))
 
     def all_to_all(
         self, blocks: Sequence[NDArray[Any]], lengths: Sequence[int] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
 from s2sim.options import split_option_string
+from s2sim.pytorch.hook_buckets import to_layer, to_tensors
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer
 from s2sim.reducers.measure import final_results
 from s2sim.reducers.rank import Reduced, Reducer
@@ -111,20 +112,14 @@ def use_sparse_embeddings(task: Task) -> None:
 
 
 def gradient_of(parameters: Parameters, sparse: frozenset[str]) -> Gradient:
-    """Return the gradients of backward, float32; they share the memory of PyTorch's."""
-    return Gradient(tuple(parameters), tuple(_layer_of(each, name in sparse) for name, each in parameters.items()))
+    """Return copies of the gradients of backward, float32; zeros where there is none."""
+    import torch
 
-
-def _layer_of(parameter: torch.nn.Parameter, is_sparse: bool) -> Layer:
-    gradient = parameter.grad
-    if gradient is None:
-        zeros = np.zeros(tuple(parameter.shape), np.float32)
-        return as_row_sparse(zeros) if is_sparse else zeros
-    if gradient.is_sparse:
-        rows = gradient.coalesce()
-        return RowSparse(rows.indices()[0].numpy(), rows.values().numpy(), tuple(parameter.shape))
-    array = np.ascontiguousarray(gradient.numpy())
-    return as_row_sparse(array) if is_sparse else array
+    layers = [
+        to_layer(torch.zeros_like(each) if each.grad is None else each.grad, sparse=name in sparse)
+        for name, each in parameters.items()
+    ]
+    return Gradient(tuple(parameters), tuple(layers))
 
 
 def set_gradients(gradient: Gradient, parameters: Parameters, *, rows: bool) -> None:
@@ -175,18 +170,12 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, state: list[dict[str, Any]]) -> None:
     """Resume from an `optimizer_state`."""
-    import torch
-
-    kept = {
-        number: {name: None if value is None else torch.from_numpy(np.array(value)) for name, value in each.items()}
-        for number, each in enumerate(state)
-        if each
-    }
+    kept = {number: to_tensors(each) for number, each in enumerate(state) if each}
     optimizer.load_state_dict({**optimizer.state_dict(), "state": kept})
 
 
 class SharedModel:
-    """Implements `s2sim.pytorch.trainer.Models`."""
+    """One model, whose weights all ranks share."""
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:
         self._task = task

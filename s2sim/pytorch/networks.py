@@ -19,23 +19,17 @@ _DROPOUT = 0.1
 def gpt2(*, batch: int, device: str) -> MadeNetwork:
     """Return GPT-2 of 124 M parameters on sequences of 1,024 tokens; its head is the table of words."""
     words, length, width, heads, layers = 50257, 1024, 768, 12, 12
+    norm, linear = partial(nn.LayerNorm, width, device=device), partial(_conv1d_linear, device=device)
     blocks = []
     for _ in range(layers):
-        attention = {"c_attn": _conv1d_linear(width, 3 * width, device), "c_proj": _conv1d_linear(width, width, device)}
-        mlp = {"c_fc": _conv1d_linear(width, 4 * width, device), "c_proj": _conv1d_linear(4 * width, width, device)}
-        block = {"ln_1": nn.LayerNorm(width, device=device), "attn": nn.ModuleDict(attention)}
-        blocks.append(nn.ModuleDict({**block, "ln_2": nn.LayerNorm(width, device=device), "mlp": nn.ModuleDict(mlp)}))
-    decoder: Any = nn.ModuleDict(
-        {
-            "wte": nn.Embedding(words, width, device=device),
-            "wpe": nn.Embedding(length, width, device=device),
-            "h": nn.ModuleList(blocks),
-            "ln_f": nn.LayerNorm(width, device=device),
-        }
-    )
+        attention = {"c_attn": linear(width, 3 * width), "c_proj": linear(width, width)}
+        mlp = {"c_fc": linear(width, 4 * width), "c_proj": linear(4 * width, width)}
+        blocks.append(_by_name({"ln_1": norm(), "attn": attention, "ln_2": norm(), "mlp": mlp}))
+    tables = {name: nn.Embedding(rows, width, device=device) for name, rows in (("wte", words), ("wpe", length))}
+    decoder = _by_name({**tables, "h": nn.ModuleList(blocks), "ln_f": norm()})
     head = nn.Linear(width, words, bias=False, device=device)
     head.weight = decoder["wte"].weight
-    module = nn.ModuleDict({"transformer": decoder, "lm_head": head})
+    module = _by_name({"transformer": decoder, "lm_head": head})
     tokens = torch.randint(words, (batch, length + 1), device=device)
     places = torch.arange(length, device=device)
 
@@ -59,29 +53,23 @@ def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> Ma
     """Return BERT without a language-modelling head, on sequences of 512 tokens."""
     words, length = 30522, 512
 
-    def linear(inputs: int, outputs: int) -> nn.Module:
-        return nn.Linear(inputs, outputs, device=device)
+    norm, linear = partial(nn.LayerNorm, width, device=device), partial(nn.Linear, device=device)
 
-    def added(inputs: int) -> nn.Module:
-        return nn.ModuleDict({"dense": linear(inputs, width), "LayerNorm": nn.LayerNorm(width, device=device)})
+    def added(inputs: int) -> dict[str, nn.Module]:
+        return {"dense": linear(inputs, width), "LayerNorm": norm()}
 
     blocks = []
     for _ in range(layers):
-        own = nn.ModuleDict({name: linear(width, width) for name in ("query", "key", "value")})
-        attention = nn.ModuleDict({"self": own, "output": added(width)})
-        inner = nn.ModuleDict({"dense": linear(width, 4 * width)})
-        blocks.append(nn.ModuleDict({"attention": attention, "intermediate": inner, "output": added(4 * width)}))
-    embeddings: Any = nn.ModuleDict(
-        {
-            "word_embeddings": nn.Embedding(words, width, device=device),
-            "position_embeddings": nn.Embedding(length, width, device=device),
-            "token_type_embeddings": nn.Embedding(2, width, device=device),
-            "LayerNorm": nn.LayerNorm(width, device=device),
-        }
-    )
-    encoder: Any = nn.ModuleDict({"layer": nn.ModuleList(blocks)})
-    pooler: Any = nn.ModuleDict({"dense": linear(width, width)})
-    module = nn.ModuleDict({"embeddings": embeddings, "encoder": encoder, "pooler": pooler})
+        own = {name: linear(width, width) for name in ("query", "key", "value")}
+        attention = {"self": own, "output": added(width)}
+        inner = {"dense": linear(width, 4 * width)}
+        blocks.append(_by_name({"attention": attention, "intermediate": inner, "output": added(4 * width)}))
+    sizes = {"word_embeddings": words, "position_embeddings": length, "token_type_embeddings": 2}
+    tables = {name: nn.Embedding(rows, width, device=device) for name, rows in sizes.items()}
+    embeddings = _by_name({**tables, "LayerNorm": norm()})
+    encoder = _by_name({"layer": nn.ModuleList(blocks)})
+    pooler = _by_name({"dense": linear(width, width)})
+    module = _by_name({"embeddings": embeddings, "encoder": encoder, "pooler": pooler})
     tokens = torch.randint(words, (batch, length), device=device)
     places = torch.arange(length, device=device)
 
@@ -102,6 +90,11 @@ def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> Ma
         return pooled.tanh().square().mean()
 
     return module, loss, torch.optim.AdamW(module.parameters(), lr=1e-5)
+
+
+def _by_name(parts: dict[str, Any]) -> Any:
+    """Return modules by name, some of which are themselves given by name."""
+    return nn.ModuleDict({name: _by_name(part) if isinstance(part, dict) else part for name, part in parts.items()})
 
 
 def _conv1d_linear(inputs: int, outputs: int, device: str) -> nn.Module:

@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
 from s2sim.collectives.kinds import Kind
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import load_trace
 from s2sim.pytorch import transport as transfers
 from s2sim.pytorch.launch import KernelCounters, read_counters
 from s2sim.pytorch.members import AsyncWork, Members, group_members
 from s2sim.pytorch.transport import pack, reduce_arrays
-from s2sim.reducers.process_group import check_member, check_one_each, check_operation
+from s2sim.reducers.process_group import Handle, check_member, check_one_each, check_operation
 from s2sim.reducers.rank import Contribution, Reduced, Reducer
 from s2sim.reducers.reduction import leaves_of, rebuild
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Work
+from s2sim.reducers.shared.gathered import flat_vector
 
 # ruff: noqa: D102  (ProcessRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
 
@@ -71,9 +71,11 @@ def drive(program: Generator[Any, None, T]) -> T:
         except StopIteration as stop:
             result: T = stop.value
             return result
-        if not isinstance(handle, _Handle):
+        if not isinstance(handle, Handle):
             raise S2SimError(f"a program yields a {type(handle).__name__}: it yields the collectives that it waits for")
-        handle.wait()
+        collective: Any
+        for _, collective in handle.parts:
+            collective.wait()
 
 
 @dataclass(slots=True)
@@ -102,28 +104,6 @@ class _PostedCollective:
             self.arrived = True
 
 
-class _Handle:
-    def __init__(self, parts: tuple[_PostedCollective, ...]) -> None:
-        self.parts = parts
-
-    def __and__(self, other: Any) -> _Handle:
-        return _Handle(self.parts + other.parts)
-
-    def wait(self) -> None:
-        for part in self.parts:
-            part.wait()
-
-    @property
-    def value(self) -> Any:
-        for part in self.parts:
-            if not part.arrived:
-                raise S2SimError(
-                    f"the value of {part.label!r} was read before the program waited for it: yield it first"
-                )
-        values = [part.value for part in self.parts]
-        return values[0] if len(values) == 1 else tuple(values)
-
-
 class ProcessRank:
     """The rank of this process in a group; implements `s2sim.reducers.rank.Rank`."""
 
@@ -133,46 +113,36 @@ class ProcessRank:
         self.step, self.seed = step, seed
         self._clock = clock
 
-    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> _Handle:
+    def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> Handle:
         return self._reduction("all_reduce", [payload], payload, op, 0, label)
 
-    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> _Handle:
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         return self._reduction("reduce", [payload], payload, op, root, label)
 
-    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> _Handle:
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
         return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
-    def broadcast(
-        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
-    ) -> _Handle:
+    def broadcast(self, payload: Contribution | None, *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
-        return self._posted(
-            label, payload, lambda: transfers.broadcast(self.members, payload, root, from_data=size_from_data)
-        )
+        return self._posted(label, payload, lambda: transfers.broadcast(self.members, payload, root, **how))
 
-    def all_gather(
-        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> _Handle:
-        how = {"from_data": size_from_data, "unequal": unequal}
+    def all_gather(self, payload: Contribution, *, label: str, **how: bool) -> Handle:
         return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
-    def all_to_all(
-        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> _Handle:
+    def all_to_all(self, payloads: Sequence[Contribution], *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
-        how = {"from_data": size_from_data, "unequal": unequal}
         return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
-    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> _Handle:
+    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, **how: bool) -> Handle:
         for peer in payloads:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
-        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, from_data=size_from_data))
+        return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, **how))
 
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
         places = sorted(ranks)
@@ -197,21 +167,28 @@ class ProcessRank:
 
     def _reduction(
         self, kind: Kind, payloads: Sequence[Contribution], like: Contribution, op: str, root: int, label: str
-    ) -> _Handle:
+    ) -> Handle:
         check_operation(op, label)
         arrays = [_flat(payload, label) for payload in payloads]
         flight = (
             AsyncWork((), lambda: arrays[0]) if self.size == 1 else reduce_arrays(self.members, kind, arrays, op, root)
         )
-        return self._handle(label, AsyncWork(flight.works, lambda: _rebuild_payload(like, flight.finish())))
+        return self._handle(label, flight.then(lambda found: _rebuild_payload(like, found)))
 
-    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> _Handle:
+    def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> Handle:
         """Post a collective; a group of one has the value ``alone``."""
         flight = AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post)
         return self._handle(label, flight)
 
-    def _handle(self, label: str, flight: AsyncWork[Any]) -> _Handle:
-        return _Handle((_PostedCollective(label, flight, self._clock),))
+    def _handle(self, label: str, flight: AsyncWork[Any]) -> Handle:
+        parts: Any = ((self, _PostedCollective(label, flight, self._clock)),)
+        return Handle(parts)
+
+    def value(self, posted: _PostedCollective) -> Any:
+        """Return the result of a collective that the program has waited for."""
+        if not posted.arrived:
+            raise S2SimError(f"the value of {posted.label!r} was read before the program waited for it: yield it first")
+        return posted.value
 
 
 def _flat(payload: Contribution, label: str) -> NDArray[Any]:
@@ -289,14 +266,9 @@ def _steps(
     return found
 
 
-def flat(gradient: Gradient) -> Floats32:
-    """Return all values of a gradient, zeros included, float32 of shape (elements,)."""
-    return np.concatenate([to_dense(layer).ravel() for layer in gradient.layers])
-
-
 def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
     """Write a rank's result, once for all with an equal one; return the file's name."""
-    values = flat(mean)
+    values = flat_vector(mean)
     name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
     if not (folder / name).exists():
         partial = folder / f"{name}.{time.monotonic_ns()}.npy"

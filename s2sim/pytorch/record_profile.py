@@ -12,7 +12,7 @@ from s2sim.gradients.models import load_model, model_names
 from s2sim.profiles.profile import ComputeProfile, Precision, TensorTiming
 from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
 from s2sim.pytorch.task import missing_extra
-from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, check_precision, clock_of, measure, with_precision
+from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, clock_of, measure, with_precision
 from s2sim.units import format_number_of
 
 _PS_PER_US = 10**6
@@ -53,7 +53,8 @@ def record_profile(
     for what, number, least in (("--batch", batch, 1), ("--steps", steps, 1), ("--seed", seed, 0)):
         if number is not None and number < least:
             raise OptionError(f"{what} {number} is less than {least}")
-    check_precision(precision, device)
+    if precision == "tf32" and device == "cpu":
+        raise OptionError("--precision tf32 is of GPUs: record with --device cuda")
     make = subject_maker(model, module, batch, [Path(path) for path in text], seed)
     total = WARMUP_STEPS + 2 * steps
     done = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.manifest import Origin
 from s2sim.gradients.read_trace import Trace
+from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.options import build, split_option_string
 from s2sim.pytorch.data import check_texts
@@ -31,22 +31,6 @@ MODELS = Registry(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedGradients:
-    gradients: tuple[tuple[Gradient, ...], ...]
-
-    @property
-    def steps(self) -> int:
-        return len(self.gradients)
-
-    @property
-    def world_size(self) -> int:
-        return len(self.gradients[0])
-
-    def gradient(self, step: int, rank: int) -> Gradient:
-        return self.gradients[step][rank]
-
-
 def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[Path], out: Path) -> str:
     """Return the command line that records this trace; absolute paths are cut to their names."""
     shown = [path.name if path.is_absolute() else path.as_posix() for path in text]
@@ -58,7 +42,7 @@ def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[
 
 def _train(
     task: Task, model: ModelSettings, *, workers: int, steps: int, progress: Callable[[int, int], None] | None
-) -> _RecordedGradients:
+) -> GradientTable:
     import torch
 
     parameters = dict(task.module.named_parameters())
@@ -78,11 +62,11 @@ def _train(
             if progress is not None:
                 progress(step * workers + rank + 1, total_steps * workers)
         if captured:
-            recorded.append(tuple(captured))
+            recorded.append(captured)
         for name, parameter in parameters.items():
             parameter.grad = sums[name] / workers
         optimizer.step()
-    return _RecordedGradients(tuple(recorded))
+    return GradientTable(steps, workers, lambda step, rank: recorded[step][rank])
 
 
 def model_settings(model: str) -> ModelSettings:
@@ -144,9 +128,7 @@ def record(
         kind="recorded",
         model=task.model,
         origin=Origin(
-            data=task.origin.data,
-            licence=task.origin.licence,
-            source=task.origin.source,
+            **asdict(task.origin),
             command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
             training=(
                 f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "

@@ -234,12 +234,6 @@ def _forward_us(
     return {name: time_us * scale for name, time_us in medians.items()}
 
 
-def check_precision(precision: Precision, device: str) -> None:
-    """Refuse a precision that a device does not have."""
-    if precision == "tf32" and device == "cpu":
-        raise OptionError("--precision tf32 is of GPUs: record with --device cuda")
-
-
 @contextmanager
 def with_precision(subject: TrainingSubject, precision: Precision, device: str) -> Iterator[TrainingSubject]:
     """Yield a subject with a precision of matrix products (TF32 switch, autocast); settings are restored after."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -107,17 +107,12 @@ def reduce_arrays(
             return members.reduce(data, op, root)
         return members.reduce_scatter(data, op) if kind == "reduce_scatter" else members.all_reduce(data, op)
 
-    def then(
-        flight: AsyncWork[NDArray[Any] | None], change: Callable[[NDArray[Any]], NDArray[Any]]
-    ) -> AsyncWork[NDArray[Any] | None]:
-        return AsyncWork(flight.works, lambda: None if (found := flight.finish()) is None else change(found))
-
     if entry.does == "or_as_bytes":
         bits = np.unpackbits(data.view(np.uint8))
-        return then(posted(bits, "max"), lambda bits: np.packbits(bits).view(dtype))
+        return posted(bits, "max").then(lambda bits: None if bits is None else np.packbits(bits).view(dtype))
     if entry.does == "all_reduced":
         begin = sum(sizes[: members.index])
-        return then(members.all_reduce(data, op), lambda whole: whole[begin : begin + sizes[members.index]])
+        return members.all_reduce(data, op).then(lambda whole: whole[begin : begin + sizes[members.index]])
     if entry.does == "reduces":
         owned = np.split(data, np.cumsum(sizes)[:-1])
         flights = [members.reduce(part, op, owner) for owner, part in enumerate(owned)]
@@ -125,7 +120,7 @@ def reduce_arrays(
         return AsyncWork(works, flights[members.index].finish)
     if entry.does not in ("as_asked", "carried"):
         raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")
-    return then(posted(data, op), lambda found: _as_carrier_type(found, dtype))
+    return posted(data, op).then(lambda found: None if found is None else _as_carrier_type(found, dtype))
 
 
 def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]:
@@ -140,82 +135,80 @@ def _as_carrier_type(data: NDArray[Any], carrier: np.dtype[Any]) -> NDArray[Any]
 
 
 def all_gather(
-    members: Members, payload: Contribution, *, from_data: bool, unequal: bool
+    members: Members, payload: Contribution, *, size_from_data: bool = False, unequal: bool = False
 ) -> AsyncWork[tuple[Any, ...]]:
     """Pass every member's payload to all."""
-    if not from_data and not unequal:
-        alike = members.all_gather(pack(payload))
-        return AsyncWork(alike.works, lambda: tuple(unpack(payload, each) for each in alike.finish()))
+    if not size_from_data and not unequal:
+        return members.all_gather(pack(payload)).then(lambda found: tuple(unpack(payload, each) for each in found))
     message, words = _prepend_shapes(payload)
-    if not from_data:
+    if not size_from_data:
         members.record_size_header("all_gather", [WORD_BYTES] * members.size)
     lengths = [int(each[0]) for each in members.all_gather(np.array([len(message)], np.int64)).wait()]
     members.record_size_header("all_gather", [words * WORD_BYTES] * members.size, within=True)
     demand = Demand("all_gather", tuple(lengths), 1)
-    if CollectiveRequest(demand, "gather", "uint8", from_data).row == "gather":
+    if CollectiveRequest(demand, "gather", "uint8", size_from_data).row == "gather":
         arrived = members.all_gather(message)
-    elif find_rule(CollectiveRequest(demand, "gather", "uint8", from_data), members.library).does == "padded":
-        padded = members.all_gather(np.pad(message, (0, max(lengths) - len(message))))
-        arrived = AsyncWork(padded.works, padded.finish)
+    elif find_rule(CollectiveRequest(demand, "gather", "uint8", size_from_data), members.library).does == "padded":
+        arrived = members.all_gather(np.pad(message, (0, max(lengths) - len(message))))
     else:
         others = [at for at in range(members.size) if at != members.index]
         sent = members.pass_on(dict.fromkeys(others, message), {at: lengths[at] for at in others})
-        arrived = AsyncWork(
-            sent.works, lambda: [each for _, each in sorted({**sent.finish(), members.index: message}.items())]
+        arrived = sent.then(lambda found: [each for _, each in sorted({**found, members.index: message}.items())])
+    return arrived.then(
+        lambda found: tuple(
+            _read_message(payload, each[:length], words) for each, length in zip(found, lengths, strict=True)
         )
-    return AsyncWork(
-        arrived.works,
-        lambda: tuple(
-            _read_message(payload, each[:length], words) for each, length in zip(arrived.finish(), lengths, strict=True)
-        ),
     )
 
 
 def all_to_all(
-    members: Members, payloads: Sequence[Contribution], *, from_data: bool, unequal: bool
+    members: Members, payloads: Sequence[Contribution], *, size_from_data: bool = False, unequal: bool = False
 ) -> AsyncWork[tuple[Any, ...]]:
     """Pass each member what is for it."""
     own = payloads[members.index]
-    if not from_data and not unequal:
-        alike = members.all_to_all([pack(payload) for payload in payloads])
-        return AsyncWork(alike.works, lambda: tuple(unpack(own, each) for each in alike.finish()))
+    if not size_from_data and not unequal:
+        blocks = [pack(payload) for payload in payloads]
+        return members.all_to_all(blocks).then(lambda found: tuple(unpack(own, each) for each in found))
     messages, words = zip(*map(_prepend_shapes, payloads), strict=True)
-    if not from_data:
+    if not size_from_data:
         members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
     sizes = members.all_to_all([np.array([len(message)], np.int64) for message in messages]).wait()
     members.record_size_header("all_to_all", [words[0] * WORD_BYTES] * members.size, within=True)
     arrived = members.all_to_all(messages, [int(size[0]) for size in sizes])
-    return AsyncWork(arrived.works, lambda: tuple(_read_message(own, each, words[0]) for each in arrived.finish()))
+    return arrived.then(lambda found: tuple(_read_message(own, each, words[0]) for each in found))
 
 
-def broadcast(members: Members, payload: Contribution | None, root: int, *, from_data: bool) -> AsyncWork[Any]:
+def broadcast(
+    members: Members, payload: Contribution | None, root: int, *, size_from_data: bool = False
+) -> AsyncWork[Any]:
     """Pass the root's payload to all, in an `envelope`."""
     message = np.empty(0, np.uint8) if payload is None or members.index != root else envelope(payload)
-    if not from_data:
+    if not size_from_data:
         members.record_size_header("broadcast", [WORD_BYTES], root=root)
     length = int(members.broadcast(np.array([len(message)], np.int64), root).wait()[0])
     if members.index == root:
         assert payload is not None
         members.record_size_header("broadcast", [length - len(pack(payload))], root=root, within=True)
     arrived = members.broadcast(message if members.index == root else np.empty(length, np.uint8), root)
-    return AsyncWork(arrived.works, lambda: open_envelope(arrived.finish()))
+    return arrived.then(open_envelope)
 
 
-def exchange(members: Members, payloads: Mapping[int, Contribution], *, from_data: bool) -> AsyncWork[dict[int, Any]]:
+def exchange(
+    members: Members, payloads: Mapping[int, Contribution], *, size_from_data: bool = False
+) -> AsyncWork[dict[int, Any]]:
     """Send payloads to some members; receive those of members that announce one for this rank."""
     messages = {to: envelope(payload) for to, payload in sorted(payloads.items())}
     lengths = np.array([[len(messages[to]) if to in messages else 0] for to in range(members.size)], np.int64)
     members.record_size_header("all_to_all", [WORD_BYTES] * members.size)
     told = [int(each[0]) for each in members.all_to_all(list(lengths)).wait()]
     coming = {source: length for source, length in enumerate(told) if length}
-    if from_data:
+    if size_from_data:
         sizes = {to: lengths[to].view(np.uint8) for to in messages}
         members.pass_on(sizes, dict.fromkeys(coming, WORD_BYTES)).wait()
     described = [len(messages[to]) - len(pack(payloads[to])) if to in messages else 0 for to in range(members.size)]
     members.record_size_header("all_to_all", described, within=True)
-    arrived = members.pass_on(messages, coming)
-    return AsyncWork(
-        arrived.works, lambda: {source: open_envelope(each) for source, each in sorted(arrived.finish().items())}
+    return members.pass_on(messages, coming).then(
+        lambda found: {source: open_envelope(each) for source, each in sorted(found.items())}
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Ints, Mask
 from s2sim.testing.collectives import require
 from s2sim.topology.cluster import PLACEMENTS, Cluster, build_cluster
 from s2sim.topology.describe import describe_cluster
@@ -58,42 +58,31 @@ def _check_routes(cluster: Cluster, where: str) -> None:
             raise AssertionError(f"the way from rank {source[first]} to {target[first]} {what} {where}")
 
     refuse(crossings == 0, "crosses no link")
-    refuse(_any_by(pair, routes.weights <= 0, len(source)), "crosses a link with nothing")
-    refuse(_any_by(pair, _breaks(cluster, routes, pair), len(source)), "breaks between two links")
-    refuse(_wrong_levels(cluster, routes, pair, len(source)), "is not spread to a whole sum at each level")
+    for wrong, what in (
+        (routes.weights <= 0, "crosses a link with nothing"),
+        (_breaks(cluster, routes, pair), "breaks between two links"),
+    ):
+        refuse(np.bincount(pair[wrong], minlength=len(source)) > 0, what)
+    # Of parallel links, all of one block, each route's flow adds up to how many it crosses one after the other.
+    starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
+    level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
+    parallel, levels = routes.weights < 1, (len(source), len(starts))
+    spread = np.bincount(level[parallel], routes.weights[parallel], len(source) * len(starts))
+    used = np.bincount(level[parallel], minlength=len(spread)) > 0
+    crossed = np.rint(spread)
+    unlike = used & ((np.abs(spread - crossed) > 1e-9) | (crossed < 1))
+    refuse(np.count_nonzero(unlike.reshape(levels), axis=1) > 0, "is not spread to a whole sum at each level")
     refuse(_wrong_flow(cluster, routes, pair, source, target), "does not lead from end to end")
-    latency_ps = _latencies_ps(cluster, routes, pair, len(source))
+    link_ps = cluster.fabric.latency_ps[routes.links]
+    # Of parallel links the longest counts, times the number of levels in series: a route crosses several of a torus.
+    longest = np.zeros(len(spread), np.int64)
+    np.maximum.at(longest, level[parallel], link_ps[parallel])
+    latency_ps = (longest * crossed.astype(np.int64)).reshape(levels).sum(axis=1)
+    np.add.at(latency_ps, pair[~parallel], link_ps[~parallel])
     refuse(latency_ps != routes.latency_ps, "has a latency that is not the sum of its links'")
     described = describe_cluster(cluster)
     refuse(routes.latency_ps < (described["latency_min_ps"] or 0), "is shorter than the description says")
     refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
-
-
-def _latencies_ps(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Ints:
-    """Return the latency of each pair's route: of parallel links, all of one block, the longest counts."""
-    link_ps = cluster.fabric.latency_ps[routes.links]
-    parallel = routes.weights < 1
-    total = np.zeros(pairs, np.int64)
-    np.add.at(total, pair[~parallel], link_ps[~parallel])
-    level, levels, spread = _levels(cluster, routes, pair, pairs)
-    longest = np.zeros(pairs * levels, np.int64)
-    np.maximum.at(longest, level[parallel], link_ps[parallel])
-    # Times the number of levels in series: a route crosses several links of a torus.
-    latencies: Ints = total + (longest * np.rint(spread).astype(np.int64)).reshape(pairs, levels).sum(axis=1)
-    return latencies
-
-
-def _levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> tuple[Ints, int, Floats]:
-    """Return the number of pair and block of each crossing, the number of blocks, and the flow spread over each."""
-    starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
-    level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
-    parallel = routes.weights < 1
-    spread = np.bincount(level[parallel], routes.weights[parallel], pairs * len(starts))
-    return level, len(starts), spread.astype(np.float64)
-
-
-def _any_by(pair: Ints, crossing: Mask, pairs: int) -> Mask:
-    return np.bincount(pair[crossing], minlength=pairs) > 0
 
 
 def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
@@ -103,15 +92,6 @@ def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
     broken = np.zeros(len(pair), np.bool_)
     broken[1:] = (pair[1:] == pair[:-1]) & series[1:] & series[:-1] & (head[:-1] != tail[1:])
     return broken
-
-
-def _wrong_levels(cluster: Cluster, routes: Routes, pair: Ints, pairs: int) -> Mask:
-    """Return a mask of the pairs that are spread over a level, all links of one block, without a whole weight."""
-    level, levels, total = _levels(cluster, routes, pair, pairs)
-    used = np.bincount(level[routes.weights < 1], minlength=pairs * levels) > 0
-    wrong = used & ((np.abs(total - np.rint(total)) > 1e-9) | (np.rint(total) < 1))
-    wrong_pairs: Mask = np.count_nonzero(wrong.reshape(pairs, levels), axis=1) > 0
-    return wrong_pairs
 
 
 def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:

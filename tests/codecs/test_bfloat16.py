@@ -54,3 +54,8 @@ def test_types_of_two_bytes_are_told_apart():
     assert widen(narrow(values, BFLOAT16)).tolist() == [1.0, -2.0]
     assert widen(narrow(values, np.dtype(np.float16))).tolist() == values.tolist()
     assert widen(values) is values
+
+
+def test_a_number_too_large_is_said_beside_infinities_too():
+    with pytest.raises(CodecError, match=r"3\.4\d*e\+38 does not fit"):
+        to_bfloat16(np.array([np.inf, 3.4e38, np.nan], np.float32))

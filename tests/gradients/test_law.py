@@ -47,7 +47,7 @@ def zipf(rows, exponent, batch):
     ids=["equal", "shared by all", "never held", "words", "items"],
 )
 def test_the_union_at_four_times_the_ranks_is_that_of_the_distribution_drawn_from(probabilities):
-    law = fit_law(Known(probabilities, 16)).layers[0]
+    law = fit_law(Known(probabilities, 16))[0]
     for ranks, tolerance in ((16, 0.02), (32, 0.03), (64, 0.06)):
         expected = (1 - (1 - probabilities) ** ranks).mean()
         assert law.union_density(ranks) == pytest.approx(expected, rel=tolerance)
@@ -67,7 +67,7 @@ def test_unions_grow_and_never_exceed_the_table(rows_by_count):
 
 
 def test_known_probabilities_make_what_a_row_shows_count():
-    law = fit_law(Known(np.where(np.arange(4000) < 200, 1.0, 0.02), 8)).layers[0]
+    law = fit_law(Known(np.where(np.arange(4000) < 200, 1.0, 0.02), 8))[0]
     counts = np.array([0] * 500 + [1] * 500 + [8] * 500)
     drawn = law.draw(counts, 8, np.random.default_rng(0))
     assert drawn[1000:].min() > 0.95
@@ -76,7 +76,7 @@ def test_known_probabilities_make_what_a_row_shows_count():
 
 @pytest.mark.slow
 def test_all_steps_count():
-    one, many = (fit_law(Known(np.full(300, 0.1), 4, steps)).layers[0] for steps in (1, 50))
+    one, many = (fit_law(Known(np.full(300, 0.1), 4, steps))[0] for steps in (1, 50))
     expected = 1 - 0.9**16
     assert abs(many.union_density(16) - expected) < abs(one.union_density(16) - expected)
 

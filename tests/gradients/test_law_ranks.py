@@ -112,7 +112,7 @@ def test_a_row_that_no_rank_holds_takes_the_values_of_a_rare_one(more):
 def test_the_union_of_drawn_ranks_grows_as_the_law_says(more):
     unions = trace_statistics(more)
     for index, (name, spread) in enumerate(unions.layers.items()):
-        law = more.law.layers[index]
+        law = more.law[index]
         if law is not None:
             assert spread.union_density[-1] == pytest.approx(law.union_density(192), rel=0.02)
             assert unions.layers[name].density == pytest.approx(law.union_density(1), rel=0.02)

@@ -83,7 +83,7 @@ def test_every_process_ends_with_what_its_rank_ends_with_in_memory(means, text):
 
 def post_wrongly(rank, ranks, _arguments, _tell):
     from s2sim.pytorch.members import group_members
-    from s2sim.pytorch.rank import ProcessRank, _WaitClock
+    from s2sim.pytorch.rank import ProcessRank, _WaitClock, drive
 
     here = ProcessRank(group_members(), 0, 0, _WaitClock())
     pending = here.all_reduce(np.ones(2, np.float32), label="a sum")
@@ -100,8 +100,12 @@ def post_wrongly(rank, ranks, _arguments, _tell):
             wrong()
         except S2SimError as error:
             said.append(str(error))
-    pending.wait()
-    return [*said, pending.value.tolist()]
+
+    def program():
+        yield pending
+        return pending.value.tolist()
+
+    return [*said, drive(program())]
 
 
 @pytest.mark.slow
