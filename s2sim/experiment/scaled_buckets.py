@@ -19,9 +19,9 @@ from s2sim.gradients.bucket_scaling import MIN_ELEMENTS, scale_to_bucket
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.scaling import (
+    DENSE_ELEMENTS,
     MAX_ELEMENTS,
     Scaling,
-    dense_elements,
     elements_by_rows,
     match_tables,
     scale_to_layers,
@@ -199,7 +199,7 @@ def _record(
             replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
         ], refused
     kinds = dict(zip(reversed(group.seen), reversed(group.parts), strict=True))
-    elements = dense_elements(ranks) // len(kinds)
+    elements = DENSE_ELEMENTS // ranks // len(kinds)
     # So many layers can run with so many elements each.
     least = MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
     left, refused = reducers_that_fit(group, ranks)

@@ -23,13 +23,13 @@ from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, Messages, barrier_bytes, gloo_messages
 from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
-from s2sim.pytorch.rank import flat
 from s2sim.pytorch.transport import WORD_BYTES
 from s2sim.reducers.process_group import run_group
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.registry import make_reducer, option_string, reducer_names
 from s2sim.reducers.run import make_step_instances
 from s2sim.reducers.script import Recording
+from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.simulation.plan import make_plan
 
 
@@ -280,7 +280,7 @@ class _StepTotals:
     ) -> None:
         """Compare one step."""
         for result, each in zip(results, told, strict=True):
-            self._compare(flat(result.mean), folder / each["mean"])
+            self._compare(flat_vector(result.mean), folder / each["mean"])
         for name in {each["mean"] for each in told}:
             (folder / name).unlink()
         self.narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
