@@ -6,9 +6,18 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+_MOST_LETTERS = 2_000
+
 
 class S2SimError(ValueError):
-    """Something that was asked for cannot be done; the text says what was asked, what was found, what to do."""
+    """Something that was asked for cannot be done; the text says what was asked, what was found, what to do.
+
+    Of a text that quotes thousands of letters of a damaged file, the middle is left out.
+    """
+
+    def __str__(self) -> str:
+        text, half = super().__str__(), _MOST_LETTERS // 2
+        return text if len(text) <= _MOST_LETTERS else f"{text[:half]} ... {text[-half:]}"
 
 
 class UnitError(S2SimError):

@@ -276,7 +276,11 @@ class SchemaBuilder:
             return tuple(self.load(each, item) for each, item in zip(inner, value, strict=True))
         if origin in (list, tuple):
             return origin(self.load(inner[0], item) for item in value)
-        return float(value) if kind is float else value
+        if kind is float and isinstance(value, int):
+            return float(value)
+        if (kind in _PLAIN and not isinstance(value, kind)) or (origin is Literal and value not in inner):
+            raise TypeError(f"{value!r} is no {_PLAIN.get(kind, kind)}")
+        return value
 
     def _load_object(self, kind: Any, value: Mapping[str, Any]) -> Any:
         hints = _hints(kind)

@@ -304,9 +304,10 @@ def open_trace(path_or_name: str | Path) -> Trace:
         return Trace(text, shipped[text], read_manifest(shipped[text]))
     path = Path(path_or_name)
     # Without a name the path would be the working directory.
-    if text and path.is_dir():
+    # A text that is too long for a path names none.
+    if text and os.path.isdir(text):  # noqa: PTH112
         return Trace(path.resolve().name, path, read_manifest(path))
-    if text and path.exists():
+    if text and os.path.exists(text):  # noqa: PTH110
         raise TraceError(f"{text} is a file; a trace is a directory (import a file with 's2sim trace import {text}')")
     if os.sep in text or "/" in text:
         raise TraceError(f"there is no trace directory {text}; record one with 's2sim trace record'")

@@ -99,7 +99,7 @@ def read_calibration(text: str) -> Calibration:
     base = str(texts["base"])
     fitted = _fitted(tables.pop(_FITTED, None), path)
     own = tuple(sorted((name, quantity.value) for name, quantity in flatten_tables(tables, "", path.name)))
-    if not (data_directory("libraries") / f"{base}.toml").is_file():
+    if f"{base}.toml" not in {path.name for path in data_directory("libraries").iterdir()}:
         raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
     try:
         (load_host_constants if base in HOST_LIBRARIES else load_constants)(base, own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.files import is_toml_path
@@ -52,6 +53,11 @@ def computed_profile(
         raise S2SimError(f"batch {batch}, efficiency {efficiency}: a batch is at least 1, an efficiency above 0")
     rate_per_s = gpu.peak(precision) * efficiency
     busy = [(layer, *_seconds(layer, gpu, batch, rate_per_s, precision)) for layer in reversed(model.layers)]
+    whole_s = sum(whole for _, whole, _ in busy)
+    if not isfinite(whole_s):
+        raise S2SimError(
+            f"{model.name} on {gpu.name} takes longer than any number of seconds: check its sizes and rates"
+        )
     launch_ps = gpu.kernel_launch_ps
     tensors = tuple(
         TensorTiming(
@@ -63,7 +69,6 @@ def computed_profile(
         )
         for layer, whole_s, _ in busy
     )
-    whole_s = sum(whole for _, whole, _ in busy)
     return ComputeProfile(
         name=name or model.name,
         model=model.name,

@@ -256,9 +256,9 @@ class Events:
         if kind in _OPERATORS:
             self._take_operator(span, arguments)
         elif kind in _LAUNCHES:
-            if isinstance(arguments.get("correlation"), int):
+            if (number := _identifier(arguments, "correlation")) is not None:
                 self.launch_time.append(span.start)
-                self.launch_id.append(arguments["correlation"])
+                self.launch_id.append(number)
         elif kind == "kernel":
             self._take_kernel(span, arguments)
         elif kind == "user_annotation":
@@ -271,17 +271,17 @@ class Events:
 
     def _take_operator(self, span: TraceSpan, arguments: dict[str, Any]) -> None:
         name = span.name
-        sequence = arguments.get("Sequence number")
+        sequence = _identifier(arguments, "Sequence number")
         if name == _ACCUMULATE:
             shapes = _shapes(arguments)
             self.accumulated.append(GradientAccumulation(span.end, shapes[0] if shapes else None))
         elif name.startswith(_NODE):
-            if isinstance(sequence, int):
+            if sequence is not None:
                 self.node_start.append(span.start)
                 self.node_end.append(span.end)
                 self.node_sequence.append(sequence)
                 self.node_name.append(self._one(name.removeprefix(_NODE)))
-        elif isinstance(sequence, int) and not arguments.get("Fwd thread id"):
+        elif sequence is not None and not arguments.get("Fwd thread id"):
             self.forward_start.append(span.start)
             self.forward_sequence.append(sequence)
             shapes = _shapes(arguments) if name in _LOOKUPS else []
@@ -294,10 +294,10 @@ class Events:
         if "nccl" in span.name.lower():
             self.communicates = True
             return
-        if isinstance(arguments.get("correlation"), int):
+        if (number := _identifier(arguments, "correlation")) is not None:
             self.kernel_start.append(span.start)
             self.kernel_end.append(span.end)
-            self.kernel_id.append(arguments["correlation"])
+            self.kernel_id.append(number)
         if _PRODUCTS.search(span.name):
             self.product_us += span.end - span.start
         else:
@@ -313,6 +313,12 @@ def collect_events(events: Iterable[Any]) -> Events:
     for event in events:
         found.take(event)
     return found
+
+
+def _identifier(arguments: dict[str, Any], name: str) -> int | None:
+    """Return a number by which events are found, if it is there and fits in 64 bits."""
+    value = arguments.get(name)
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
 
 
 def _time(value: Any) -> float | None:

@@ -111,7 +111,7 @@ class SweepStore:
             # A transaction is on the disk before the next begins, even if the power fails.
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}") from None
 
     def close(self) -> None:
@@ -126,6 +126,17 @@ class SweepStore:
         except sqlite3.Error as error:
             raise S2SimError(
                 f"{self.path} cannot be written: {error}; what is finished is there, run again to go on"
+            ) from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        try:
+            yield self._connection
+        except S2SimError:
+            raise
+        except (sqlite3.Error, TypeError, ValueError, zlib.error) as error:
+            raise S2SimError(
+                f"{self.path} is damaged, or of another version of s2sim ({error}): sweep into another folder"
             ) from None
 
     def begin(
@@ -177,10 +188,11 @@ class SweepStore:
 
     def latest(self) -> tuple[str, str, list[str]]:
         """Return the hash of the study that was begun last, what it computes, and the names of its axes."""
-        row = self._connection.execute("SELECT sha256, what, axes FROM studies ORDER BY started DESC").fetchone()
-        if row is None:
-            raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
-        return row[0], row[1], json.loads(row[2])
+        with self._reading() as connection:
+            row = connection.execute("SELECT sha256, what, axes FROM studies ORDER BY started DESC").fetchone()
+            if row is None:
+                raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
+            return row[0], row[1], json.loads(row[2])
 
     def rows(self, study: str) -> Iterator[tuple[int, list[Any], Line]]:
         """Yield number, values of the axes and each line of the study's finished cells, in their order."""
@@ -188,10 +200,11 @@ class SweepStore:
             f"SELECT plan.cell, plan.axes, {', '.join(f'lines.{name}' for name in COLUMNS)} FROM plan "
             "JOIN lines ON lines.key = plan.key WHERE plan.study = ? ORDER BY plan.cell, lines.position"
         )
-        for cell, axes, *values in self._connection.execute(query, (study,)):
-            line = dict(zip(COLUMNS, values, strict=True))
-            line["chosen"] = None if line["chosen"] is None else bool(line["chosen"])
-            yield cell, json.loads(axes), Line(**line)
+        with self._reading() as connection:
+            for cell, axes, *values in connection.execute(query, (study,)):
+                line = dict(zip(COLUMNS, values, strict=True))
+                line["chosen"] = None if line["chosen"] is None else bool(line["chosen"])
+                yield cell, json.loads(axes), Line(**line)
 
     def counts(self, study: str) -> dict[str, int]:
         """Return how many of the study's cells are in each state, ``missing`` those that were not computed."""
@@ -199,7 +212,8 @@ class SweepStore:
             "SELECT coalesce(cells.state, 'missing'), count(*) FROM plan LEFT JOIN cells ON cells.key = plan.key "
             "WHERE plan.study = ? GROUP BY 1"
         )
-        return dict(self._connection.execute(query, (study,)).fetchall())
+        with self._reading() as connection:
+            return dict(connection.execute(query, (study,)).fetchall())
 
     def details(self, study: str, cell: int) -> dict[str, Any]:
         """Return the stored result of a cell, with the inputs of its run record."""
@@ -208,9 +222,10 @@ class SweepStore:
             "JOIN cells ON cells.key = plan.key JOIN inputs ON inputs.sha256 = cells.inputs "
             "WHERE plan.study = ? AND plan.cell = ?"
         )
-        row = self._connection.execute(query, (study, cell)).fetchone()
-        if row is None:
-            raise S2SimError(f"{self.path.parent}: cell {cell} has not been computed")
-        state, reason, cpu_s, memory_bytes, details, inputs = row
-        found = {"cell": cell, "state": state, "reason": reason, "cpu_s": cpu_s, "memory_bytes": memory_bytes}
-        return {**found, **json.loads(zlib.decompress(details)), "inputs": json.loads(zlib.decompress(inputs))}
+        with self._reading() as connection:
+            row = connection.execute(query, (study, cell)).fetchone()
+            if row is None:
+                raise S2SimError(f"{self.path.parent}: cell {cell} has not been computed")
+            state, reason, cpu_s, memory_bytes, details, inputs = row
+            found = {"cell": cell, "state": state, "reason": reason, "cpu_s": cpu_s, "memory_bytes": memory_bytes}
+            return {**found, **json.loads(zlib.decompress(details)), "inputs": json.loads(zlib.decompress(inputs))}

@@ -237,9 +237,11 @@ class _Axis:
             step = scale.number(ends[2])
             if step == 0 or (last - first) / step < 0:
                 raise OptionError(f"study: {name}: no value lies between {ends[0]} and {ends[1]} in steps of {ends[2]}")
+            if (last - first) / step >= MOST_CELLS:
+                raise OptionError(f"study: {name}: more than {MOST_CELLS:,} values, in steps of {ends[2]}")
             shares = [index * step / (last - first or 1) for index in range(int((last - first) / step + 1e-9) + 1)]
         else:
-            if not isinstance(ends[2], int) or ends[2] < 1:
+            if not isinstance(ends[2], int) or not 1 <= ends[2] <= MOST_CELLS:
                 raise OptionError(f"study: {name}: {ends[2]!r} is no number of values")
             shares = [index / max(1, ends[2] - 1) for index in range(ends[2])]
 
