@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Protocol
 
+import numpy as np
 import simpy
 
+from s2sim.arrays import Ints
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
 from s2sim.reducers.script import (
@@ -257,12 +259,21 @@ def _before_gradient(script: Script) -> Script:
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
     """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
     posted = {step.call for step in ranks.script if isinstance(step, Post)}
-    own = [each for each in completed if posted.intersection(each.calls)]
-    exposed = 0
-    for start, end in ((start, end) for other, start, end in ranks.spent if other == phase):
-        covered_until = max(start, 0)
-        for each in own:
-            exposed += max(0, min(each.start_ps, end) - covered_until)
-            covered_until = max(covered_until, each.end_ps)
-        exposed += max(0, end - covered_until)
-    return exposed
+    own = [(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)]
+    work = np.array([(max(start, 0), max(end, 0)) for other, start, end in ranks.spent if other == phase]).reshape(
+        -1, 2
+    )
+    if not own:
+        return int((work[:, 1] - work[:, 0]).sum())
+    start_ps, end_ps = np.array(own).T
+    end_ps = np.maximum.accumulate(end_ps)
+    # Before each start, the time without a collective since the first start; after the last end there is none left.
+    free_ps = np.cumsum(np.maximum(start_ps[1:] - end_ps[:-1], 0))
+    free_ps = np.concatenate([[0], free_ps])
+
+    def free_before(times_ps: Ints) -> Ints:
+        last = np.searchsorted(start_ps, times_ps, side="right") - 1
+        inside = free_ps[last] + np.maximum(times_ps - end_ps[last], 0)
+        return np.where(last < 0, times_ps - start_ps[0], inside)
+
+    return int((free_before(work[:, 1]) - free_before(work[:, 0])).sum())
