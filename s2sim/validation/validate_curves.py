@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -279,12 +279,14 @@ class ConstantFits:
     without: dict[str, Floats]
 
     @property
-    def left_out_s(self) -> Floats:
-        """Seconds predicted of each point by constants fitted without its source, float64 of shape (points,)."""
-        times_s = np.empty(len(self.model.points))
+    def left_out_s(self) -> dict[tuple[str, int], float]:
+        """Seconds predicted of each point, a curve's size, by constants fitted without its source."""
+        times_s = {}
         for source, logs in self.without.items():
-            own = self.model.of_source(source)
-            times_s[own] = self.model.predicted_s(logs)[own]
+            predicted_s = self.model.predicted_s(logs)
+            for row in np.flatnonzero(self.model.of_source(source)):
+                point = self.model.points[row]
+                times_s[point.curve, point.size_bytes] = float(predicted_s[row])
         return times_s
 
 
@@ -329,10 +331,7 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
 
 def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:
     """Return the errors of curves whose source was left out of the fit."""
-    times_s: Mapping[tuple[str, int], float] = {
-        (point.curve, point.size_bytes): float(time_s)
-        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
-    }
+    times_s = fits.left_out_s
     found = [
         score_curve(curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points])
         for curve in curves
