@@ -115,28 +115,24 @@ _LARGE_ERROR = 0.2
 def likely_error_source(machine: MeasuredMachine, large: float | None, small: float | None) -> tuple[str, ...]:
     """Return the reasons for signed errors at large and at small sizes, the likeliest first."""
     reasons = []
-    if large is not None and abs(large) > _LARGE_ERROR:
-        reasons += _of_large(machine, too_slow=large > 0)
+    all_reduces = machine.collective == "all_reduce"
+    if large is not None and large > _LARGE_ERROR and machine.has_nvswitch and all_reduces:
+        reasons.append("switches that reduce (NVLS) reach another share of the rate than others of their generation")
+    if large is not None and large < -_LARGE_ERROR:
+        several = machine.nodes > 1
+        if several and machine.path in ("host-bridge", "staged"):
+            reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
+        if machine.p2p == "no":
+            reasons.append("copies through host memory between GPUs of a node are a share of their class")
+        if several and all_reduces and not machine.algorithm:
+            reasons.append("the fastest algorithm is taken, which the library need not choose")
+        if not reasons:
+            reasons.append("its software reaches another share of the rate than others of its class")
     if small is not None and small < -_LARGE_ERROR:
         software = machine.nodes > 1 and machine.transport in _SOFTWARE
         latency = f"the latency of the software of {machine.transport} is that of its class"
         reasons.append(latency if software else "launches and hops are those of their class")
     return tuple(reasons)
-
-
-def _of_large(machine: MeasuredMachine, *, too_slow: bool) -> list[str]:
-    several = machine.nodes > 1
-    if too_slow:
-        nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
-        return [nvls] if machine.has_nvswitch and machine.collective == "all_reduce" else []
-    reasons = []
-    if several and machine.path in ("host-bridge", "staged"):
-        reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
-    if machine.p2p == "no":
-        reasons.append("copies through host memory between GPUs of a node are a share of their class")
-    if several and machine.collective == "all_reduce" and not machine.algorithm:
-        reasons.append("the fastest algorithm is taken, which the library need not choose")
-    return reasons or ["its software reaches another share of the rate than others of its class"]
 
 
 _AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
