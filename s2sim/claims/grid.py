@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -271,9 +272,9 @@ class GridRecorder:
         return self._timers[where, algorithm]
 
 
-def compare_rows(spec: RunSpec, progress: ProgressWatcher) -> dict[str, Row]:
+def compare_rows(topology: str, progress: ProgressWatcher, **fields: Any) -> dict[str, Row]:
     """Return the row of each reducer of a run with one number of workers, without break-even and other libraries."""
-    result = run(spec=spec, progress=progress, break_even=False, thorough=False)
+    result = run(spec=RunSpec.of(topology, **fields), progress=progress, break_even=False, thorough=False)
     if result.interrupted:
         raise KeyboardInterrupt
     return {row.reducer: row for row in result.results}

@@ -45,10 +45,9 @@ def layout_from(name: str, text: str) -> NetworkLayout | None:
     True
     """
     values = dict(part.partition("=")[::2] for part in text.split(","))
+    forms = {"workers": int, "nodes": int, "rate_Bps": float, "uplink_Bps": float}
     try:
-        return NetworkLayout(
-            name, int(values["workers"]), int(values["nodes"]), float(values["rate_Bps"]), float(values["uplink_Bps"])
-        )
+        return NetworkLayout(name, **{key: form(values[key]) for key, form in forms.items()})
     except (KeyError, ValueError, S2SimError):
         return None
 
@@ -190,24 +189,16 @@ def _capabilities() -> int:
     return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
 
 
-def run_tool(tool: str, *arguments: str, namespace: str | None = None) -> str:
-    """Return what ``ip`` or ``tc`` prints when run in a namespace; `S2SimError` with its message if it fails."""
-    return _run_tool([tool, *_within(namespace), *arguments], "")
-
-
 def run_tool_batch(tool: str, lines: Sequence[str], *, namespace: str | None = None) -> None:
     """Let ``ip`` or ``tc`` do what lines say, all in one process; see `run_tool`."""
     if lines:
-        _run_tool([tool, *_within(namespace), "-batch", "-"], "\n".join(lines) + "\n")
+        run_tool(tool, "-batch", "-", namespace=namespace, lines="\n".join(lines) + "\n")
 
 
-def _within(namespace: str | None) -> list[str]:
-    return [] if namespace is None else ["-netns", namespace]
-
-
-def _run_tool(command: list[str], lines: str) -> str:
+def run_tool(tool: str, *arguments: str, namespace: str | None = None, lines: str = "") -> str:
+    """Return what ``ip`` or ``tc`` prints when run in a namespace; `S2SimError` with its message if it fails."""
     done = subprocess.run(  # noqa: S603  (one thread; tools of the system, lines of our own making)
-        command,
+        [tool, *([] if namespace is None else ["-netns", namespace]), *arguments],
         input=lines,
         capture_output=True,
         text=True,
@@ -221,7 +212,7 @@ def _run_tool(command: list[str], lines: str) -> str:
         lacking = next((what for text, what in _MISSING_RIGHTS.items() if text in said), None)
         if lacking is not None:
             raise S2SimError(f"a testbed needs {lacking}, which this kernel lacks: {said}")
-        raise S2SimError(f"{command[0]} failed while a testbed was made, looked at or removed: {said}")
+        raise S2SimError(f"{tool} failed while a testbed was made, looked at or removed: {said}")
     return done.stdout
 
 

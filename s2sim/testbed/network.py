@@ -11,16 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
-from s2sim.testbed import kernel as commands
-from s2sim.testbed.kernel import (
-    CORE,
-    NAMESPACES,
-    check_privileges,
-    layout_from,
-    run_tool,
-    run_tool_batch,
-    write_settings,
-)
+from s2sim.testbed import kernel
 from s2sim.testbed.layout import NetworkLayout, switch_of, testbed_of
 
 _END_WITHIN_S = 10.0
@@ -34,13 +25,13 @@ def list_testbed_names() -> tuple[str, ...]:
 
 def find_testbed(name: str) -> NetworkLayout | None:
     """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
-    check_privileges()
+    kernel.check_privileges()
     spaces = _namespaces_of(name)
     try:
-        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", CORE, namespace=switch_of(name)))
+        (shown,) = json.loads(kernel.run_tool("ip", "-json", "link", "show", kernel.CORE, namespace=switch_of(name)))
     except (S2SimError, ValueError):
         return None
-    layout = layout_from(name, shown.get("ifalias", ""))
+    layout = kernel.layout_from(name, shown.get("ifalias", ""))
     return layout if layout is not None and set(layout.namespaces) == set(spaces) else None
 
 
@@ -51,17 +42,17 @@ def processes_in(name: str) -> tuple[int, ...]:
 
 def remove_testbed(name: str) -> int:
     """Remove a testbed and return the number of processes ended; `OptionError` if unknown, `S2SimError` on failure."""
-    check_privileges()
+    kernel.check_privileges()
     spaces = _namespaces_of(name)
     ended = _end_processes(name, spaces)
     # The namespace of the switches is the last, for as long as it is there nobody else takes the name.
     spaces = sorted(spaces, key=lambda space: space == switch_of(name))
-    run_tool_batch("ip", [f"netns delete {space}" for space in spaces])
+    kernel.run_tool_batch("ip", [f"netns delete {space}" for space in spaces])
     return ended
 
 
 def _all_namespaces() -> list[str]:
-    return sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
+    return sorted(path.name for path in kernel.NAMESPACES.iterdir()) if kernel.NAMESPACES.is_dir() else []
 
 
 def _namespaces_of(name: str) -> list[str]:
@@ -92,7 +83,7 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
     within = set()
     for space in spaces:
         with suppress(FileNotFoundError):
-            status = (NAMESPACES / space).stat()
+            status = (kernel.NAMESPACES / space).stat()
             within.add((status.st_dev, status.st_ino))
     running = []
     for path in Path("/proc").iterdir():
@@ -107,30 +98,30 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
 
 def build_testbed(layout: NetworkLayout) -> None:
     """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted."""
-    check_privileges()
+    kernel.check_privileges()
     if layout.name in list_testbed_names():
         raise OptionError(
             f"there is a testbed {layout.name}: take another --name, or remove it with s2sim dev testbed down "
             f"{layout.name}"
         )
     # Of two that make the same testbed at once, one alone gets this namespace, and the other leaves it be.
-    run_tool("ip", "netns", "add", layout.switch)
+    kernel.run_tool("ip", "netns", "add", layout.switch)
     try:
         workers = range(layout.workers)
-        run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
-        write_settings(
+        kernel.run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
+        kernel.write_settings(
             {
-                layout.switch: commands.switch_settings(),
-                **{layout.namespace(worker): commands.worker_settings(layout) for worker in workers},
+                layout.switch: kernel.switch_settings(),
+                **{layout.namespace(worker): kernel.worker_settings(layout) for worker in workers},
             }
         )
-        run_tool_batch("ip", commands.switch_lines(layout), namespace=layout.switch)
-        run_tool_batch("tc", commands.switch_buckets(layout), namespace=layout.switch)
+        kernel.run_tool_batch("ip", kernel.switch_lines(layout), namespace=layout.switch)
+        kernel.run_tool_batch("tc", kernel.switch_buckets(layout), namespace=layout.switch)
         for worker in workers:
-            run_tool_batch("ip", commands.worker_lines(layout, worker), namespace=layout.namespace(worker))
-            run_tool_batch("tc", commands.worker_buckets(layout), namespace=layout.namespace(worker))
+            kernel.run_tool_batch("ip", kernel.worker_lines(layout, worker), namespace=layout.namespace(worker))
+            kernel.run_tool_batch("tc", kernel.worker_buckets(layout), namespace=layout.namespace(worker))
         # Last of all: a testbed without it was left half made.
-        run_tool("ip", "link", "set", commands.CORE, "alias", commands.layout_text(layout), namespace=layout.switch)
+        kernel.run_tool("ip", "link", "set", kernel.CORE, "alias", kernel.layout_text(layout), namespace=layout.switch)
     except BaseException:
         remove_testbed(layout.name)
         raise

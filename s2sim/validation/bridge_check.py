@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, Messages, barrier_byte
 from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
 from s2sim.pytorch.transport import WORD_BYTES
 from s2sim.reducers.process_group import run_group
-from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer, option_string, reducer_names
 from s2sim.reducers.run import make_step_instances
 from s2sim.reducers.script import Recording
@@ -245,82 +245,72 @@ class _ReducerCheck:
             self.progress.advance()
 
     def _row(self, number: int, told: Sequence[Any]) -> CheckRow:
-        reducer, steps = self.reducers[number], self.asked[number]["steps"]
-        text = option_string(reducer)
+        steps = self.asked[number]["steps"]
+        row = CheckRow(option_string(self.reducers[number]), len(steps))
         refused = next((each["refused"] for each in told if "refused" in each), "")
         if refused:
-            return CheckRow(text, len(steps), refused)
+            return replace(row, refused=refused)
+        differences: list[float | None] = []
+        narrow, bytes_equal, sums = False, True, np.zeros(5, np.int64)
         try:
-            instances = make_step_instances(reducer, self._gradients(steps[0][1]), seed=self.spec.seed)
-            total = _StepTotals(self.spec.workers)
+            instances = make_step_instances(self.reducers[number], self._gradients(steps[0][1]), seed=self.spec.seed)
             for place, (step, of_trace) in enumerate(steps):
+                here = [each["steps"][place] for each in told]
                 results, recording = run_group(instances, self._gradients(of_trace), seed=self.spec.seed, step=step)
-                total.add(results, recording, [each["steps"][place] for each in told], self.folder)
+                differences += (
+                    _difference(flat_vector(result.mean), self.folder / each["mean"])
+                    for result, each in zip(results, here, strict=True)
+                )
+                for name in {each["mean"] for each in here}:
+                    (self.folder / name).unlink()
+                narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
+                counts, agree = _count_bytes(recording, here)
+                sums += counts
+                bytes_equal &= agree
         except S2SimError as error:
-            return CheckRow(text, len(steps), f"in memory: {error}")
-        return total.row(text, len(steps), told)
-
-    def _gradients(self, step: int) -> list[Any]:
-        return [self.trace.gradient(step, rank) for rank in range(self.spec.workers)]
-
-
-class _StepTotals:
-    """What all steps of a reducer come to."""
-
-    def __init__(self, workers: int) -> None:
-        self.library = choose_library("gloo")
-        self.workers = workers
-        self.sums = np.zeros(5, np.int64)
-        self.equal = self.bytes_equal = True
-        self.difference = 0.0
-        self.narrow = False
-
-    def add(
-        self, results: Sequence[Reduced], recording: Recording, told: Sequence[Mapping[str, Any]], folder: Path
-    ) -> None:
-        """Compare one step."""
-        for result, each in zip(results, told, strict=True):
-            self._compare(flat_vector(result.mean), folder / each["mean"])
-        for name in {each["mean"] for each in told}:
-            (folder / name).unlink()
-        self.narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
-        sent = predict_sent_bytes(recording, self.library, [each["told"] for each in told])
-        # One end of each connection identifies itself to the other.
-        begun = CONNECTION_BYTES * sum(each["connections"] for each in told) // 2
-        counted = np.array([each["sent_bytes"] for each in told]) - barrier_bytes(self.workers)
-        expected = sent.payload + sent.headers + sent.size_header_bytes
-        extra = counted - expected
-        self.bytes_equal &= bool((extra % CONNECTION_BYTES == 0).all() and (extra >= 0).all() and extra.sum() == begun)
-        self.sums += [*(int(part.sum()) for part in sent), begun, int(counted.sum())]
-
-    def _compare(self, expected: Any, path: Path) -> None:
-        found = np.load(path)
-        if np.array_equal(found, expected, equal_nan=True):
-            return
-        self.equal = False
-        norm = float(np.linalg.norm(expected.astype(np.float64)))
-        off = float(np.linalg.norm(found.astype(np.float64) - expected))
-        self.difference = max(self.difference, off / norm if norm else float("inf"))
-
-    def row(self, text: str, steps: int, told: Sequence[Any]) -> CheckRow:
-        """Return the row."""
+            return replace(row, refused=f"in memory: {error}")
+        unequal = [each for each in differences if each is not None]
+        largest = max([0.0, *unequal])
+        payload, headers, of_shapes, begun, counted = map(int, sums)
         last = [each["steps"][-1] for each in told]
-        payload, headers, of_shapes, begun, counted = map(int, self.sums)
-        return CheckRow(
-            reducer=text,
-            steps=steps,
-            equal=self.equal,
-            difference=self.difference if np.isfinite(self.difference) else None,
-            rounded="sums of two-byte types are rounded at every hop" if self.narrow and not self.equal else "",
+        return replace(
+            row,
+            equal=not unequal,
+            difference=largest if np.isfinite(largest) else None,
+            rounded="sums of two-byte types are rounded at every hop" if narrow and unequal else "",
             payload_bytes=payload,
             header_bytes=headers,
             told_bytes=of_shapes,
             connection_bytes=begun,
             counted_bytes=counted,
-            bytes_equal=self.bytes_equal,
+            bytes_equal=bytes_equal,
             waited_s=max(each["waited_s"] for each in last),
             total_s=max(each["total_s"] for each in last),
         )
+
+    def _gradients(self, step: int) -> list[Any]:
+        return [self.trace.gradient(step, rank) for rank in range(self.spec.workers)]
+
+
+def _difference(expected: Any, path: Path) -> float | None:
+    """Return the relative L2 difference of what a process saved; None if it has the same bits."""
+    found = np.load(path)
+    if np.array_equal(found, expected, equal_nan=True):
+        return None
+    norm = float(np.linalg.norm(expected.astype(np.float64)))
+    off = float(np.linalg.norm(found.astype(np.float64) - expected))
+    return off / norm if norm else float("inf")
+
+
+def _count_bytes(recording: Recording, told: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
+    """Return the bytes of a step over all ranks, by the parts of a `CheckRow`, and whether they are as expected."""
+    sent = predict_sent_bytes(recording, choose_library("gloo"), [each["told"] for each in told])
+    # One end of each connection identifies itself to the other.
+    begun = CONNECTION_BYTES * sum(each["connections"] for each in told) // 2
+    counted = np.array([each["sent_bytes"] for each in told]) - barrier_bytes(len(told))
+    extra = counted - sum(sent)
+    agree = bool((extra % CONNECTION_BYTES == 0).all() and (extra >= 0).all() and extra.sum() == begun)
+    return [*(int(part.sum()) for part in sent), begun, int(counted.sum())], agree
 
 
 def _interface(counted: Sequence[Mapping[str, int]]) -> Interface:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import exp
 from pathlib import Path
 from typing import TypeAlias
@@ -25,7 +26,6 @@ from s2sim.files import read_bytes
 from s2sim.libraries.constants import ConstantOverrides, common_version
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import NcclProfile
-from s2sim.topology.cluster import Cluster
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
 from s2sim.traffic.nccl_tests import MAX_BYTES, read_nccl_tests
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, TermModel, candidate_of
@@ -113,22 +113,9 @@ class MachinePredictor:
     """Predicts collectives on a machine, with overrides of a library's shipped constants."""
 
     def __init__(self, scenario: Scenario, profile: NcclProfile) -> None:
-        self._scenario, self._profile = scenario, profile
-        self._timers: dict[int, Timer] = {}
-
-    @property
-    def library(self) -> str:
-        """Whose constants hold."""
-        return self._profile.library
-
-    @property
-    def topology(self) -> str:
-        """Name of the machine."""
-        return self._scenario.shape.name
-
-    def cluster(self, workers: int) -> Cluster:
-        """Return the machine with ``workers`` ranks."""
-        return self._scenario.cluster(workers)
+        self._profile, self._timer_of = profile, cache(scenario.timer)
+        # Whose constants hold, the name of the machine, and the machine with so many ranks
+        self.library, self.topology, self.cluster = profile.library, scenario.shape.name, scenario.cluster
 
     def nodes(self, workers: int) -> int:
         """Return the number of nodes of ``workers`` ranks."""
@@ -148,10 +135,8 @@ class MachinePredictor:
         }
 
     def _timer(self, run: MeasuredRun, own: ConstantOverrides) -> Timer:
-        if run.workers not in self._timers:
-            self._timers[run.workers] = self._scenario.timer(run.workers)
         profile = replace(self._profile, one_process=run.one_process or self._profile.one_process, own=own)
-        return self._timers[run.workers].with_profile(profile)
+        return self._timer_of(run.workers).with_profile(profile)
 
 
 MAX_RANKS = 2**13

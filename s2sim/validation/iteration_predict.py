@@ -134,11 +134,10 @@ def row_exchange(
     def exchange_ps(size_bytes: int) -> int:
         return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps
 
-    found = []
-    for bucket in discipline.buckets(ready, exchange_ps):
-        own = [tensors[place] for place in bucket.tensors]
-        found.append(BucketExchange(bucket, _record_bucket(row, own, option_string)))
-    return tuple(found)
+    return tuple(
+        BucketExchange(bucket, _record_bucket(row, [tensors[place] for place in bucket.tensors], option_string))
+        for bucket in discipline.buckets(ready, exchange_ps)
+    )
 
 
 def _record_bucket(row: MeasuredIterationRow, tensors: Sequence[TensorTiming], option_string: str) -> Recording:
@@ -233,9 +232,8 @@ class IterationPredictor:
 
 def _first_message_ps(iterations: Iterations) -> int:
     begun_ps = iterations.activity.begun_ps[-2]
-    small = [
-        launch
+    return sum(
+        launch.timed.duration_ps
         for launch in iterations.launches
         if launch.start_ps >= begun_ps and launch.timed.schedule.demand.buffer_bytes <= _FEW_BYTES
-    ]
-    return sum(launch.timed.duration_ps for launch in small)
+    )

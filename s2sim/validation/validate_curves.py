@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,28 +115,24 @@ _LARGE_ERROR = 0.2
 def likely_error_source(machine: MeasuredMachine, large: float | None, small: float | None) -> tuple[str, ...]:
     """Return the reasons for signed errors at large and at small sizes, the likeliest first."""
     reasons = []
-    if large is not None and abs(large) > _LARGE_ERROR:
-        reasons += _of_large(machine, too_slow=large > 0)
+    all_reduces = machine.collective == "all_reduce"
+    if large is not None and large > _LARGE_ERROR and machine.has_nvswitch and all_reduces:
+        reasons.append("switches that reduce (NVLS) reach another share of the rate than others of their generation")
+    if large is not None and large < -_LARGE_ERROR:
+        several = machine.nodes > 1
+        if several and machine.path in ("host-bridge", "staged"):
+            reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
+        if machine.p2p == "no":
+            reasons.append("copies through host memory between GPUs of a node are a share of their class")
+        if several and all_reduces and not machine.algorithm:
+            reasons.append("the fastest algorithm is taken, which the library need not choose")
+        if not reasons:
+            reasons.append("its software reaches another share of the rate than others of its class")
     if small is not None and small < -_LARGE_ERROR:
         software = machine.nodes > 1 and machine.transport in _SOFTWARE
         latency = f"the latency of the software of {machine.transport} is that of its class"
         reasons.append(latency if software else "launches and hops are those of their class")
     return tuple(reasons)
-
-
-def _of_large(machine: MeasuredMachine, *, too_slow: bool) -> list[str]:
-    several = machine.nodes > 1
-    if too_slow:
-        nvls = "switches that reduce (NVLS) reach another share of the rate than others of their generation"
-        return [nvls] if machine.has_nvswitch and machine.collective == "all_reduce" else []
-    reasons = []
-    if several and machine.path in ("host-bridge", "staged"):
-        reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
-    if machine.p2p == "no":
-        reasons.append("copies through host memory between GPUs of a node are a share of their class")
-    if several and machine.collective == "all_reduce" and not machine.algorithm:
-        reasons.append("the fastest algorithm is taken, which the library need not choose")
-    return reasons or ["its software reaches another share of the rate than others of its class"]
 
 
 _AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
@@ -279,12 +275,14 @@ class ConstantFits:
     without: dict[str, Floats]
 
     @property
-    def left_out_s(self) -> Floats:
-        """Seconds predicted of each point by constants fitted without its source, float64 of shape (points,)."""
-        times_s = np.empty(len(self.model.points))
+    def left_out_s(self) -> dict[tuple[str, int], float]:
+        """Seconds predicted of each point, a curve's size, by constants fitted without its source."""
+        times_s = {}
         for source, logs in self.without.items():
-            own = self.model.of_source(source)
-            times_s[own] = self.model.predicted_s(logs)[own]
+            predicted_s = self.model.predicted_s(logs)
+            for row in np.flatnonzero(self.model.of_source(source)):
+                point = self.model.points[row]
+                times_s[point.curve, point.size_bytes] = float(predicted_s[row])
         return times_s
 
 
@@ -329,10 +327,7 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
 
 def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:
     """Return the errors of curves whose source was left out of the fit."""
-    times_s: Mapping[tuple[str, int], float] = {
-        (point.curve, point.size_bytes): float(time_s)
-        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
-    }
+    times_s = fits.left_out_s
     found = [
         score_curve(curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points])
         for curve in curves

@@ -127,15 +127,13 @@ def value_text(parameter: Parameter) -> str:
 
 def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> tuple[CurveErrorSamples, ...]:
     """Return the errors of each curve, predicted without its source."""
-    errors = {
-        (point.curve, point.size_bytes): float(np.log(point.measured_s / time_s))
-        for point, time_s in zip(fits.model.points, fits.left_out_s, strict=True)
-    }
+    times_s = fits.left_out_s
     told = []
     for curve in curves:
-        sizes = tuple(p.size_bytes for p in curve.points if (curve.id, p.size_bytes) in errors)
-        if curve.run is not None and sizes:
-            rounded = tuple(round(errors[curve.id, size], 4) for size in sizes)
+        points = [point for point in curve.points if (curve.id, point.size_bytes) in times_s]
+        if curve.run is not None and points:
+            errors = (float(np.log(p.measured_s / times_s[curve.id, p.size_bytes])) for p in points)
+            sizes, rounded = tuple(p.size_bytes for p in points), tuple(round(error, 4) for error in errors)
             told.append(CurveErrorSamples(curve.id, curve.source, curve.run.alike, sizes, rounded))
     return tuple(told)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from s2sim.claims.grid import compare_rows, milliseconds
 from s2sim.claims.paper import (
     WITHIN,
@@ -19,7 +21,6 @@ from s2sim.claims.paper import (
 )
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
-from s2sim.experiment.spec import RunSpec
 
 _NOTEBOOKS = "notebooks of the artifact (sands-lab/omnireduce-experiments), read off plots to 0.2 ms"
 _BARS = "bar labels in notebooks of the artifact, which are not the paper's own runs"
@@ -29,8 +30,8 @@ _WORKERS = 8
 _BLOCKS, _BLOCK = 102_400, 256
 
 PUBLISHED_MS = {1.0: 15.6, 0.8: 14.4, 0.4: 12.3, 0.2: 10.5, 0.1: 7.8, 0.08: 7.1, 0.04: 5.1, 0.02: 3.9, 0.01: 3.1}
-"""Median of an all-reduce of 100 MiB on 8 workers at 100 Gb/s with GPUDirect, by the share of blocks that are "
-"not zero."""
+"""Median of an all-reduce of 100 MiB on 8 workers at 100 Gb/s with GPUDirect, by the share of blocks that are not
+zero."""
 _RDMA_MS = {0.1: 17.2, 0.01: 16.4}
 _NCCL_MS = 17.2
 _QUICK = (0.2, 0.1, 0.04, 0.02, 0.01)
@@ -45,17 +46,14 @@ _END_TO_END = {
 }
 
 
+def _both(progress: ProgressWatcher, *overrides: str, **work: Any) -> dict[str, Row]:
+    own = {"overrides": overrides, "gpu": "v100", "workers": (_WORKERS,), "reducers": _MOST_WORKERS_PAIR}
+    return compare_rows("single-switch", progress, **own, **work)
+
+
 def _blocks(density: float, path: str, progress: ProgressWatcher) -> dict[str, Row]:
     trace = f"synthetic:rows={_BLOCKS},width={_BLOCK},density={density:g},overlap=0"
-    spec = RunSpec.of(
-        "single-switch",
-        overrides=(f"nic.path={path}",),
-        gpu="v100",
-        workers=(_WORKERS,),
-        trace=trace,
-        reducers=_MOST_WORKERS_PAIR,
-    )
-    return compare_rows(spec, progress)
+    return _both(progress, f"nic.path={path}", trace=trace)
 
 
 def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
@@ -125,26 +123,14 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
     return PaperPart(claims, (), (chart,))
 
 
-def _iteration(profile: str, batch: int | None, progress: ProgressWatcher, *fields: str) -> float:
-    spec = RunSpec.of(
-        "single-switch",
-        overrides=fields,
-        gpu="v100",
-        workers=(_WORKERS,),
-        profile=profile,
-        batch=batch,
-        reducers=_MOST_WORKERS_PAIR,
-    )
-    return compare_rows(spec, progress)[_OURS].speedup_vs_dense
-
-
 def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    found = {name: _iteration(profile, batch, progress) for name, (profile, batch, _) in _END_TO_END.items()}
-    slow = {
-        name: _iteration(profile, batch, progress, "nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")
-        for name, (profile, batch, _) in _END_TO_END.items()
-        if name in ("DeepLight", "NCF")
-    }
+    def speedup(name: str, *overrides: str) -> float:
+        profile, batch, _ = _END_TO_END[name]
+        return _both(progress, *overrides, profile=profile, batch=batch)[_OURS].speedup_vs_dense
+
+    found = {name: speedup(name) for name in _END_TO_END}
+    tcp = ("nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")
+    slow = {name: speedup(name, *tcp) for name in ("DeepLight", "NCF")}
     claims = [
         figure_claim(
             f"{name}: {published} times as fast as NCCL at 100 Gb/s",

@@ -16,7 +16,6 @@ from s2sim.claims.paper import (
 )
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.rows import Row
-from s2sim.experiment.spec import RunSpec
 
 _TABLE = "tables of the paper, as recalled"
 _MIB = 2**20
@@ -79,10 +78,8 @@ def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 
 def _on_cluster(reducers: tuple[str, ...], progress: ProgressWatcher, **size: str) -> dict[str, Row]:
-    spec = RunSpec.of(
-        "tcp-10g", overrides=_CLUSTER, workers=(16,), reducers=reducers, gpu="gtx-1080-ti", seed=0, **size
-    )
-    return compare_rows(spec, progress)
+    own = {"overrides": _CLUSTER, "workers": (16,), "reducers": reducers, "gpu": "gtx-1080-ti", "seed": 0}
+    return compare_rows("tcp-10g", progress, **own, **size)
 
 
 def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:

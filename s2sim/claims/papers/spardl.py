@@ -8,7 +8,6 @@ from s2sim.claims.grid import compare_rows, milliseconds, normal_gradient
 from s2sim.claims.paper import WITHIN, Claim, Paper, PaperEffort, PaperPart, Table, judge_condition, judge_within
 from s2sim.experiment.execute import ring_traffic
 from s2sim.experiment.progress import ProgressWatcher, watched
-from s2sim.experiment.spec import RunSpec
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import count_rounds
@@ -77,14 +76,15 @@ def _time(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     rows, faster, teams = [], [], []
     for ranks in counts:
         for rate in _RATES:
-            spec = RunSpec.of(
+            by_reducer = compare_rows(
                 "single-switch",
+                progress,
                 overrides=(f"nic.rate={rate}", "nic.transport=tcp", "nic.path=staged"),
                 workers=(ranks,),
                 reducers=reducers,
                 model="vgg-16-cifar10",
             )
-            found = [row.time_s.total for row in compare_rows(spec, progress).values()]
+            found = [row.time_s.total for row in by_reducer.values()]
             rows.append((f"{ranks} nodes, {rate}", *map(milliseconds, found)))
             faster.append(min(found[1:-2]) / found[-2])
             teams.append(found[-2] / found[-1])
