@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
+from s2sim.experiment import scaled_buckets
 from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients import scaling
@@ -90,7 +91,8 @@ def by_bucket(names):
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", [*of_the_gradient(reducer_names()), "powersgd", "acp-sgd:rank=16", "dgc", "topka2a"])
 def test_one_bucket_of_everything_has_the_sizes_of_a_gradient_as_large(text, monkeypatch):
-    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    for module in (scaling, scaled_buckets):
+        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     whole = (Bucket(tuple(range(len(LAYERS)))),)
     compare(text, layers, whole, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), NOISY.get(text, WITHIN))
@@ -99,7 +101,8 @@ def test_one_bucket_of_everything_has_the_sizes_of_a_gradient_as_large(text, mon
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", [*by_bucket(reducer_names()), *MORE])
 def test_scaled_buckets_of_dense_layers_have_the_sizes_of_those_that_are_as_large(text, monkeypatch):
-    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    for module in (scaling, scaled_buckets):
+        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     within = NOISY.get(text.partition(":")[0], WITHIN)
     compare(text, layers, PARTS, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), within)
@@ -157,7 +160,8 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
 def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
-    monkeypatch.setattr(scaling, "_DENSE_ELEMENTS", ELEMENTS * RANKS)
+    for module in (scaling, scaled_buckets):
+        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     monkeypatch.setattr("s2sim.experiment.scaled_buckets._MOST_ROW_SCALED", 0)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), WITHIN)
