@@ -86,3 +86,21 @@ def as_table(blocks: BlockTable | Sequence[Sequence[int]]) -> BlockTable | tuple
     if isinstance(blocks, BlockTable) or not blocks:
         return cast("BlockTable | tuple[()]", blocks)
     return BlockTable(blocks)
+
+
+def as_intervals(pairs: Sequence[tuple[int, int]]) -> Ints:
+    """Return begins and ends of the intervals that are not empty, int64 of shape (n, 2)."""
+    intervals = np.array(pairs, np.int64).reshape(-1, 2)
+    return intervals[intervals[:, 0] < intervals[:, 1]]
+
+
+def is_covered(intervals: Ints, points: Ints) -> Mask:
+    """Return whether the space between each two of increasing points lies in an interval, of shape (points - 1,).
+
+    All begins and ends between the first and the last point are points.
+    """
+    change = np.zeros(len(points), np.int64)
+    at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
+    np.add.at(change, at[:, 0], 1)
+    np.add.at(change, at[:, 1], -1)
+    return np.cumsum(change)[:-1] > 0

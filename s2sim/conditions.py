@@ -78,12 +78,16 @@ def _number(value: object) -> float:
     return value
 
 
+# No condition can name the function that arithmetic is checked by.
+_NUMBER = "-number"
+
+
 class _Joined(ast.NodeTransformer):
     """Makes ``nic.rate`` one name, and lets arithmetic see numbers alone."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         left, right = (
-            ast.Call(ast.Name("-number", ast.Load()), [self.visit(side)], []) for side in (node.left, node.right)
+            ast.Call(ast.Name(_NUMBER, ast.Load()), [self.visit(side)], []) for side in (node.left, node.right)
         )
         return ast.copy_location(ast.BinOp(left, node.op, right), node)
 
@@ -107,7 +111,7 @@ def _compiled(condition: str) -> tuple[CodeType, tuple[str, ...]]:
         raise OptionError(f"condition {condition!r} is no condition: {error.msg}") from None
     except (RecursionError, MemoryError):
         raise OptionError("a condition is nested too deeply to be evaluated") from None
-    return code, tuple(node.id for node in ast.walk(joined) if isinstance(node, ast.Name) and node.id != "-number")
+    return code, tuple(node.id for node in ast.walk(joined) if isinstance(node, ast.Name) and node.id != _NUMBER)
 
 
 def holds(condition: str, values: Mapping[str, Any]) -> bool:
@@ -127,6 +131,6 @@ def holds(condition: str, values: Mapping[str, Any]) -> bool:
                 f"{suggest_nearest(name.replace('__', '.'), values)}"
             )
     try:
-        return bool(eval(code, {"__builtins__": {}, "-number": _number}, known))  # noqa: S307 # of nodes that are allowed alone
+        return bool(eval(code, {"__builtins__": {}, _NUMBER: _number}, known))  # noqa: S307 # of nodes that are allowed alone
     except (TypeError, ZeroDivisionError) as error:
         raise OptionError(f"condition {condition!r}: {error}") from None

@@ -21,7 +21,7 @@ from s2sim.codecs.floats import BFLOAT16, widen
 from s2sim.errors import S2SimWarning, TraceError
 from s2sim.gradients.gradient import SPARSE_BELOW, Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.manifest import Origin
-from s2sim.gradients.read_trace import NAMES, Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank
+from s2sim.gradients.read_trace import TYPE_NAMES, Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank
 from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.units import format_number_of
@@ -164,7 +164,9 @@ def _read_safetensors(path: Path) -> Layers:
     arrays: Layers = {}
     for name, array in parse_safetensors(path.read_bytes(), str(path)).items():
         if array.dtype.kind == "i":
-            raise TraceError(f"{path}: layer {name!r} has the type {NAMES[array.dtype]}; gradients are floating-point")
+            raise TraceError(
+                f"{path}: layer {name!r} has the type {TYPE_NAMES[array.dtype]}; gradients are floating-point"
+            )
         arrays[name] = array if array.dtype == BFLOAT16 else _from_numpy(array, name, path)
     return arrays
 

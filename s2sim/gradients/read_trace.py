@@ -84,7 +84,7 @@ def _numbers(paths: Sequence[Path], pattern: re.Pattern[str], what: str) -> list
 
 _DTYPES = {name: np.dtype(code) for name, code in (("F64", "<f8"), ("F32", "<f4"), ("F16", "<f2"), ("I32", "<i4"))}
 _DTYPES["BF16"] = BFLOAT16
-NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 """The format's name of each type that is read."""
 
 
@@ -242,7 +242,7 @@ def _tensor(
         raise TraceError(f"{label} lacks the tensor {name!r}: record or copy the trace again")
     tensor = tensors[name]
     if tensor.dtype != np.dtype(dtype):
-        raise TraceError(f"{label}: tensor {name!r} has the type {NAMES[tensor.dtype]}, the manifest says {dtype}")
+        raise TraceError(f"{label}: tensor {name!r} has the type {TYPE_NAMES[tensor.dtype]}, the manifest says {dtype}")
     if shape is not None and tensor.shape != shape:
         raise TraceError(f"{label}: tensor {name!r} has the shape {list(tensor.shape)}, not {list(shape)}")
     return tensor
@@ -303,8 +303,8 @@ def open_trace(path_or_name: str | Path) -> Trace:
     if isinstance(path_or_name, str) and text in shipped:
         return Trace(text, shipped[text], read_manifest(shipped[text]))
     path = Path(path_or_name)
-    # Without a name the path would be the working directory.
-    # A text that is too long for a path names none.
+    # Without a name the path would be the working directory. `os.path` says no to a text that is too long for a path,
+    # which is an error of `Path.is_dir`.
     if text and os.path.isdir(text):  # noqa: PTH112
         return Trace(path.resolve().name, path, read_manifest(path))
     if text and os.path.exists(text):  # noqa: PTH110

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -51,7 +52,7 @@ def call_now_or_after(env: Environment, delay_ps: int, action: Callable[[], None
         action()
 
 
-class Network:
+class Network(ABC):
     """A network that transmits transfers in simulated time; the time of ``env`` is integer picoseconds."""
 
     def __init__(self, env: Environment) -> None:
@@ -63,10 +64,11 @@ class Network:
         self.owners.append(on_delivered)
         return len(self.owners) - 1
 
+    @abstractmethod
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def send(
         self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
@@ -75,4 +77,3 @@ class Network:
         ``routes`` are numbers from `add_routes`, ``sizes_bytes`` the bytes of each transfer (zero takes the latency, or
         an empty packet, alone), ``tags`` the values passed to the owner; all of shape (n,).
         """
-        raise NotImplementedError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, Mask, as_intervals, is_covered
 from s2sim.simulation.communicator import CompletedCalls, Launch
 from s2sim.simulation.device import BusyInterval
 from s2sim.simulation.faults.fault import Effect
@@ -89,10 +89,10 @@ def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1
     ranks that have not posted; the rest is preparation.
     """
     intervals = {
-        what: _as_intervals([(each.start_ps, each.end_ps) for each in spent.busy if each.what == what])
+        what: as_intervals([(each.start_ps, each.end_ps) for each in spent.busy if each.what == what])
         for what in _KINDS
     }
-    flying, waiting = _as_intervals(spent.in_flight), _as_intervals(spent.waiting)
+    flying, waiting = as_intervals(spent.in_flight), as_intervals(spent.waiting)
     edges = [np.asarray(bounds_ps, np.int64), *(each.reshape(-1) for each in (*intervals.values(), flying, waiting))]
     points = np.unique(np.clip(np.concatenate(edges), bounds_ps[0], bounds_ps[-1]))
     lengths, left = np.diff(points), np.ones(len(points) - 1, np.bool_)
@@ -107,27 +107,14 @@ def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1
         taken, left = left & covered, left & ~covered
         return summed(taken)
 
-    parts = {what: take(_is_covered(intervals[what], points)) for what in _KINDS[:4]}
-    in_flight = _is_covered(flying, points)
+    parts = {what: take(is_covered(intervals[what], points)) for what in _KINDS[:4]}
+    in_flight = is_covered(flying, points)
     hidden = summed(in_flight & ~left)
-    exposed = take(in_flight | _is_covered(intervals["host"], points))
-    waited = take(_is_covered(waiting, points))
+    exposed = take(in_flight | is_covered(intervals["host"], points))
+    waited = take(is_covered(waiting, points))
     exposed = exposed + summed(left)
     columns = (parts["forward"], parts["backward"], parts["codec"], exposed, waited, parts["optimizer"], hidden)
     return [IterationParts(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 _KINDS = ("forward", "backward", "optimizer", "codec", "host")
-
-
-def _as_intervals(intervals: Sequence[tuple[int, int]]) -> Ints:
-    pairs = np.array(intervals, np.int64).reshape(-1, 2)
-    return pairs[pairs[:, 0] < pairs[:, 1]]
-
-
-def _is_covered(intervals: Ints, points: Ints) -> Mask:
-    change = np.zeros(len(points), np.int64)
-    at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
-    np.add.at(change, at[:, 0], 1)
-    np.add.at(change, at[:, 1], -1)
-    return np.cumsum(change)[:-1] > 0

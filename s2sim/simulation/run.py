@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import simpy
 
-from s2sim.arrays import Ints
+from s2sim.arrays import as_intervals, is_covered
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
 from s2sim.reducers.script import (
@@ -259,21 +259,9 @@ def _before_gradient(script: Script) -> Script:
 def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
     """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
     posted = {step.call for step in ranks.script if isinstance(step, Post)}
-    own = [(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)]
-    work = np.array([(max(start, 0), max(end, 0)) for other, start, end in ranks.spent if other == phase]).reshape(
-        -1, 2
-    )
-    if not own:
-        return int((work[:, 1] - work[:, 0]).sum())
-    start_ps, end_ps = np.array(own).T
-    end_ps = np.maximum.accumulate(end_ps)
-    # Before each start, the time without a collective since the first start; after the last end there is none left.
-    free_ps = np.cumsum(np.maximum(start_ps[1:] - end_ps[:-1], 0))
-    free_ps = np.concatenate([[0], free_ps])
-
-    def free_before(times_ps: Ints) -> Ints:
-        last = np.searchsorted(start_ps, times_ps, side="right") - 1
-        inside = free_ps[last] + np.maximum(times_ps - end_ps[last], 0)
-        return np.where(last < 0, times_ps - start_ps[0], inside)
-
-    return int((free_before(work[:, 1]) - free_before(work[:, 0])).sum())
+    own = as_intervals([(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)])
+    work = as_intervals([(max(start, 0), end) for other, start, end in ranks.spent if other == phase])
+    if not len(work):
+        return 0
+    points = np.unique(np.concatenate([work, own]))
+    return int(np.diff(points)[is_covered(work, points) & ~is_covered(own, points)].sum())

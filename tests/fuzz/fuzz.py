@@ -256,10 +256,14 @@ def read_checkpoint(at: Path) -> object:
 def write_case(files: dict[str, bytes], rng: random.Random, at: Path) -> None:
     """Write the files of a case, one of them changed."""
     changed = rng.choice(sorted(files))
+    mutate = MUTATE.get(Path(changed).suffix, mutate_text)
+    write_files({**files, changed: mutate(files[changed], rng)}, at)
+
+
+def write_files(files: dict[str, bytes], at: Path) -> None:
     for name, content in files.items():
         (at / name).parent.mkdir(parents=True, exist_ok=True)
-        mutate = MUTATE.get(Path(name).suffix, mutate_text)
-        (at / name).write_bytes(mutate(content, rng) if name == changed else content)
+        (at / name).write_bytes(content)
 
 
 def run_case(reader: Reader, files: dict[str, bytes], rng: random.Random, at: Path) -> None:
@@ -323,13 +327,17 @@ def parse_options() -> argparse.Namespace:
 
 
 def seed_files(chosen: dict[str, Reader]) -> dict[str, dict[str, bytes]]:
-    """Return the unchanged files of each reader; those of a missing extra are left out."""
+    """Return the unchanged files of each reader, which it must accept; those of a missing extra are left out."""
     files = {}
     for name, reader in chosen.items():
         try:
             files[name] = reader.files()
         except ImportError as missing:
             print(f"{name} is left out: {missing}")
+            continue
+        with tempfile.TemporaryDirectory() as at:
+            write_files(files[name], Path(at))
+            reader.read(Path(at))
     return files
 
 
