@@ -17,7 +17,7 @@ from s2sim.units import PS_PER_S
 # Below so many transfers single changes are as quick; more events than so many cost more than single changes.
 _LEAST_TRANSFERS, _MOST_EVENTS = 64, 64
 # Events after which the number of all events is estimated from the transfers delivered by then.
-_TRIED_EVENTS = 8
+_TRIED_EVENTS = 3
 
 
 def deliver_in_few_events(routes: Routes, arrive_ps: Ints, sizes_bytes: Floats, capacity: Floats) -> Ints | None:
@@ -31,7 +31,7 @@ def deliver_in_few_events(routes: Routes, arrive_ps: Ints, sizes_bytes: Floats, 
         return None
     limits = np.full(len(arrive_ps), np.inf) if routes.limit_Bps is None else routes.limit_Bps / PS_PER_S
     finish_ps, delivered_ps = np.full(len(arrive_ps), NEVER), np.zeros_like(arrive_ps)
-    rate, left, since = np.zeros(len(arrive_ps)), np.array(sizes_bytes, np.float64), np.array(arrive_ps)
+    rate, left, since = np.full(len(arrive_ps), -1.0), np.array(sizes_bytes, np.float64), np.array(arrive_ps)
     active = np.zeros(0, np.int64)
     now, next_arrival, events = 0, 0, 0
     while len(active) or next_arrival < len(arrivals):
@@ -59,7 +59,8 @@ def deliver_in_few_events(routes: Routes, arrive_ps: Ints, sizes_bytes: Floats, 
         moved, new = active[changed], new[changed]
         left[moved] = np.maximum(left[moved] - rate[moved] * (now - since[moved]), 0)
         rate[moved], since[moved] = new, now
-        duration_ps = left[moved] / new
+        with np.errstate(divide="ignore", invalid="ignore"):
+            duration_ps = left[moved] / new
         if not (duration_ps < MAX_PS).all():
             raise S2SimError(TOO_LONG)
         finish_ps[moved] = now + np.ceil(duration_ps - ROUNDING_PS).astype(np.int64)
@@ -91,6 +92,8 @@ def fair_rates(routes: Routes, limits: Floats, capacity: Floats) -> Floats:
         rates[open_flows[settled]] = share[settled]
         crossing = settled[flow]
         rest -= np.bincount(links[crossing], weights[crossing] * share[flow[crossing]], len(rest))
+        # Less than nothing by rounding would be no link's level.
+        np.maximum(rest, 0, out=rest)
         open_flows, lengths = open_flows[~settled], lengths[~settled]
         links, weights = links[~crossing], weights[~crossing]
     return rates
