@@ -9,7 +9,6 @@ from math import floor
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.by_message import MessageLevelRun
@@ -64,7 +63,12 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
         leaves = np.where(group != np.roll(group, -1), demand.sizes_bytes, 0.0)
         out, into = (np.bincount(side, leaves, groups).astype(np.float64) for side in (group, np.roll(group, -1)))
         return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
-    table = blocks_of(demand).table
+    if not demand.blocks:
+        # As on the network, each rank has an even share for each.
+        members = np.bincount(group, minlength=groups) / demand.ranks
+        into = members * (own.sum() - own)
+        return _BorderBytes(own * (1 - members), into, float(into.sum()), float(into.sum()))
+    table = demand.blocks
     out, into = np.zeros(groups), np.zeros(groups)
     ranks_with = np.bincount(table.row * groups + group, minlength=len(table.rows) * groups).reshape(-1, groups)
     # Sums of whole bytes are exact in any order.
