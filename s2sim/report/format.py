@@ -246,6 +246,14 @@ def _compared_times(result: CollectiveResult) -> list[tuple[str, str]]:
     return lines
 
 
+def _faster_algorithm(result: CollectiveResult) -> list[tuple[str, str]]:
+    if (other := result.faster) is None:
+        return []
+    protocol = f" ({other.protocol})" if other.protocol else ""
+    untried = f"which auto does not try (--algorithm {other.algorithm})"
+    return [("faster", f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}, {untried}")]
+
+
 def collective_lines(result: CollectiveResult) -> list[str]:
     """Return the answer and its explanation, a line per number."""
     over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
@@ -261,6 +269,7 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         ("time / bound", over),
         ("closed form", closed_form),
         ("algorithm", f"{result.algorithm} ({result.why})"),
+        *_faster_algorithm(result),
         ("sent per rank", format_bytes(result.bytes_per_rank)),
     ]
     return [_request_text(result), *aligned(facts, indent="  ")]

@@ -40,6 +40,15 @@ class BesideRow:
     contention: float | None  # How many times as long it takes beside the others; None where no time passes
 
 
+@dataclass(frozen=True, slots=True)
+class FasterAlgorithm:
+    """An algorithm that auto does not try, and that is faster."""
+
+    algorithm: str
+    protocol: str | None  # Of the library, as LL128; None where it is not modelled
+    time_s: float
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class CollectiveResult(FaultedForm):
     """What `s2sim.run_collective` returns."""
@@ -55,6 +64,7 @@ class CollectiveResult(FaultedForm):
         "notes?",
         "groups?",
         "protocol?",
+        "faster?",
     )
 
     spec: CollectiveSpec
@@ -90,6 +100,8 @@ class CollectiveResult(FaultedForm):
     notes: tuple[str, ...] = ()  # Where constants are used outside of what they were fitted to
     groups: BesideRow | None = None  # The groups that did the same at once; None for one group of all ranks
     protocol: str | None = None  # Of the library, as LL128; None where it is not modelled
+    # The fastest algorithm if auto does not try it and it takes less than nine tenths of the time; None without one
+    faster: FasterAlgorithm | None = None
 
     def columns(self) -> dict[str, Any]:
         """Return the figures of a table's row, with units in their names."""

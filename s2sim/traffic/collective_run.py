@@ -17,7 +17,7 @@ from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.collectives.timing.terms import schedule_terms
-from s2sim.collectives.timing.timer import TimedSchedule, Wanted, bytes_by_pattern, closed_form_s
+from s2sim.collectives.timing.timer import TimedSchedule, Timer, Wanted, bytes_by_pattern, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Cost, collective_features, cost_of
@@ -38,7 +38,7 @@ from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.topology.shape import ClusterShape
-from s2sim.traffic.collective_result import BesideRow, CollectiveResult, TermRow
+from s2sim.traffic.collective_result import BesideRow, CollectiveResult, FasterAlgorithm, TermRow
 from s2sim.traffic.link_loads import RoutedBytes, busiest_links
 from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
 from s2sim.traffic.spec import CollectiveSpec
@@ -165,8 +165,19 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
         groups=groups,
         protocol=timed.schedule.protocol or None,
+        faster=_faster(planned),
         notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
     )
+
+
+def _faster(planned: PlannedCollective) -> FasterAlgorithm | None:
+    if planned.spec.network != "fluid" or planned.by_message or planned.concurrent is not None:
+        return None
+    other = planned.timer.faster(planned.timed)
+    if other is None:
+        return None
+    schedule = other.schedule
+    return FasterAlgorithm(schedule.algorithm, schedule.protocol or None, other.duration_ps / PS_PER_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +194,7 @@ class PlannedCollective:
     demand: Demand
     profile: LibraryProfile
     timed: TimedSchedule
+    timer: Timer
     healthy: Cluster
     cluster: Cluster
     library: Library | None
@@ -230,7 +242,7 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     if concurrent is not None:
         timer, healthy = concurrent.timer, healthy.within(concurrent.workers.tolist())
     timed = timer.time(demand)
-    return PlannedCollective(spec, scenario, demand, profile, timed, healthy, timer.cluster, library, concurrent)
+    return PlannedCollective(spec, scenario, demand, profile, timed, timer, healthy, timer.cluster, library, concurrent)
 
 
 def _load_library(library: str, shape: ClusterShape) -> Library:

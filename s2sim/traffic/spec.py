@@ -31,7 +31,7 @@ class CollectiveSpec(NetworkSpec):
         "auto",
         None,
         "Option string such as ring or double-binary-tree:chunks=8 (see s2sim list collectives), or auto for the "
-        "fastest of those that libraries choose among.",
+        "fastest of those that libraries choose among; another one that is faster is named.",
     )
     root: int = option(0, None, "Rank that a broadcast comes from or a reduce goes to, from 0 on.", at_least=0)
     library: str | None = option(

@@ -117,6 +117,9 @@ def check_collective(asked: dict[str, Any]) -> None:
         law(link.utilisation <= 1 + 1e-6, f"{link.link} carries {link.utilisation:.4%} of what it can")
     if result.closed_form_s is not None:
         law(no_less(result.closed_form_s, result.lower_bound_s), "the closed form is below the bound")
+    if result.faster is not None:
+        named = s2sim.run_collective(**asked | {"algorithm": result.faster.algorithm}).time_s
+        law(isclose(named, result.faster.time_s, rel_tol=_REL), f"{result.faster} takes {named} s")
     law(comparable(type(result).load(json.dumps(result.to_json()))) == comparable(result), "read back it is another")
     law(comparable(s2sim.run_collective(**asked)) == comparable(result), "asked again it is another")
     if asked.get("library") == "ideal":
