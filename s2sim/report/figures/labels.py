@@ -58,7 +58,7 @@ def figure_with_names(
     """
     right = _GAP + max(float(text_size(blank_figure(1.0), name)[0]) for name in names) + _END_NAME_AIR
     width = max(WIDTH, least_width + right)
-    figure, _ = _headed_figure(title, subtitle, height, width)
+    figure, _ = headed_figure(title, subtitle, height, width)
     figure.set_layout_engine("none")
     return figure, width - right
 
@@ -133,12 +133,12 @@ def describe_setup(result: Result) -> str:
 
 def figure_with_head(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:
     """Return a figure with a head, and the part below it, ``height`` inches high."""
-    figure, above = _headed_figure(title, subtitle, height, width)
+    figure, above = headed_figure(title, subtitle, height, width)
     parts = figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)
     return figure, parts[1, 0]
 
 
-def _headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
+def headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
     """Return a figure with a title and the wrapped lines of a subtitle, and the inches of these above ``height``."""
     room = width - 2 * _HEAD_AIR
     lines = [(line, TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
