@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.report.figures.cluster_arrange import ClusterDrawing, lay_out_drawing, place_counts, point_on_line
 from s2sim.report.figures.cluster_sizes import NO_LINK, ClusterGraph, base_class
-from s2sim.report.figures.style import WHITE_BOX, figure_bytes, figure_style
+from s2sim.report.figures.labels import headed_figure
+from s2sim.report.figures.style import TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style
 from s2sim.report.format import rates_text
 from s2sim.units import PS_PER_S, format_seconds
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 # Inches.
-_MARGIN, _MIN_WIDTH, _LINE_HEIGHT, _SAMPLE = 0.25, 8.0, 0.2, 0.45
-_TITLE_LETTER, _TEXT_LETTER = 0.078, 0.07
+_MARGIN, _MIN_WIDTH, _LEGEND_LINE = 0.25, 8.0, 0.17
 # Points.
-_TITLE_SIZE, _TEXT_SIZE, _BOX_SIZE, _COUNT_SIZE = 9.0, 8.0, 6.5, 6.0
+_BOX_SIZE, _COUNT_SIZE = 6.5, 6.0
 _THINNEST, _THICKEST, _PER_DOUBLING = 0.8, 3.6, 0.45
 # Okabe and Ito's colours for all kinds of colour vision.
 _COLOURS = {
@@ -59,39 +58,36 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
 
     Of repeated parts, only the first ones and the last are drawn; ``facts`` are lines below the title.
     """
-    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     plan = lay_out_drawing(graph)
     left, right, bottom, top = _extent(plan)
     width = max(_MIN_WIDTH, right - left) + 2 * _MARGIN
-    start = (left + right - width) / 2 + _MARGIN
-    head = [(line, _TITLE_SIZE) for line in wrap(title, int((width - 2 * _MARGIN) / _TITLE_LETTER))]
-    head += [(line, _TEXT_SIZE) for line in facts]
     legend = legend_rows(graph, plan)
-    legend += [(None, 0.0, line) for line in wrap(reading_note(plan), int((width - 2 * _MARGIN) / _TEXT_LETTER))]
-    above, below = (len(head) + 1) * _LINE_HEIGHT + _MARGIN, (len(legend) + 1) * _LINE_HEIGHT + _MARGIN
+    below = len(legend) * _LEGEND_LINE + 2 * _MARGIN
     with figure_style():
-        figure = Figure(figsize=(width, top - bottom + above + below))
+        subtitle = "\n".join([*facts, reading_note(plan)])
+        figure, above = headed_figure(title, subtitle, below + top - bottom + _MARGIN, width)
+        figure.set_layout_engine("none")
+        # One unit of the axes is one inch.
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
+        middle = (left + right) / 2
+        axes.set(xlim=(middle - width / 2, middle + width / 2), ylim=(bottom - below, top + _MARGIN + above))
         _draw_items(axes, plan)
         _draw_lines(axes, plan)
-        for number, (text, size) in enumerate(head):
-            axes.text(start, top + above - _MARGIN - number * _LINE_HEIGHT, text, fontsize=size, va="top")
-        for number, (code, rate_Bps, text) in enumerate(legend):
-            y = bottom - (number + 1.5) * _LINE_HEIGHT
-            if code is not None:
-                thickness = _thickness(rate_Bps, _slowest_Bps(plan))
-                axes.plot((start, start + _SAMPLE), (y, y), color=_colour(plan, code), linewidth=thickness)
-            axes.text(start + (0.0 if code is None else _SAMPLE + 0.1), y, text, fontsize=_TEXT_SIZE, va="center")
-        axes.set(xlim=(start - _MARGIN, start - _MARGIN + width), ylim=(bottom - below, top + above))
+        samples = [
+            Line2D([], [], color=_colour(plan, code), linewidth=_thickness(rate_Bps, _slowest_Bps(plan)), label=text)
+            for code, rate_Bps, text in legend
+        ]
+        figure.legend(handles=samples, loc="lower left", fontsize=TEXT_SIZE, frameon=False)
         return figure_bytes(figure, file_format)
 
 
-def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int | None, float, str]]:
+def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int, float, str]]:
     """Return the class, greatest rate and description of each class of links."""
     class_of_link = np.array([plan.classes.index(base_class(name)) for name in graph.class_names])[graph.link_class]
-    rows: list[tuple[int | None, float, str]] = []
+    rows: list[tuple[int, float, str]] = []
     lines = (*plan.outer, *plan.inner)
     for code, name in enumerate(plan.classes):
         rates_Bps, latency_ps = graph.rate_Bps[class_of_link == code], graph.latency_ps[class_of_link == code]
@@ -108,7 +104,7 @@ def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int | N
 
 
 def reading_note(plan: ClusterDrawing) -> str:
-    """Return the note below the legend."""
+    """Return the note on how to read the drawing."""
     notes = ["The number of a GPU is its rank."]
     if any(item.kind == "more" for item in plan.items):
         notes.append("Dashed and dotted: left out to keep the picture readable.")

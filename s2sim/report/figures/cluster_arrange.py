@@ -66,7 +66,7 @@ class _Grid:
 def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
     """Place parts row by row, the planes of a grid of three dimensions side by side."""
     canvas, names = wholes.canvas, wholes.names
-    parts, shape = canvas.parts, canvas.graph.grid
+    parts, shape = canvas.parts, canvas.parts.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)
     canvas.choose(_PART)
     width = max(canvas.width(parts.top, names[end]) for end in (0, -1)) + _ASIDE + _GAP
@@ -165,7 +165,7 @@ class _TopParts:
 def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
     """Return the boxes and lines of the figure of a cluster."""
     parts = find_parts(graph)
-    canvas = Canvas.of(graph, parts)
+    canvas = Canvas.of(parts)
     whole = parts.part[parts.top]
     names = np.unique(whole[parts.level >= 0])
     wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])

@@ -12,15 +12,11 @@ import numpy as np
 from s2sim.report.figures.cluster_sizes import (
     DOT,
     MIN_SWITCHES,
-    ClusterGraph,
     GraphParts,
-    PartNames,
     PartSizes,
-    find_sizes,
     level_height,
     part_gap,
     shortened,
-    slot_width,
     text_width,
 )
 from s2sim.units import plural
@@ -49,19 +45,16 @@ class Item:
 class Canvas:
     """The boxes that have been placed."""
 
-    graph: ClusterGraph
     parts: GraphParts
-    names: PartNames
     sizes: PartSizes
     limits: list[int]  # Number of shown parts of each level
     items: list[Item]
     item_of: Ints  # The box of each vertex, its own or that of hidden parts; -1 for none
 
     @classmethod
-    def of(cls, graph: ClusterGraph, parts: GraphParts) -> Canvas:
-        """Return an empty canvas for a graph."""
-        names = PartNames(graph, parts)
-        return cls(graph, parts, names, find_sizes(graph, parts, names), [], [], np.full(len(parts.level), -1))
+    def of(cls, parts: GraphParts) -> Canvas:
+        """Return an empty canvas for the parts of a graph."""
+        return cls(parts, PartSizes.of(parts), [], [], np.full(len(parts.level), -1))
 
     def choose(self, width: float) -> float:
         """Choose the number of shown parts per level for ``width`` inches; return the width of the widest part."""
@@ -84,7 +77,7 @@ class Canvas:
             return self.sizes.cell
         widths = [width for _, width in self._row(level, part)]
         own = self.parts.own(level, part)
-        least = min(len(own), MIN_SWITCHES) * slot_width(self.names, int(own[-1])) - part_gap(1) if len(own) else 0.0
+        least = min(len(own), MIN_SWITCHES) * self.parts.slot_width(int(own[-1])) - part_gap(1) if len(own) else 0.0
         return max(sum(widths) + part_gap(level - 1) * (len(widths) - 1), least)
 
     def put(self, level: int, part: int, left: float, bottom: float, *, upside: int = 1) -> None:
@@ -121,19 +114,19 @@ class Canvas:
     def _more_text(self, level: int, hidden: list[int]) -> str:
         if level == 0:
             return f"+{len(hidden)}"
-        return f"{len(hidden)} more\n{plural(len(hidden), self.names.of_part(level, hidden[0]))}"
+        return f"{len(hidden)} more\n{plural(len(hidden), self.parts.part_name(level, hidden[0]))}"
 
     def _more_width(self, level: int, hidden: list[int]) -> float:
         return self.sizes.cell if level == 0 else text_width(self._more_text(level, hidden))
 
     def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
         """Place the vertices of a part's own level side by side, as far as there is room."""
-        places = max(MIN_SWITCHES, int((width + part_gap(1)) / slot_width(self.names, int(own[-1]))))
+        places = max(MIN_SWITCHES, int((width + part_gap(1)) / self.parts.slot_width(int(own[-1]))))
         first, hidden, last = shortened(own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1)
         row = [*first, *hidden[:1], *last]
         for place, vertex in enumerate(row):
             x = left + (place + 0.5) * width / len(row)
-            kind, name, number = self.names.of_vertex(vertex)
+            kind, name, number = self.parts.vertex_name(vertex)
             if vertex in hidden:
                 text = f"{len(hidden)} more\n{plural(len(hidden), name)}"
                 self.add(Item(x, y, text_width(text), _MORE_HEIGHT, text, "more"), np.array(hidden))

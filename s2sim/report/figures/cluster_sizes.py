@@ -47,6 +47,7 @@ class ClusterGraph:
 class GraphParts:
     """The vertices of a graph by level, and its connected parts up to each level."""
 
+    graph: ClusterGraph
     # tail, head, link_class: the links, with `NO_LINK` from each GPU that has no port to its node; two directions have
     # one class
     tail: Ints
@@ -73,6 +74,43 @@ class GraphParts:
         inside = (self.part[level] == name) & (self.level < level)
         names: list[int] = np.unique(self.part[level - 1][inside]).tolist()
         return names
+
+    @property
+    def _first_switch(self) -> int:
+        return self.graph.gpus + self.graph.nodes
+
+    def _switch_name(self, level: int) -> str:
+        above = level - 1 - int(self.level[self.graph.gpus])
+        names = self.graph.switch_names
+        return names[above] if 0 <= above < len(names) else "switch"
+
+    def vertex_name(self, vertex: int) -> tuple[str, str, int]:
+        """Return the kind of a vertex's box, its name, and its number among those of its kind."""
+        if vertex < self.graph.gpus:
+            return "gpu", "GPU", int(self.graph.rank_of_gpu[vertex])
+        if vertex < self._first_switch:
+            return "node", "node", vertex - self.graph.gpus
+        name = self._switch_name(int(self.level[vertex]))
+        before = np.count_nonzero(self.level[self._first_switch : vertex] == self.level[vertex])
+        return ("switch" if name else "dot"), name, int(before)
+
+    def part_name(self, level: int, part: int) -> str:
+        """Return the name of a part of a level."""
+        own = self.own(level, part)
+        if level == 0:
+            return "GPU"
+        if not len(own):
+            return "group"
+        if own[0] < self._first_switch:
+            return "node"
+        if len(own) == 1:
+            return self._switch_name(level) or "node"
+        return "pod" if level > 1 + int(self.level[self.graph.gpus]) else "group"
+
+    def slot_width(self, vertex: int) -> float:
+        """Return the width of a switch or node in a row, with the gap to the next."""
+        kind, name, number = self.vertex_name(vertex)
+        return (DOT if kind == "dot" else text_width(f"{name} {number}")) + part_gap(1)
 
 
 def base_class(name: str) -> str:
@@ -132,7 +170,7 @@ def find_parts(graph: ClusterGraph) -> GraphParts:
     if groups:
         part.append(_joined(tail, head, ~np.isin(link_class, groups), vertices))
     rate_Bps = np.concatenate([graph.rate_Bps, np.zeros(len(alone))])
-    return GraphParts(tail, head, link_class, rate_Bps, classes, level, tuple(part))
+    return GraphParts(graph, tail, head, link_class, rate_Bps, classes, level, tuple(part))
 
 
 def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], list[int]]:
@@ -148,47 +186,6 @@ def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], 
     if len(names) == places + 1:
         return list(names[: places - 1]), list(names[places - 1 :]), []
     return list(names[: places - 1]), list(names[places - 1 : -1]), [names[-1]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PartNames:
-    """Names of vertices and parts."""
-
-    graph: ClusterGraph
-    parts: GraphParts
-
-    @property
-    def _first_switch(self) -> int:
-        return self.graph.gpus + self.graph.nodes
-
-    def _switch(self, level: int) -> str:
-        above = level - 1 - int(self.parts.level[self.graph.gpus])
-        names = self.graph.switch_names
-        return names[above] if 0 <= above < len(names) else "switch"
-
-    def of_vertex(self, vertex: int) -> tuple[str, str, int]:
-        """Return the kind of a vertex's box, its name, and its number among those of its kind."""
-        graph, level = self.graph, self.parts.level
-        if vertex < graph.gpus:
-            return "gpu", "GPU", int(graph.rank_of_gpu[vertex])
-        if vertex < self._first_switch:
-            return "node", "node", vertex - graph.gpus
-        name = self._switch(int(level[vertex]))
-        before = np.count_nonzero(level[self._first_switch : vertex] == level[vertex])
-        return ("switch" if name else "dot"), name, int(before)
-
-    def of_part(self, level: int, part: int) -> str:
-        """Return the name of a part of a level."""
-        own = self.parts.own(level, part)
-        if level == 0:
-            return "GPU"
-        if not len(own):
-            return "group"
-        if own[0] < self._first_switch:
-            return "node"
-        if len(own) == 1:
-            return self._switch(level) or "node"
-        return "pod" if level > 1 + int(self.parts.level[self.graph.gpus]) else "group"
 
 
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
@@ -227,6 +224,21 @@ class PartSizes:
     children: tuple[int, ...]  # At each level, the most parts that any part of the level above holds
     switches: tuple[float, ...]  # At each level, the least width of a row of its own vertices, in inches
 
+    @classmethod
+    def of(cls, parts: GraphParts) -> PartSizes:
+        """Return the sizes of a graph's parts."""
+        children, switches = [], [0.0]
+        for level in range(1, parts.top + 1):
+            inside = (parts.level >= 0) & (parts.level < level)
+            child, first = np.unique(parts.part[level - 1][inside], return_index=True)
+            parents = parts.part[level][inside][first]
+            children.append(int(np.unique(parents, return_counts=True)[1].max()) if len(child) else 0)
+            own = np.flatnonzero(parts.level == level)
+            most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
+            switches.append(min(most, MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0)
+        cell = max(_MIN_CELL, len(str(parts.graph.gpus - 1)) * _LETTER + _PADDING / 2)
+        return cls(cell, tuple(children), tuple(switches))
+
     def width(self, level: int, limits: Sequence[int]) -> float:
         """Return the greatest width of a part that shows up to ``limits`` parts of each level below."""
         width = self.cell
@@ -245,25 +257,3 @@ class PartSizes:
             # Of the longest rows, the outermost are shortened first.
             limits[level - 1 - limits[::-1].index(max(limits))] -= 1
         return limits
-
-
-def find_sizes(graph: ClusterGraph, parts: GraphParts, names: PartNames) -> PartSizes:
-    """Return the sizes of a graph's parts."""
-    children, switches = [], [0.0]
-    for level in range(1, parts.top + 1):
-        inside = (parts.level >= 0) & (parts.level < level)
-        child, first = np.unique(parts.part[level - 1][inside], return_index=True)
-        of = parts.part[level][inside][first]
-        children.append(int(np.unique(of, return_counts=True)[1].max()) if len(child) else 0)
-        own = np.flatnonzero(parts.level == level)
-        most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
-        widest = slot_width(names, int(own[-1])) if len(own) else 0.0
-        switches.append(min(most, MIN_SWITCHES) * widest)
-    cell = max(_MIN_CELL, len(str(graph.gpus - 1)) * _LETTER + _PADDING / 2)
-    return PartSizes(cell, tuple(children), tuple(switches))
-
-
-def slot_width(names: PartNames, vertex: int) -> float:
-    """Return the width of a switch or node in a row, with the gap to the next."""
-    kind, name, number = names.of_vertex(vertex)
-    return (DOT if kind == "dot" else text_width(f"{name} {number}")) + part_gap(1)

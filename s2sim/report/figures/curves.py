@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log2, log10
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
-    WIDTH,
     add_axes_inches,
-    blank_figure,
     family_of,
     family_style,
     figure_bytes,
@@ -40,33 +38,23 @@ if TYPE_CHECKING:
 
 
 # Inches.
-_TRAINING_HEIGHT, _LETTER = 5.0, 0.058
+_TRAINING_HEIGHT = 4.6
 
 
 def draw_training(result: TrainResult, file_format: str) -> bytes:
     """Return the picture of a training: the same bytes for the same result and release of matplotlib."""
+    seeds = format_number_of(result.spec.seeds, "seed")
+    bands = f"Lines are means over {seeds}, bands from the least to the most of them."
     with figure_style():
-        figure = blank_figure(_TRAINING_HEIGHT)
-        axes = figure.subplots(2, 2, sharey="row", sharex="col")
+        figure, body = figure_with_head(f"{result.headline}.", bands, _TRAINING_HEIGHT)
+        axes = body.subplots(2, 2, sharey="row", sharex="col")
         for row, what in zip(axes, ("loss", "accuracy"), strict=True):
             for panel, against in zip(row, ("iterations", "time"), strict=True):
                 _draw_training_panel(panel, result, what, against)
         label_axes(axes[0][0], y="loss on held-out data")
         label_axes(axes[1][0], "iterations", f"right: {result.score}")
         label_axes(axes[1][1], f"simulated time ({_unit(result)[1]})")
-        names = [row.reducer for row in result.rows]
-        widest = max(map(len, names)) * _LETTER + 0.4
-        figure.legend(
-            axes[0][0].lines[: len(names)],
-            names,
-            loc="outside lower center",
-            ncols=max(1, int(WIDTH / widest)),
-            fontsize=SMALL_SIZE,
-            frameon=False,
-        )
-        seeds = format_number_of(result.spec.seeds, "seed")
-        head = f"{result.headline}. Lines are means over {seeds}, bands from the least to the most of them."
-        figure.suptitle("\n".join(wrap(head, int(WIDTH / _LETTER))), fontsize=SMALL_SIZE, x=0.01, ha="left", color=GREY)
+        write_legend(body, axes[0][0].lines[: len(result.rows)])
         return figure_bytes(figure, file_format)
 
 
@@ -78,7 +66,7 @@ def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: st
         times = np.mean([curve.time_s[:points] for curve in curves], axis=0) / _unit(result)[0]
         where = curves[0].iterations[:points] if against == "iterations" else times
         colour = family_style(family_of(reducer)).colour
-        axes.plot(where, values.mean(axis=0), dash, color=colour, linewidth=1.2)
+        axes.plot(where, values.mean(axis=0), dash, color=colour, linewidth=1.2, label=reducer)
         axes.fill_between(where, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     if result.target is not None and result.target.what == what:
         axes.axhline(result.target.value, color=GREY, linewidth=0.6, linestyle=":")

@@ -22,6 +22,7 @@ from s2sim.report.figures.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from matplotlib.path import Path
@@ -57,10 +58,8 @@ def figure_with_names(
     """
     right = _GAP + max(float(text_size(blank_figure(1.0), name)[0]) for name in names) + _END_NAME_AIR
     width = max(WIDTH, least_width + right)
-    lines = head_lines(subtitle, width)
-    figure = blank_figure(height + head_height(lines), width)
+    figure, _ = headed_figure(title, subtitle, height, width)
     figure.set_layout_engine("none")
-    write_head(figure, title, lines)
     return figure, width - right
 
 
@@ -108,8 +107,8 @@ def spread_positions(wanted: Sequence[float], gap: float) -> list[float]:
     return [min(max(base, 0.0), highest) + number * gap for number, base in enumerate(level)]
 
 
-# Inches: a line of the title and of what stands below it, a letter of that, air around.
-_TITLE_LINE, _LINE, _LETTER, _HEAD_AIR = 0.2, 0.145, 0.058, 0.07
+# Inches: a line and a letter of the title, a line and a letter of the subtitle, air around.
+_TITLE_LINE, _TITLE_LETTER, _LINE, _LETTER, _HEAD_AIR = 0.2, 0.075, 0.145, 0.058, 0.07
 
 
 def describe_setup(result: Result) -> str:
@@ -132,32 +131,34 @@ def describe_setup(result: Result) -> str:
     return f"{several}{result.cluster}; {', '.join(parts)}"
 
 
-def head_lines(subtitle: str, width: float) -> list[str]:
-    """Return a subtitle as lines of a figure ``width`` inches wide."""
-    return wrap(subtitle, int((width - 2 * _HEAD_AIR) / _LETTER), break_on_hyphens=False)
-
-
-def head_height(lines: Sequence[str]) -> float:
-    """Return the inches of a title with lines below it."""
-    return _HEAD_AIR + _TITLE_LINE + _LINE * len(lines) + _HEAD_AIR
-
-
-def write_head(figure: Figure, title: str, lines: Sequence[str]) -> None:
-    """Write a title and lines below it at the top of a figure."""
-    top = figure.get_size_inches()[1] - _HEAD_AIR
-    text_inches(figure, _HEAD_AIR, top, title, TITLE_SIZE, va="top")
-    for number, line in enumerate(lines):
-        text_inches(figure, _HEAD_AIR, top - _TITLE_LINE - number * _LINE, line, SMALL_SIZE, color=GREY, va="top")
-
-
 def figure_with_head(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:
     """Return a figure with a head, and the part below it, ``height`` inches high."""
-    lines = head_lines(subtitle, width)
-    above = head_height(lines)
-    figure = blank_figure(above + height, width)
+    figure, above = headed_figure(title, subtitle, height, width)
     parts = figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)
-    write_head(figure, title, lines)
     return figure, parts[1, 0]
+
+
+def headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
+    """Return a figure with a title and the wrapped lines of a subtitle, and the inches of these above ``height``."""
+    room = width - 2 * _HEAD_AIR
+    lines = [(line, TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
+    for paragraph in subtitle.split("\n"):
+        wrapped = wrap(paragraph, int(room / _LETTER), break_on_hyphens=False)
+        lines += [(line, SMALL_SIZE, GREY, _LINE) for line in wrapped]
+    above = 2 * _HEAD_AIR + sum(line_height for *_, line_height in lines)
+    figure = blank_figure(above + height, width)
+    y = above + height - _HEAD_AIR
+    for line, size, colour, line_height in lines:
+        text_inches(figure, _HEAD_AIR, y, line, size, color=colour, va="top")
+        y -= line_height
+    return figure, above
+
+
+def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
+    """Write a legend below the axes of a figure, in as many columns as fit."""
+    widest = max(len(str(handle.get_label())) for handle in handles) * _LETTER + 0.4
+    columns = max(1, int(figure.bbox.width / figure.dpi / widest))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=SMALL_SIZE, frameon=False)
 
 
 # Points: distances from a point to its text, in order of preference; half the size of a marker; gap between texts.

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.errors import OptionError
-from s2sim.report.figures.style import (
-    TEXT_SIZE,
-    WHITE_BOX,
-    add_axes_inches,
-    figure_bytes,
-    figure_style,
-    label_axes,
-    text_inches,
-)
+from s2sim.report.figures.labels import figure_with_head, write_legend
+from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style, label_axes
 from s2sim.report.traffic_tables import MAX_PLACES, MessageRow, place_name, spans_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, Normalize
-    from matplotlib.figure import Figure
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import SubFigure
 
 
 MAX_MESSAGES = 1000
 """Limit of drawn messages, with repetitions."""
 
-# Inches.
-_LEFT, _RIGHT, _LINE_HEIGHT, _AXIS, _PLACE = 0.75, 0.35, 0.2, 0.45, 0.42
-_ROUND_WIDTH, _MIN_WIDTH, _MAX_WIDTH = 0.9, 7.8, 18.0
-_LEGEND, _SAMPLE, _WORDS, _BAR_HEIGHT, _BAR_WIDTH = 0.6, 0.45, 2.4, 0.1, 2.2
-_TITLE_LETTER = 0.085
-# Points.
-_TITLE_SIZE, _LABEL_SIZE = 9.5, 6.0
+# Inches: around the axes, a rank, a round, and the width of the figure.
+_AROUND_HEIGHT, _PLACE, _ROUND_WIDTH, _MIN_WIDTH, _MAX_WIDTH = 1.3, 0.42, 0.9, 8.5, 19.0
+_LABEL_SIZE = 6.0  # points
 # Limits of messages and of letters up to which messages have labels.
 _MAX_LABELS, _MAX_LABEL = 40, 12
 # Their position as a share of the arrow: near the source, where arrows are apart.
 _LABEL_AT = 0.2
-_GREY = "#8a8a8a"
 _REPLACES = (0, (4, 2))
 # Share of a round that is free before and after its arrows without a time axis.
 _AIR = 0.06
@@ -63,30 +50,21 @@ def draw_schedule(
     The axis is time if all messages have times, else rounds. Lines of the diagram are ranks, helpers, and a switch if a
     message needs it.
     """
-    from matplotlib.figure import Figure
-
     places: list[int | None] = list(range(ranks + helpers))
     if any(message.src is None or message.dst is None for message in messages):
         places.append(None)
     times, unit, ticks = _time_axis(messages)
     rounds = len({(message.step, message.time) for message in messages})
-    inner = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
-    width = inner + _LEFT + _RIGHT
-    head = wrap(title, int((width - 2 * _RIGHT) / _TITLE_LETTER))
-    above, inner_height = (len(head) + 1) * _LINE_HEIGHT, _PLACE * max(2, len(places))
-    below = _AXIS + _LEGEND
-    height = above + inner_height + below
+    width = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
     with figure_style():
-        figure = Figure(figsize=(width, height))
-        axes = add_axes_inches(figure, _LEFT, below, inner, inner_height)
+        figure, body = figure_with_head(title, "", _AROUND_HEIGHT + _PLACE * max(2, len(places)), width)
+        axes = body.subplots()
         _draw_frame(axes, [place_name(place, ranks) for place in places], unit, ticks)
         end = max((right for _, right in times), default=0.0) or 1.0
         axes.set(xlim=(-0.01 * end, 1.01 * end), ylim=(len(places) - 0.4, -0.6))
-        colours = _Colours(messages)
+        colours = _position_colours(messages)
         _draw_messages(axes, messages, times, places, colours)
-        for number, line in enumerate(head):
-            text_inches(figure, _RIGHT, height - (number + 0.6) * _LINE_HEIGHT, line, _TITLE_SIZE, va="top")
-        _draw_legend(figure, messages, colours)
+        _draw_legend(body, axes, messages, colours)
         return figure_bytes(figure, file_format)
 
 
@@ -108,27 +86,20 @@ def _time_axis(messages: Sequence[MessageRow]) -> tuple[list[tuple[float, float]
     return [(left + _AIR, left + 1 - _AIR) for left in lefts], "round", [*map(float, range(len(order) + 1))]
 
 
-class _Colours:
-    """Colours of messages by the first position of the buffer that they carry."""
+def _first_position(message: MessageRow) -> int:
+    return message.spans[0][0] if message.spans else 0
 
-    def __init__(self, messages: Sequence[MessageRow]) -> None:
-        from matplotlib import colormaps
-        from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-        starts = [message.spans[0][0] for message in messages if message.spans] or [0]
-        # The palest colours of the map cannot be seen on white.
-        self.map: Colormap = LinearSegmentedColormap.from_list(
-            "positions", [colormaps["viridis"](share * 0.9 / 255) for share in range(256)]
-        )
-        self.ends = [float(min(starts)), float(max(starts))]
-        self.scale: Normalize = Normalize(self.ends[0], self.ends[1])
-        self.several = len(set(starts)) > 1
+def _position_colours(messages: Sequence[MessageRow]) -> ScalarMappable:
+    """Return the colours of messages by the first position that they carry."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    def of(self, message: MessageRow) -> tuple[float, float, float, float]:
-        """Return the colour of one message."""
-        start = message.spans[0][0] if message.spans else 0
-        red, green, blue, alpha = self.map(float(self.scale(start)))
-        return red, green, blue, alpha
+    starts = [_first_position(message) for message in messages if message.spans] or [0]
+    # The palest colours of the map cannot be seen on white.
+    shades = [colormaps["viridis"](share * 0.9 / 255) for share in range(256)]
+    return ScalarMappable(Normalize(min(starts), max(starts)), LinearSegmentedColormap.from_list("positions", shades))
 
 
 def _draw_frame(axes: Axes, names: Sequence[str], unit: str, ticks: Sequence[float]) -> None:
@@ -152,14 +123,16 @@ def _draw_messages(
     messages: Sequence[MessageRow],
     times: Sequence[tuple[float, float]],
     places: list[int | None],
-    colours: _Colours,
+    colours: ScalarMappable,
 ) -> None:
     from matplotlib.patches import FancyArrowPatch
 
     longest = max((len(spans_text(message.spans, most=1)) for message in messages), default=0)
-    labelled = colours.several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
+    several = len(set(colours.get_clim())) > 1
+    labelled = several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
     for message, (left, right) in zip(messages, times, strict=True):
         start, end = (left, places.index(message.src)), (right, places.index(message.dst))
+        colour = colours.to_rgba(_first_position(message))
         axes.add_patch(
             FancyArrowPatch(
                 start,
@@ -168,20 +141,20 @@ def _draw_messages(
                 mutation_scale=7,
                 shrinkA=0,
                 shrinkB=0,
-                color=colours.of(message),
+                color=colour,
                 linewidth=1.1,
                 linestyle="-" if message.adds else _REPLACES,
                 zorder=3,
             )
         )
-        axes.plot(*start, marker="o", markersize=2.6, color=colours.of(message), zorder=4)
+        axes.plot(*start, marker="o", markersize=2.6, color=colour, zorder=4)
         if labelled:
             axes.text(
                 start[0] + _LABEL_AT * (end[0] - start[0]),
                 start[1] + _LABEL_AT * (end[1] - start[1]),
                 spans_text(message.spans, most=1),
                 fontsize=_LABEL_SIZE,
-                color=colours.of(message),
+                color=colour,
                 ha="center",
                 va="center",
                 bbox=WHITE_BOX,
@@ -189,29 +162,22 @@ def _draw_messages(
             )
 
 
-def _draw_legend(figure: Figure, messages: Sequence[MessageRow], colours: _Colours) -> None:
-    from matplotlib.cm import ScalarMappable
+def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], colours: ScalarMappable) -> None:
     from matplotlib.lines import Line2D
 
-    width, height = figure.get_size_inches()
-    x, y = _LEFT, 0.25
-    for adds, words in ((True, "is added to what the rank has"), (False, "replaces what the rank has")):
-        if any(message.adds == adds for message in messages):
-            sample = Line2D(
-                (x / width, (x + _SAMPLE) / width),
-                (y / height, y / height),
-                color=_GREY,
-                linewidth=1.2,
-                linestyle="-" if adds else _REPLACES,
-                transform=figure.transFigure,
-            )
-            figure.add_artist(sample)
-            text_inches(figure, x + _SAMPLE + 0.08, y, words, va="center")
-            x += _SAMPLE + _WORDS
-    if colours.several:
-        bar = add_axes_inches(figure, width - _RIGHT - _BAR_WIDTH, y - _BAR_HEIGHT / 2, _BAR_WIDTH, _BAR_HEIGHT)
-        key = figure.colorbar(ScalarMappable(colours.scale, colours.map), cax=bar, orientation="horizontal")
-        key.set_ticks(colours.ends, labels=[f"{end:,.0f}" for end in colours.ends])
+    kinds = {True: ("-", "is added to what the rank has"), False: (_REPLACES, "replaces what the rank has")}
+    present = {message.adds for message in messages}
+    samples = [
+        Line2D([], [], color=GREY, linewidth=1.2, linestyle=style, label=text)
+        for adds, (style, text) in kinds.items()
+        if adds in present
+    ]
+    if samples:
+        write_legend(part, samples)
+    ends = colours.get_clim()
+    if len(set(ends)) > 1:
+        key = part.colorbar(colours, ax=axes, location="bottom", shrink=0.25, aspect=22, anchor=(1.0, 0.0), pad=0.02)
+        key.set_ticks(ends, labels=[f"{end:,.0f}" for end in ends])
         key.outline.set_visible(False)
-        bar.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
-        bar.set_title("first position that a message carries", fontsize=TEXT_SIZE, pad=3)
+        key.ax.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
+        key.ax.set_title("first position that a message carries", fontsize=SMALL_SIZE, pad=3)
