@@ -80,6 +80,7 @@ class GpuDevice:
     log: list[BusyInterval] = field(default_factory=list)  # In the order of ends
     _queues: tuple[list[_Job], list[_Job]] = field(default_factory=lambda: ([], []))
     _held: list[GpuShare] = field(default_factory=list)
+    _held_slowdown: float = 1.0  # Of compute, by collectives in flight
     _since_ps: int = 0
     _version: int = 0
 
@@ -96,27 +97,29 @@ class GpuDevice:
         """Record that a collective's kernels begin to run here."""
         self._advance()
         self._held.append(held)
-        self._reschedule()
+        self._share_with_held()
 
     def release(self, held: GpuShare) -> None:
         """Record their end."""
         self._advance()
         self._held.remove(held)
+        self._share_with_held()
+
+    def _share_with_held(self) -> None:
+        blocks = sum(held.multiprocessors for held in self._held)
+        traffic = min(sum(held.memory for held in self._held), _MAX_MEMORY_SHARE)
+        m = self.memory_bound
+        self._held_slowdown = max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
         self._reschedule()
 
     def _slowdown(self, job: _Job) -> float:
         if job.what == "host":
             return 1.0
-        beside = [queue[0] for queue in self._queues if queue and queue[0] is not job and queue[0].what != "host"]
-        if job.what == "codec":
-            return 1.0 + sum(self.memory_bound for _ in beside)
         m = self.memory_bound
-        slowdown = 1 - m + m * (m + len(beside)) if beside else 1.0
-        if self._held:
-            blocks = sum(held.multiprocessors for held in self._held)
-            traffic = min(sum(held.memory for held in self._held), _MAX_MEMORY_SHARE)
-            slowdown *= max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
-        return slowdown
+        beside = sum(bool(queue) and queue[0] is not job and queue[0].what != "host" for queue in self._queues)
+        if job.what == "codec":
+            return 1.0 + m * beside
+        return (1 - m + m * (m + beside) if beside else 1.0) * self._held_slowdown
 
     def _left_ps(self, queue: list[_Job]) -> float:
         return queue[0].until_ps(gives_way=len(queue) > 1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf
+from math import ceil
 
+import numpy as np
 import simpy
 
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
@@ -19,7 +20,7 @@ from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.fault import Fault, FaultyNetwork, effects_on_work, has_transient_faults, straggler_delays
 from s2sim.simulation.plan import Plan, make_plan, work_ps
-from s2sim.simulation.run import Passing, run_script
+from s2sim.simulation.run import Passing, run_script, run_until
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
 from s2sim.topology.hardware import Gpu
 
@@ -63,11 +64,20 @@ class _IterationReplay:
         if self._iterations % self._period:
             raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
         self._env = simpy.Environment()
+        self._segments = self._segment_backward()
         # Timers keep what they have timed.
         self._held: dict[tuple[int, tuple[int, ...]], GpuShare | None] = {}
         self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
+
+    def _segment_backward(self) -> list[tuple[int, list[int]]]:
+        """Return the segments of backward: the number of its tensors until then, and the buckets ready with them."""
+        last: dict[int, list[int]] = {}
+        for at, leaving in enumerate(self._exchange):
+            last.setdefault(max(leaving.bucket.tensors, default=0) + 1, []).append(at)
+        last.setdefault(len(self._compute.backward_ps), [])
+        return sorted(last.items())
 
     def _make_communicators(self) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
         cluster, exchanges, library = self._timer.cluster, self._iterations // self._period, self._library
@@ -154,10 +164,7 @@ class _IterationReplay:
     def run(self) -> Iterations:
         env = self._env
         over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
-        # Some faults never end.
-        while not over.processed and env.peek() < inf:
-            env.step()
-        if not over.processed:
+        if not run_until(env, over):
             raise S2SimError("the iteration hangs: some ranks wait for what others never post")
         completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
         by_call = {call: each for each in completed for call in each.calls}
@@ -236,20 +243,13 @@ class _IterationReplay:
 
     def _backward(self, ranks: IterationRanks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
         """Run backward; a bucket is ready with the last of its gradients."""
-        last: dict[int, list[int]] = {}
-        for at, leaving in enumerate(self._exchange):
-            last.setdefault(max(leaving.bucket.tensors, default=0), []).append(at)
-        kernels_ps: list[int] = []
-        for tensor, duration_ps in enumerate(self._compute.backward_ps.tolist()):
-            kernels_ps.append(ceil(duration_ps * slower))
-            if tensor in last or tensor == len(self._compute.backward_ps) - 1:
-                if any(kernels_ps):
-                    yield ranks.device.run("backward", *kernels_ps)
-                kernels_ps = []
-            for at in last.pop(tensor, ()):
+        kernels_ps, begin = np.ceil(self._compute.backward_ps * slower).astype(np.int64), 0
+        for end, buckets in self._segments:
+            segment_ps, begin = kernels_ps[begin:end], end
+            if segment_ps.any():
+                yield ranks.device.run("backward", *segment_ps.tolist())
+            for at in buckets:
                 ready[at].succeed()
-        for at in (at for buckets in last.values() for at in buckets):
-            ready[at].succeed()
 
     def _exchange_on(self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int) -> Passing:
         """Run one bucket's program, and its share of the optimizer if layers are waited for separately."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil
 from typing import Protocol
 
 import numpy as np
@@ -93,6 +94,14 @@ def run_script(
             yield from runner.await_gradient()
         else:
             yield from runner.wait(env.all_of([communicators.done[first_call + call] for call in step.calls]))
+
+
+def run_until(env: simpy.Environment, over: simpy.Event) -> bool:
+    """Simulate until an event, as some faults never end; return whether it came."""
+    with suppress(simpy.core.EmptySchedule):
+        while not over.processed:
+            env.step()
+    return over.processed
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +225,7 @@ def replay(
         slowest=float(factors.max(initial=1.0)),
     )
     over = env.all_of([env.process(each.run(recording.calls, communicators)) for each in classes])
-    # Some faults never end.
-    while not over.processed and env.peek() < inf:
-        env.step()
+    run_until(env, over)
     if any(rank_class.finish_ps < 0 for rank_class in classes):
         missing = zip(recording.calls, communicators.missing, strict=True)
         labels = ", ".join(repr(call.label) for call, left in missing if 0 < left < len(call.elements))

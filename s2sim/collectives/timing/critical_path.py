@@ -65,7 +65,10 @@ class UncontendedRun:
     def _look(self) -> None:
         """Schedule the ends of ranks that depend only on ranks that have posted."""
         self._looking = False
-        ends_ps = self._passage.ends_ps(self._start_ps, None if self._late_ps is None else self._draw)
+        start_ps, missing = self._start_ps, int(self._start_ps.argmax())
+        if self._late_ps is None and start_ps[missing] == NEVER and self._passage.needs(missing, len(start_ps)):
+            return
+        ends_ps = self._passage.ends_ps(start_ps, None if self._late_ps is None else self._draw)
         known = (ends_ps < NEVER) & ~self._told
         self._told |= known
         now = int(self._env.now)
@@ -110,6 +113,7 @@ class CriticalPath:
     ) -> None:
         self._steps = steps
         self._flight_ps = flight_ps
+        self._needs: dict[tuple[int, int], bool] = {}
         self.routes = routes or {}
 
     def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
@@ -130,6 +134,14 @@ class CriticalPath:
                 late = 0 if late_ps is None else late_ps(index, time, sent.pattern.messages)
                 self._pass(sent.pattern, ready_ps, start_ps, flight_ps + late)
         return ready_ps
+
+    def needs(self, place: int, places: int) -> bool:
+        """Return whether no rank's end is known before that of ``place`` is."""
+        if (place, places) not in self._needs:
+            start_ps = np.zeros(places, np.int64)
+            start_ps[place] = NEVER
+            self._needs[place, places] = bool((self.ends_ps(start_ps) == NEVER).all())
+        return self._needs[place, places]
 
     def _pass(self, pattern: Pattern, ready_ps: Ints, start_ps: Ints, flight_ps: Ints) -> None:
         """Advance the ready times of ranks by a round."""
