@@ -67,16 +67,21 @@ def text_column(title: str, cell: Callable[[T], str]) -> TableColumn[T]:
 
 
 def tabulate(
-    title: str, items: Iterable[T], *columns: TableColumn[T], strong: Callable[[T], bool] | None = None
+    title: str, items: Iterable[T], *columns: TableColumn[T] | None, strong: Callable[[T], bool] | None = None
 ) -> Grid:
-    """Return a table with a row for each item; rows for which ``strong`` is true stand out."""
-    items = list(items)
+    """Return a table with a row for each item, without columns that are None; rows that are ``strong`` stand out."""
+    items, shown = list(items), [column for column in columns if column is not None]
     return Grid(
         title,
-        tuple(column for column, _ in columns),
-        tuple(tuple(cell(item) for _, cell in columns) for item in items),
+        tuple(column for column, _ in shown),
+        tuple(tuple(cell(item) for _, cell in shown) for item in items),
         strong=frozenset(number for number, item in enumerate(items) if strong is not None and strong(item)),
     )
+
+
+def filled(*grids: Grid) -> list[Grid]:
+    """Return the tables that have rows."""
+    return [grid for grid in grids if grid.rows]
 
 
 def width_of(grid: Grid, gap: int) -> int:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from s2sim.errors import S2SimError
 from s2sim.experiment.recording_store import VARIABLE
 from s2sim.sweeps.compute import Job, compute_jobs
-from s2sim.sweeps.store import Line, Outcome
+from s2sim.sweeps.store import Outcome
 
 Chunk = tuple[Job, ...]
 
@@ -159,7 +159,7 @@ class Processes:
 def killed(key: str) -> Outcome:
     """Return the outcome of a cell whose process died."""
     why = "the process was killed, as happens where memory ends: take fewer --jobs, workers or parameters"
-    return Outcome(key, "failed", why, 0.0, 0, (Line(None, "failed", why),), {}, {})
+    return Outcome.without_answer(key, "failed", why)
 
 
 class Dask:

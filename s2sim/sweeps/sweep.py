@@ -18,7 +18,7 @@ from s2sim.provenance import content_hash
 from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
 from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
 from s2sim.sweeps.results import SweepResult
-from s2sim.sweeps.store import FILE, Line, Outcome, SweepStore
+from s2sim.sweeps.store import FILE, Outcome, SweepStore
 from s2sim.sweeps.study import Cell, Study
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.
@@ -133,7 +133,8 @@ def sweep(
         text = json.dumps(asdict(study))
         planned = zip(plan.cells, plan.keys, strict=True)
         store.begin(content_hash(asdict(study)), study.what, text, study.axis_names(), planned)
-        store.add([_refusal(cell, key) for cell, key in zip(plan.cells, plan.keys, strict=True) if cell.spec is None])
+        refused = [(key, cell) for cell, key in zip(plan.cells, plan.keys, strict=True) if cell.spec is None]
+        store.add([Outcome.without_answer(key, "refused", cell.problem) for key, cell in refused])
         if plan.jobs:
             engine = _make_engine(folder, jobs, dask, plan)
             with closing(engine):
@@ -158,10 +159,6 @@ def merge_shards(folder: Path | str) -> SweepResult:
         for path in shards:
             store.merge(path)
     return SweepResult.load(Path(folder) / FILE)
-
-
-def _refusal(cell: Cell, key: str) -> Outcome:
-    return Outcome(key, "refused", cell.problem, 0.0, 0, (Line(None, "refused", cell.problem),), {}, {})
 
 
 def _make_engine(folder: Path, jobs: int | None, dask: str | None, plan: SweepPlan) -> Engine:

@@ -98,38 +98,29 @@ class PredictionErrors:
 
         Sources in ``without`` tell nothing.
         """
-        points = self._points
-        kept = np.flatnonzero(~np.isin(points.source, list(without)))
-        far = np.abs(points.log_size[kept] - np.log2(max(size_bytes, 1)))
+        source, alike, log_size, error = self._points
+        kept = np.flatnonzero(~np.isin(source, list(without)))
+        far = np.abs(log_size[kept] - np.log2(max(size_bytes, 1)))
         weights = np.exp(-far / _MAX_LOG_SIZE_DISTANCE)
         for column, unlike in enumerate(_DISTANCE_PER_FIELD):
-            weights *= np.where(points.alike[kept, column] == run.alike[column], 1.0, unlike)
-        voices, voice = np.unique(points.source[kept], return_inverse=True)
+            weights *= np.where(alike[kept, column] == run.alike[column], 1.0, unlike)
+        voices, voice = np.unique(source[kept], return_inverse=True)
         most = np.zeros(len(voices))
         np.maximum.at(most, voice, weights)
         weights *= (most / np.bincount(voice, weights))[voice]
-        low, high = _weighted_quantiles(points.error[kept], weights)
+        low, high = _weighted_quantiles(error[kept], weights)
         return float(np.exp(min(low, 0.0))), float(np.exp(max(high, 0.0)))
 
     @cached_property
-    def _points(self) -> _Points:
+    def _points(self) -> tuple[Mask, Mask, Floats, Floats]:
+        """Sources, classes (points, 4), logarithms of sizes and errors of the points of all curves."""
         lengths = [len(curve.errors) for curve in self.curves]
-        return _Points(
+        return (
             np.repeat([curve.source for curve in self.curves], lengths),
             np.repeat([curve.alike for curve in self.curves], lengths, axis=0),
             np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
             np.concatenate([curve.errors for curve in self.curves]),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Points:
-    """Points of all curves: text arrays of shape (p,) and (p, 4), float64 arrays of shape (p,)."""
-
-    source: Mask
-    alike: Mask
-    log_size: Floats
-    error: Floats
 
 
 def _weighted_quantiles(values: Floats, weights: Floats) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from s2sim.report.figures.style import (
     blank_figure,
     family_of,
     family_style,
-    text_inches,
     text_size,
 )
 
@@ -149,7 +148,7 @@ def headed_figure(title: str, subtitle: str, height: float, width: float) -> tup
     figure = blank_figure(above + height, width)
     y = above + height - _HEAD_AIR
     for line, size, colour, line_height in lines:
-        text_inches(figure, _HEAD_AIR, y, line, size, color=colour, va="top")
+        figure.text(_HEAD_AIR / width, y / (above + height), line, fontsize=size, color=colour, va="top")
         y -= line_height
     return figure, above
 

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from math import ceil, floor, isfinite, log10
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
 import numpy as np
@@ -154,12 +154,6 @@ def add_axes_inches(figure: Figure, left: float, bottom: float, width: float, he
     """Add axes at a position in inches from the lower left corner."""
     total_width, total_height = figure.get_size_inches()
     return figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
-
-
-def text_inches(figure: Figure, x: float, y: float, text: str, size: float = TEXT_SIZE, **style: Any) -> None:
-    """Write a text at a position in inches from the lower left corner."""
-    width, height = figure.get_size_inches()
-    figure.text(x / width, y / height, text, fontsize=size, **style)
 
 
 def workers_title(rows: Sequence[Row]) -> str:
