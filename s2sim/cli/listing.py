@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Entries = list[tuple[str, str, str]]
 
-
 LIST_EXAMPLES = examples(
     "s2sim list",
     "s2sim list reducers",

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from s2sim.report.screens import Screen
     from s2sim.tables import Table
 
-
 STDOUT = "-"
 # Control characters, line ends of Unicode, and marks that turn the direction of reading round.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.topologies import TopologiesResult, TopologyRow
     from s2sim.regimes.map import Cell, RegimeMap
 
-
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)
 

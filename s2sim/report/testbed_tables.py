@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
     from s2sim.validation.testbed_fit import SettingFit
 
-
 _WORST = 8
 
 

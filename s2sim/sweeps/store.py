@@ -84,7 +84,6 @@ CREATE TABLE IF NOT EXISTS lines (
     key TEXT NOT NULL, position INTEGER NOT NULL, {", ".join(COLUMNS)}, PRIMARY KEY (key, position));
 """
 
-
 _INSERT_LINE = f"INSERT INTO lines VALUES ({', '.join('?' * (2 + len(COLUMNS)))})"
 # What another store has and this one has not.
 _NEW = f"SELECT key FROM other.cells WHERE key NOT IN (SELECT key FROM cells WHERE state IN {_FINAL})"

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from s2sim.experiment.rows import Row
 
-
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
 _FRAME, _LEGEND, _MIN_INNER = 0.8, 0.3, 4.6
 # Points between a bar and its text.

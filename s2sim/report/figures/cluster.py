@@ -18,7 +18,6 @@ from s2sim.units import PS_PER_S, format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 # Inches.
 _MARGIN, _MIN_WIDTH, _LEGEND_LINE = 0.25, 8.0, 0.17
 # Points.

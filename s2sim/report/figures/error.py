@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Floats
 
-
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
 _KEY_COLUMNS = 3

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Result
 
-
 # Inches. Fonts are wider at some resolutions, hence the air behind names.
 _GAP, _HEIGHT, _END_NAME_AIR = 0.25, 0.15, 0.2
 

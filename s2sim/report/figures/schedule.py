@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import SubFigure
 
-
 MAX_MESSAGES = 1000
 """Limit of drawn messages, with repetitions."""
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Row
 
-
 WIDTH = 7.2
 """Inches: two columns of a paper."""
 DOTS_PER_INCH = 150

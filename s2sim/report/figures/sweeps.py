@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Crossing
     from s2sim.experiment.rows import Row
 
-
 # Inches: around the axes and between them, and the least size of axes.
 _LEFT, _TOP, _BOTTOM, _MIN_WIDTH, _MIN_HEIGHT = 0.65, 0.5, 0.5, 3.4, 2.7
 _SCALING_LEFT, _BETWEEN, _SCALING_TOP, _SCALING_BOTTOM, _MIN_SCALING_WIDTH = 0.7, 0.65, 0.3, 0.6, 2.3

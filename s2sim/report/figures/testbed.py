@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
-
 _HEIGHT = 3.2
 # Share of all bytes from which tensors have their name next to the curve.
 _NAMED_SHARE = 0.08
