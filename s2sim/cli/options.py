@@ -176,7 +176,7 @@ def options_from(
     """
     options, kinds = options_of(spec), get_type_hints(spec)
     shown = [name for name in only or options if name not in leave_out]
-    flags = {name: _flag(name, options[name][1]) for name in shown}
+    flags = {name: each.metavar or "" if each.argument else flag_of(name, each) for name, (_, each) in options.items()}
 
     def parameter(name: str) -> Parameter:
         field, option = options[name]
@@ -245,10 +245,6 @@ def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
         return _with_parameters(run, command, [*own, *added])
 
     return decorate
-
-
-def _flag(name: str, option: Option) -> str:
-    return option.metavar or "" if option.argument else flag_of(name, option)
 
 
 def _parameter(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -193,12 +194,8 @@ def _work(plan: SweepPlan, store: SweepStore, engine: Engine, watcher: SweepWatc
 
 
 def _submit(engine: Engine, chunks: Iterable[tuple[Job, ...]], most: int) -> int:
-    """Submit the next chunks, at most so many; return how many there were."""
-    count = 0
-    for _ in range(most):
-        chunk = next(iter(chunks), None)
-        if chunk is None:
-            break
+    """Submit up to ``most`` of the next chunks; return their number."""
+    taken = list(islice(chunks, most))
+    for chunk in taken:
         engine.submit(chunk)
-        count += 1
-    return count
+    return len(taken)

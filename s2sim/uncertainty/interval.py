@@ -1,9 +1,7 @@
-"""How far measured times lie around predicted ones, by what is alike: from errors of sources that were left out.
+"""Intervals of measured times around predicted ones, from the errors of sources that were left out of the fit.
 
-A band reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points that are told, each counted
-by how much it has in common with what is asked: the GPU, the network, the collective, the launch, and the size. A
-source has one voice, however many points it has. So a class that many sources tell has a band of its own, and one that
-few tell leans on the others.
+An interval reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points. A point is weighted by
+the similarity of its GPU, network, collective, launch and size to those of the prediction, and each source equally.
 """
 
 from __future__ import annotations
@@ -108,7 +106,10 @@ class PredictionErrors:
         most = np.zeros(len(voices))
         np.maximum.at(most, voice, weights)
         weights *= (most / np.bincount(voice, weights))[voice]
-        low, high = _weighted_quantiles(error[kept], weights)
+        order = np.argsort(error[kept])
+        passed = np.cumsum(weights[order])
+        middle = (passed - weights[order] / 2) / passed[-1]
+        low, high = np.interp((_LOW, _HIGH), middle, error[kept][order])
         return float(np.exp(min(low, 0.0))), float(np.exp(max(high, 0.0)))
 
     @cached_property
@@ -121,14 +122,6 @@ class PredictionErrors:
             np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
             np.concatenate([curve.errors for curve in self.curves]),
         )
-
-
-def _weighted_quantiles(values: Floats, weights: Floats) -> tuple[float, float]:
-    order = np.argsort(values)
-    passed = np.cumsum(weights[order])
-    middle = (passed - weights[order] / 2) / passed[-1]
-    low, high = np.interp((_LOW, _HIGH), middle, values[order])
-    return float(low), float(high)
 
 
 def error_model_path() -> Path:

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise, zip_longest
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, isfinite, log10, nan
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -228,6 +228,21 @@ def line_styles(reducers: Iterable[str]) -> dict[str, str]:
         styles[reducer] = STYLES[drawn[family] % len(STYLES)]
         drawn[family] += 1
     return styles
+
+
+class PlottedQuantity(NamedTuple):
+    """A quantity of rows along an axis; a share is shown up to 1."""
+
+    title: str
+    of: Callable[[Row], float]
+    text: Callable[[float], str]
+    mark: float | None = None
+    share: bool = False
+
+    def shown(self, row: Row) -> float:
+        """Return the value, or NaN if a logarithmic axis cannot show it: a single worker takes no time."""
+        value = self.of(row)
+        return value if self.share or (isfinite(value) and value > 0) else nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import floor, isfinite, nan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from math import floor, isfinite
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.report.figures.labels import PALE, figure_with_names, label_with_rejection, names_height, write_names
@@ -12,6 +12,7 @@ from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
     WHITE_BOX,
+    PlottedQuantity,
     add_axes_inches,
     family_of,
     family_style,
@@ -152,21 +153,6 @@ def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
     )
 
 
-class _Quantity(NamedTuple):
-    """A quantity against the number of workers; a share is shown up to 1."""
-
-    title: str
-    of: Callable[[Row], float]
-    text: Callable[[float], str]
-    mark: float | None = None
-    share: bool = False
-
-    def shown(self, row: Row) -> float:
-        """Return the value, or NaN if a logarithmic axis cannot show it: a single worker takes no time."""
-        value = self.of(row)
-        return value if self.share or (isfinite(value) and value > 0) else nan
-
-
 def scaling_figure(
     rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", rejected: Mapping[str, str] | None = None
 ) -> Figure:
@@ -200,7 +186,7 @@ def scaling_figure(
         return figure
 
 
-def _scaling_quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+def _scaling_quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
     def percent(value: float) -> str:
         return f"{value:.0%}"
 
@@ -213,18 +199,20 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
         shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
         title = f"throughput of a worker over that of {min(row.workers for row in rows)}"
         return (
-            _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
-            _Quantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
+            PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
+            PlottedQuantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
         )
-    time = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+    time = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
     if rows[0].iteration_s is not None:
-        return time, _Quantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
-    return time, _Quantity(
+        return time, PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
+    return time, PlottedQuantity(
         "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
     )
 
 
-def _draw_scaling_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
+def _draw_scaling_panel(
+    axes: Axes, quantity: PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
+) -> None:
     from matplotlib.ticker import MaxNLocator
 
     style_axes(axes)
