@@ -1,9 +1,8 @@
-"""The cheapest of many combinations that meets a target, without trying all of them.
+"""The cheapest combination that meets a target, by branch and bound over boxes of combinations.
 
-Branch and bound over boxes of combinations: along an axis whose dearer levels are never slower, a box whose dearest
-corner misses the target holds nothing, and one whose cheapest corner meets it holds nothing cheaper. Whether an axis is
-such is measured: its levels are tried with all else as it is, and the assumption is dropped, and the search repeated,
-as soon as two combinations that were tried contradict it.
+Along monotone axes, the dearer levels of which are never slower, a box has no solution if its dearest corner misses the
+target, and none cheaper than its cheapest corner if that meets it. Axes count as monotone until measured times
+contradict that; then the search is repeated without them.
 """
 
 from __future__ import annotations

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
 from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
 from s2sim.errors import OptionError
 from s2sim.validation.calibrate_spec import CalibrateSpec
+
+if TYPE_CHECKING:
+    from s2sim.report.screens import Screen
 
 _EXAMPLE = "s2sim dev calibrate measured.log --topology dgx-h100 --out mine.toml"
 EXAMPLES = examples(
@@ -69,18 +72,7 @@ def calibrate_command(
     spec = experiment.spec()
     with watching(quiet=quiet) as progress:
         result = run_calibration(spec, progress)
-    readable = write_result(result, json)
-    if out is not None:
-        write_text(result.profile, out)
-    if not readable:
-        return
-    screen = calibrate_screen(result)
-    show_lines(screen.before)
-    if not quiet:
-        show_grids(screen.grids)
-    show_lines(screen.after)
-    if out is not None and not quiet:
-        show_lines([f"Written to {out}: simulate with --library {result.library}:timing={out}"])
+    _finish(result, calibrate_screen(result), result.library, result.profile, out, json, quiet=quiet)
 
 
 def _check_out(out: str | None) -> None:
@@ -91,6 +83,7 @@ def _check_out(out: str | None) -> None:
 def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
     """Fit Gloo's constants to one setting of a measured testbed; show and write them."""
     from s2sim.report.log_comparison import constants_grid
+    from s2sim.report.screens import Screen
     from s2sim.report.testbed_tables import fit_lines
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
     from s2sim.validation.testbed import setting_named
@@ -100,13 +93,22 @@ def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, jso
     chosen = setting_named(measured, setting)
     with watching(quiet=quiet) as progress:
         fit = fit_setting(chosen, measured.collectives, progress)
-    readable = write_result(fit, json)
+    screen = Screen(fit_lines(fit), [constants_grid(fit.constants)], [])
+    _finish(fit, screen, "gloo", profile_toml(fit), out, json, quiet=quiet)
+
+
+def _finish(
+    result: Any, screen: Screen, library: str, profile: str, out: str | None, json: str | None, *, quiet: bool
+) -> None:
+    """Write fitted constants as JSON and as a profile, and show them."""
+    readable = write_result(result, json)
     if out is not None:
-        write_text(profile_toml(fit), out)
+        write_text(profile, out)
     if not readable:
         return
-    show_lines(fit_lines(fit))
+    show_lines(screen.before)
     if not quiet:
-        show_grids([constants_grid(fit.constants)])
-        if out is not None:
-            show_lines([f"Written to {out}: simulate with --library gloo:timing={out}"])
+        show_grids(screen.grids)
+    show_lines(screen.after)
+    if out is not None and not quiet:
+        show_lines([f"Written to {out}: simulate with --library {library}:timing={out}"])

@@ -12,6 +12,7 @@ import numpy as np
 from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
 from s2sim.collectives.schedules.goal import to_goal
 from s2sim.report import format as text
+from s2sim.report.grid import filled
 from s2sim.report.screens import collective_screen
 from s2sim.report.traffic_tables import (
     SHOWN_TIMES,
@@ -67,7 +68,7 @@ def show_collective(
         return
     if quiet:
         show_lines([summary, *listed])
-        show_grids([terms_grid(result.terms, result.time_s)] if result.terms else [])
+        show_grids(filled(terms_grid(result.terms, result.time_s)))
         return
     screen = collective_screen(result)
     show_lines(screen.before)

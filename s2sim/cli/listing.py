@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,10 +28,8 @@ from s2sim.registry import Registry
 
 if TYPE_CHECKING:
     from s2sim.experiment.reducer_facts import ReducerFacts
-    from s2sim.libraries.library import Library
 
 Entries = list[tuple[str, str, str]]
-
 
 LIST_EXAMPLES = examples(
     "s2sim list",
@@ -83,10 +81,6 @@ def _fields(cls: Any) -> str:
     return ", ".join(field.name for field in dataclasses.fields(cls))
 
 
-def _library_options(library: Library) -> str:
-    return "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
-
-
 def _listed(module: str, function: str, *arguments: str) -> Entries:
     entries: Entries = getattr(import_module(module), function)(*arguments)
     return entries
@@ -103,7 +97,9 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "libraries": partial(
         _entries,
         "s2sim.libraries.lowering_tables:LIBRARIES",
-        lambda library: _with_options(library.summary, _library_options(library)),
+        lambda library: _with_options(
+            library.summary, "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
+        ),
     ),
     "faults": partial(
         _entries,
@@ -181,7 +177,11 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
     if name is not None:
         _show_page(*facts)
     elif table:
-        _show_table(facts)
+        from s2sim.report.reducer_tables import LEGEND, reducers_grid
+
+        show_grids([reducers_grid(facts)])
+        show_lines([""])
+        show_paragraph(LEGEND)
     else:
         _show_lines({_REDUCERS: _reducers()})
 
@@ -256,14 +256,6 @@ def citation(source: str) -> str:
     name = _AUTHORS.match(first)[0]  # type: ignore[index]  # it matches any text
     year = _YEAR.search(first, len(name))
     return name if year is None else f"{name} {year[1] or f'20{year[2]}'}"
-
-
-def _show_table(facts: Sequence[ReducerFacts]) -> None:
-    from s2sim.report.reducer_tables import LEGEND, reducers_grid
-
-    show_grids([reducers_grid(facts)])
-    show_lines([""])
-    show_paragraph(LEGEND)
 
 
 def _show_page(facts: ReducerFacts) -> None:

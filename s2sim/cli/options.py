@@ -176,7 +176,7 @@ def options_from(
     """
     options, kinds = options_of(spec), get_type_hints(spec)
     shown = [name for name in only or options if name not in leave_out]
-    flags = {name: _flag(name, options[name][1]) for name in shown}
+    flags = {name: each.metavar or "" if each.argument else flag_of(name, each) for name, (_, each) in options.items()}
 
     def parameter(name: str) -> Parameter:
         field, option = options[name]
@@ -196,12 +196,17 @@ def options_from(
         before = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context), *map(parameter, shown)]
         if needed and unless == "--spec":
             before.append(Parameter("spec", Parameter.KEYWORD_ONLY, default=_SPEC, annotation=str | None))
-        own = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-        run.__dict__["__signature__"] = Signature([*before, *own])
-        run.__doc__, run.__name__ = command.__doc__, command.__name__
-        return run
+        return _with_parameters(run, command, [*before, *own])
 
     return decorate
+
+
+def _with_parameters(run: Command, command: Command, parameters: Sequence[Parameter]) -> Command:
+    """Return ``run`` with the name and help of ``command``, and with keyword parameters."""
+    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+    run.__dict__["__signature__"] = Signature(named)
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    return run
 
 
 _TABLE_OPTIONS = {
@@ -237,16 +242,9 @@ def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
             Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_table_option(name, hide=name in hidden))
             for name in _TABLE_OPTIONS
         ]
-        kept = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-        run.__dict__["__signature__"] = Signature([*kept, *added])
-        run.__doc__, run.__name__ = command.__doc__, command.__name__
-        return run
+        return _with_parameters(run, command, [*own, *added])
 
     return decorate
-
-
-def _flag(name: str, option: Option) -> str:
-    return option.metavar or "" if option.argument else flag_of(name, option)
 
 
 def _parameter(

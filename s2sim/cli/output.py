@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from s2sim.report.screens import Screen
     from s2sim.tables import Table
 
-
 STDOUT = "-"
 # Control characters, line ends of Unicode, and marks that turn the direction of reading round.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -157,7 +156,13 @@ def write_tables(make: Callable[[], Table] | None) -> bool:
     """Write the tables that the command is asked for; return whether standard output is free for text."""
     targets = TABLES.get({})
     if make is not None and any(targets.values()):
-        write_table(make(), **targets)
+        table = make()
+        if (csv := targets["csv"]) is not None:
+            write_text(table.to_csv(), csv)
+        if (latex := targets["latex"]) is not None:
+            write_text(table.shown().to_latex(), latex)
+        if (parquet := targets["parquet"]) is not None:
+            write_bytes(table.to_parquet(), parquet)
     return STDOUT not in targets.values()
 
 
@@ -203,16 +208,6 @@ def write_text(text: str, target: str) -> None:
         sys.stdout.write(text)
     else:
         write_bytes(text.encode(), target)
-
-
-def write_table(table: Table, *, csv: str | None = None, parquet: str | None = None, latex: str | None = None) -> None:
-    """Write a table to the files that are named, CSV and LaTeX also to standard output (``-``)."""
-    if csv is not None:
-        write_text(table.to_csv(), csv)
-    if latex is not None:
-        write_text(table.shown().to_latex(), latex)
-    if parquet is not None:
-        write_bytes(table.to_parquet(), parquet)
 
 
 def write_figure(figure: Figure, target: str) -> None:

@@ -25,7 +25,6 @@ from s2sim.errors import OptionError
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult
 
-
 EXAMPLES = examples(
     "s2sim paper list",
     "s2sim paper dgc",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.spec import RunSpec
     from s2sim.topology.cluster import Cluster
 
-
 # Names of the switches of each level, by the number of levels.
 _SWITCH_NAMES = {1: ("switch",), 2: ("leaf", "spine"), 3: ("leaf", "aggregation", "core")}
 # Arrangements by the number of dimensions of a grid; others are drawn on a circle.

@@ -35,7 +35,6 @@ from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, 
 if TYPE_CHECKING:
     from s2sim.profiles.profile import ComputeProfile, Precision
 
-
 _SHOW = (
     "s2sim profile show resnet-50",
     "s2sim profile show gpt2 --batch 8",
@@ -67,7 +66,6 @@ ProfileArgument = Annotated[
         "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
     ),
 ]
-
 
 PrecisionOption = Annotated[
     str, option("fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.")

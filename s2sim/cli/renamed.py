@@ -21,7 +21,7 @@ _OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "dev testbed compare": {"--plot": ("--png",)},
 }
 # What ``codec compare`` did unless it was said.
-_COMPARED = {"--topology": "fat-tree", "--workers": "1,8,64", "--no-break-even": None}
+_COMPARED = {"--topology": ["fat-tree"], "--workers": ["1,8,64"], "--no-break-even": []}
 
 
 def with_new_names(arguments: Sequence[str]) -> list[str]:
@@ -36,7 +36,8 @@ def with_new_names(arguments: Sequence[str]) -> list[str]:
             _say(" ".join(old), " ".join(new))
             rest = line[len(old) :]
             if old == ("codec", "compare"):
-                rest += [part for name, value in _COMPARED.items() for part in _missing(rest, name, value)]
+                given = {part.partition("=")[0] for part in rest}
+                rest += [part for name, value in _COMPARED.items() if name not in given for part in (name, *value)]
             line = [*new, *rest]
     line = _collective(line)
     options = next((names for command, names in _OPTIONS.items() if " ".join(line).startswith(f"{command} ")), {})
@@ -78,12 +79,6 @@ def _taken(line: Sequence[str], name: str) -> tuple[list[str], list[str]]:
             end = place + (1 if sign else 2)
             return [value] if sign else list(line[place + 1 : end]), [*line[:place], *line[end:]]
     return [], list(line)
-
-
-def _missing(line: Sequence[str], name: str, value: str | None) -> list[str]:
-    if any(part.partition("=")[0] == name for part in line):
-        return []
-    return [name] if value is None else [name, value]
 
 
 def _say(old: str, new: str) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.rows import Result
     from s2sim.experiment.timeline import Streams, Timeline
 
-
 EXAMPLE = "s2sim run --topology fat-tree --workers 64"
 EXAMPLES = examples(
     EXAMPLE,

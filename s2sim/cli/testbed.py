@@ -22,7 +22,6 @@ from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, p
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
 
-
 _UP = (
     "s2sim dev testbed up --workers 8 --rate 1Gbps",
     "s2sim dev testbed up --nodes 2x4 --rate 1Gbps --uplink 500Mbps --name two-nodes",

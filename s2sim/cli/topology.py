@@ -29,7 +29,6 @@ from s2sim.units import PS_PER_S, format_money, format_seconds
 if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
-
 EXAMPLES = examples(
     "s2sim topology show fat-tree",
     "s2sim topology show leaf-spine --workers 128 --set nic.rate=25Gbps",

@@ -13,7 +13,6 @@ from s2sim.experiment.cluster_spec import parse_workers
 if TYPE_CHECKING:
     from s2sim.gradients.read_trace import Trace
 
-
 _SHOW = ("s2sim trace show lstm-lm", "s2sim trace show ncf --json -")
 _CHECK = ("s2sim trace check lstm-lm", "s2sim trace check cnn --quiet")
 _RECORD = (

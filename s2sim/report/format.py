@@ -49,7 +49,6 @@ signed_text = optional_text("{:+.2f}".format)
 cosine_text = optional_text("{:.4f}".format)
 seconds_text = optional_text(format_seconds)
 
-
 ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
 """Results of ranks that are not estimates of the mean, for which an error is of little use."""
 

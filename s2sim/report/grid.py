@@ -67,16 +67,21 @@ def text_column(title: str, cell: Callable[[T], str]) -> TableColumn[T]:
 
 
 def tabulate(
-    title: str, items: Iterable[T], *columns: TableColumn[T], strong: Callable[[T], bool] | None = None
+    title: str, items: Iterable[T], *columns: TableColumn[T] | None, strong: Callable[[T], bool] | None = None
 ) -> Grid:
-    """Return a table with a row for each item; rows for which ``strong`` is true stand out."""
-    items = list(items)
+    """Return a table with a row for each item, without columns that are None; rows that are ``strong`` stand out."""
+    items, shown = list(items), [column for column in columns if column is not None]
     return Grid(
         title,
-        tuple(column for column, _ in columns),
-        tuple(tuple(cell(item) for _, cell in columns) for item in items),
+        tuple(column for column, _ in shown),
+        tuple(tuple(cell(item) for _, cell in shown) for item in items),
         strong=frozenset(number for number, item in enumerate(items) if strong is not None and strong(item)),
     )
+
+
+def filled(*grids: Grid) -> list[Grid]:
+    """Return the tables that have rows."""
+    return [grid for grid in grids if grid.rows]
 
 
 def width_of(grid: Grid, gap: int) -> int:
@@ -92,16 +97,22 @@ def minimum_width(grid: Grid) -> int:
 
 def continue_cells(grid: Grid, split: Callable[[int, str], Sequence[str]]) -> Grid:
     """Return ``grid`` with the lines that ``split`` makes of (column, cell), those after the first in further rows."""
-    rows: list[tuple[str, ...]] = []
-    origin: list[int] = []
-    for number, row in enumerate(grid.rows):
-        lines = list(zip_longest(*(split(column, cell) for column, cell in enumerate(row)), fillvalue=""))
-        rows += lines
-        origin += [number] * len(lines)
-    faint, strong = (
-        frozenset(new for new, old in enumerate(origin) if old in marked) for marked in (grid.faint, grid.strong)
+    return _with_rows(
+        grid,
+        [
+            (number, line)
+            for number, row in enumerate(grid.rows)
+            for line in zip_longest(*(split(column, cell) for column, cell in enumerate(row)), fillvalue="")
+        ],
     )
-    return replace(grid, rows=tuple(rows), faint=faint, strong=strong)
+
+
+def _with_rows(grid: Grid, rows: Sequence[tuple[int, tuple[str, ...]]]) -> Grid:
+    """Return ``grid`` with other rows, each given with the number of the row that it comes from."""
+    faint, strong = (
+        frozenset(new for new, (old, _) in enumerate(rows) if old in marked) for marked in (grid.faint, grid.strong)
+    )
+    return replace(grid, rows=tuple(cells for _, cells in rows), faint=faint, strong=strong)
 
 
 def continue_names(grid: Grid, width: int) -> Grid:
@@ -154,11 +165,8 @@ def split_grid(grid: Grid, width: int, gap: int) -> list[Grid]:
 def _part(grid: Grid, columns: Sequence[int], mark: str) -> Grid:
     """Return some columns of ``grid``, without rows that only continue cells of other columns."""
     rows = [(number, cells) for number, row in enumerate(grid.rows) if any(cells := tuple(row[i] for i in columns))]
-    faint, strong = (
-        frozenset(new for new, (old, _) in enumerate(rows) if old in marked) for marked in (grid.faint, grid.strong)
-    )
     selected = tuple(grid.columns[i] for i in columns)
-    return Grid(f"{grid.title}{mark}", selected, tuple(cells for _, cells in rows), faint, strong)
+    return replace(_with_rows(grid, rows), title=f"{grid.title}{mark}", columns=selected)
 
 
 def _titled(grid: Grid, gap: int) -> Group:

@@ -22,7 +22,8 @@ def _cell(tag: str, text: str, column: Column) -> str:
     return f'<{tag} style="text-align: {align}">{lines}</{tag}>'
 
 
-def _table(grid: Grid) -> str:
+def table_html(grid: Grid) -> str:
+    """Return a table as HTML, escaped."""
     head = "".join(_cell("th", column.title, column) for column in grid.columns)
     styles = {**dict.fromkeys(grid.faint, "color: gray"), **dict.fromkeys(grid.strong, "font-weight: bold")}
     body = "".join(
@@ -44,15 +45,16 @@ def result_html(result: Result) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
     details = [*iteration_grids(result), *comparison_grids(result)]
     return (
-        f"<div>{verdict}{_table(grid)}{about}{caveats}<details><summary>Details</summary>"
-        f"{''.join(map(_table, details))}<ul>{notes}</ul></details></div>"
+        f"<div>{verdict}{table_html(grid)}{about}{caveats}<details><summary>Details</summary>"
+        f"{''.join(map(table_html, details))}<ul>{notes}</ul></details></div>"
     )
 
 
 def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
     """Return the lines and tables of a screen, escaped; the lines before are aligned as in a terminal."""
     head = escape("\n".join(before))
-    return f"<div><pre>{head}</pre>{''.join(map(_table, grids))}{paragraphs(map(escape, filter(None, after)))}</div>"
+    tables, notes = "".join(map(table_html, grids)), paragraphs(map(escape, filter(None, after)))
+    return f"<div><pre>{head}</pre>{tables}{notes}</div>"
 
 
 def page(title: str, style: str, body: str) -> str:

@@ -102,17 +102,13 @@ def train_grid(result: TrainResult) -> Grid:
     from s2sim.training.result import interval_text, target_text
 
     goal = "target" if result.target is None else target_text(result.target)
-
     ratio = optional_text(interval_text)
-    price = result.price
-    money: list[TableColumn[TrainRow]] = []
-    if price is not None:
-        currency = price.currency
-        money.append(
-            number_column(
-                "cost\nto it", lambda row: UNDEFINED if row.cost is None else format_money(row.cost.mean, currency)
-            )
-        )
+
+    def cost(row: TrainRow) -> str:
+        if row.cost is None or result.price is None:
+            return UNDEFINED
+        return format_money(row.cost.mean, result.price.currency)
+
     return tabulate(
         "on held-out data, by reducer",
         result.rows,
@@ -130,7 +126,7 @@ def train_grid(result: TrainResult) -> Grid:
         number_column(f"seeds\nto {goal}", lambda row: f"{row.reached} of {row.trained}"),
         number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
         number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
-        *money,
+        None if result.price is None else number_column("cost\nto it", cost),
         number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
         number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
     )

@@ -74,7 +74,7 @@ def difference_grid(result: LogComparisonResult) -> Grid:
         number_column("size\n(B)", lambda row: str(row.size_bytes)),
         number_column("all", lambda row: _signed(row.difference_s)),
         *map(column, groups[:_FIRST]),
-        *([number_column("other\nterms", rest)] if others else []),
+        number_column("other\nterms", rest) if others else None,
         number_column("not\nexplained", lambda row: _signed(row.not_explained_s)),
     )
 
@@ -164,7 +164,7 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
         number_column("ln", lambda row: f"{row.log_error:+.2f}"),
         number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
-        *([text_column("measured\nby", measured_by)] if known else []),
+        text_column("measured\nby", measured_by) if known else None,
         text_column("simulated\nby", lambda row: f"{row.algorithm} {row.protocol}".rstrip()),
     )
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
 from s2sim.report.figures.charts import chart_svg
-from s2sim.report.html import page, paragraphs
+from s2sim.report.html import page, paragraphs, table_html
 from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import Claim, PapersResult, Rebuilt
-    from s2sim.report.grid import Grid
 
 _STYLE = (
     "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;margin:1em 0;font-size:13.5px}"
     "th,td{padding:3px 10px;border-bottom:1px solid #e4e4e4;text-align:left;vertical-align:top}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
-    "caption{text-align:left;font-weight:bold;padding:4px 0}"
+    "td{font-variant-numeric:tabular-nums}caption{font-weight:bold;padding:4px 0}"
     ".why{color:#555;font-size:12.5px}.j{font-weight:bold;white-space:nowrap}"
     ".reproduced{color:#00734f}.not-reproduced{color:#b03a00}.not-testable{color:#666}"
     "svg{max-width:100%;height:auto}figure{margin:1em 0}h2{margin-top:2em}"
@@ -36,7 +33,7 @@ def papers_page(result: PapersResult) -> str:
 
 def _section(paper: Rebuilt) -> str:
     pictures = "".join(f"<figure>{chart_svg(picture)}</figure>" for picture in paper.pictures)
-    tables = "".join(_table(numbers_grid(table)) for table in paper.tables)
+    tables = "".join(table_html(numbers_grid(table)) for table in paper.tables)
     items = "".join(
         f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" if label else f"<dd>{escape(text)}</dd>"
         for label, text in setup_lines(paper)
@@ -58,13 +55,3 @@ def _claim(claim: Claim) -> str:
         f'<td><span class="j {look}">{escape(claim.judgement)}</span>'
         f'<div class="why">{escape(claim.why)} <em>{escape(claim.rule)}</em></div></td></tr>'
     )
-
-
-def _table(grid: Grid) -> str:
-    def cells(tag: str, texts: Iterable[str]) -> str:
-        looks = (' class="n"' if column.numeric else "" for column in grid.columns)
-        return "".join(f"<{tag}{look}>{escape(text)}</{tag}>" for text, look in zip(texts, looks, strict=True))
-
-    head = cells("th", (column.title for column in grid.columns))
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in grid.rows)
-    return f"<table><caption>{escape(grid.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -6,7 +6,7 @@ the ends of an arrow, ``M`` for names; times are microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from s2sim.experiment.timeline import STREAMS, Streams, StreamSpan, Timeline, TimelineSpan
@@ -68,7 +68,8 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
         spans = sorted(
             (span for span in streams.spans if span.stream == stream), key=lambda span: (span.start_us, -span.end_us)
         )
-        lanes = _lanes(spans)
+        free_us: list[float] = []
+        lanes = [_take_lane(free_us, span) for span in spans]
         for lane in range(max(lanes, default=0) + 1):
             yield from _track(process, first + lane, stream if lane == 0 else f"{stream} ({lane + 1})", first + lane)
         for span, lane in zip(spans, lanes, strict=True):
@@ -83,15 +84,11 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
         yield {**same, "ph": "f", "bp": "e", "tid": track_of[id(arrow.target)], "ts": arrow.target.start_us}
 
 
-def _lanes(spans: Iterable[StreamSpan]) -> list[int]:
-    """Return the first free lane for each span, in the order in which spans start."""
-    free_us: list[float] = []
-    lanes = []
-    for span in spans:
-        lane = next((lane for lane, free in enumerate(free_us) if free <= span.start_us), len(free_us))
-        free_us[lane:] = [span.end_us, *free_us[lane + 1 :]]
-        lanes.append(lane)
-    return lanes
+def _take_lane(free_us: list[float], span: StreamSpan | TimelineSpan) -> int:
+    """Return the first free lane for the next span; ``free_us`` are the times from which lanes are free."""
+    lane = next((lane for lane, free in enumerate(free_us) if free <= span.start_us), len(free_us))
+    free_us[lane : lane + 1] = [span.end_us]
+    return lane
 
 
 def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[str, Any]]:
@@ -99,11 +96,10 @@ def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[s
     free_us: dict[int, list[float]] = {}
     for span in sorted(spans, key=lambda span: (span.start_us, span.rank, -span.end_us)):
         lanes = free_us.setdefault(span.rank, [])
-        lane = next((lane for lane, free in enumerate(lanes) if free <= span.start_us), len(lanes))
+        known = len(lanes)
+        lane = _take_lane(lanes, span)
         track = lane * _LANES + span.rank
-        if lane == len(lanes):
-            lanes.append(span.end_us)
+        if lane == known:
             name = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
             yield from _track(process, track, name, span.rank * _LANES + lane)
-        lanes[lane] = span.end_us
         yield _span(process, track, span, span.category)

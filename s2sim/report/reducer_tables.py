@@ -60,11 +60,6 @@ def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
     )
 
 
-def describe_reducer(facts: ReducerFacts) -> str:
-    """Return a line that describes a reducer."""
-    return facts.summary if facts.stands_for is None else f"{facts.summary} (is {facts.stands_for})"
-
-
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
     """Return the known properties of one reducer as (label, text)."""
     linear, collectives, rounds, host_syncs = _measured(facts)

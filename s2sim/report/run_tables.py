@@ -23,7 +23,7 @@ from s2sim.report.format import (
     share_text,
     workers_with_mark,
 )
-from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Column, Grid, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.iteration_tables import scaling_efficiencies
 from s2sim.units import format_bytes, format_seconds
 
@@ -62,7 +62,7 @@ def _row_tables(
     """Return a table of the rows of each number of workers for which ``only`` is true, where there are any."""
     first: TableColumn[Row] = text_column(name, lambda row: row.reducer)
     grids = _tables(result, title, lambda rows: [row for row in rows if only is None or only(row)], first, *columns)
-    return [grid for grid in grids if grid.rows]
+    return filled(*grids)
 
 
 def comparison_grids(result: Result) -> list[Grid]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2sim.report.answer import alternative_lines, lines_text, price_lines, verdict_lines
 from s2sim.report.format import collective_lines
+from s2sim.report.grid import filled
 from s2sim.report.html import lines_html
 from s2sim.report.iteration_tables import train_grid, train_lines
 from s2sim.report.log_comparison import (
@@ -74,24 +75,20 @@ def _notes(notes: Sequence[str]) -> list[str]:
 
 def collective_screen(result: CollectiveResult) -> Screen:
     """Return the answer and its explanation, its terms if there are any, and the busiest links."""
-    terms = [terms_grid(result.terms, result.time_s)] if result.terms else []
-    links = [links_grid(result.bottlenecks)] if result.bottlenecks else []
     lines = [result.cluster, *collective_lines(result), *fault_lines(result.effects), *_notes(result.notes)]
-    return Screen(lines, [*terms, *links], [])
+    return Screen(lines, filled(terms_grid(result.terms, result.time_s), links_grid(result.bottlenecks)), [])
 
 
 def log_comparison_screen(result: LogComparisonResult) -> Screen:
     """Return simulated times compared with a log, and the terms that explain their differences."""
     terms = [difference_grid(result), scales_grid(result)] if result.terms else []
-    grids = [log_comparison_grid(result), *terms]
-    return Screen(
-        [result.cluster, *log_comparison_lines(result)], grids, ["", *_notes(result.notes)] * bool(result.notes)
-    )
+    after = ["", *_notes(result.notes)] if result.notes else []
+    return Screen([result.cluster, *log_comparison_lines(result)], [log_comparison_grid(result), *terms], after)
 
 
 def flows_screen(result: FlowsResult) -> Screen:
     """Return the answer, the transfers that waited most, and the busiest links."""
-    grids = [flows_grid(result), links_grid(result.bottlenecks)] if len(result.finish_s) else []
+    grids = filled(flows_grid(result), links_grid(result.bottlenecks))
     return Screen([*flows_lines(result), *fault_lines(result.effects)], grids, [])
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.topologies import TopologiesResult, TopologyRow
     from s2sim.regimes.map import Cell, RegimeMap
 
-
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)
 
@@ -147,49 +146,49 @@ def topologies_grid(result: TopologiesResult) -> Grid:
     """Return the best reducer on each topology, its time and gain, and what that costs where a price is known."""
     from s2sim.experiment.topologies import cost_unit
 
-    rows = result.topologies
+    rows, compared = result.topologies, result.results[0].results
     several = len({row.workers for row in rows}) > 1
-    columns: list[TableColumn[TopologyRow]] = [text_column("topology", lambda row: row.name)]
-    if several:
-        columns.append(number_column("workers", lambda row: str(row.workers)))
-    columns += [
+    scope = time_scope_text(compared)
+
+    def cost(row: TopologyRow) -> str:
+        return UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
+
+    cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
+    return tabulate(
+        f"time of {scope} with the best reducer" if several else f"{workers_text(rows[0].workers)}: time of {scope}",
+        rows,
+        text_column("topology", lambda row: row.name),
+        number_column("workers", lambda row: str(row.workers)) if several else None,
         text_column("best", lambda row: row.best),
         number_column("time", lambda row: format_seconds(row.time_s)),
         number_column("dense", lambda row: format_seconds(row.dense_s)),
         number_column("speed-\nup", lambda row: factor_text(row.speedup)),
-    ]
-    if any(row.samples_per_s for row in rows):
-        columns.append(number_column("samples\n/s", lambda row: throughput_text(row.samples_per_s)))
-    if any(row.cost is not None for row in rows):
-        columns.append(
-            number_column(
-                f"cost of {cost_unit(result.results[0].results[0])}".replace(" of ", "\nof ").replace(" s", "\ns"),
-                lambda row: UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency)),
-            )
-        )
-    scope = time_scope_text(result.results[0].results)
-    title = f"time of {scope} with the best reducer" if several else f"{workers_text(rows[0].workers)}: time of {scope}"
-    return tabulate(title, rows, *columns)
+        _samples_column(rows),
+        number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
+    )
+
+
+def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[TopologyRow | AdviceCell] | None:
+    if not any(row.samples_per_s for row in rows):
+        return None
+    return number_column("samples\n/s", lambda row: throughput_text(row.samples_per_s))
 
 
 def advice_grid(result: Advice) -> Grid:
     """Return the cells that advice rests on, what each changes, its time, error and price."""
-    cells = result.cells
-    columns: list[TableColumn[AdviceCell]] = []
-    if len({cell.changes for cell in cells}) > 1:
-        columns.append(text_column("changes", lambda cell: cell.changes))
-    if len({cell.workers for cell in cells}) > 1:
-        columns.append(number_column("workers", lambda cell: str(cell.workers)))
-    columns += [
+    cells, currency = result.cells, result.currency
+    several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
+    efficient = any(cell.efficiency is not None for cell in cells)
+    return tabulate(
+        f"{result.question}: the runs that this rests on",
+        cells,
+        text_column("changes", lambda cell: cell.changes) if several else None,
+        number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
         text_column("reducer", lambda cell: cell.reducer),
         number_column("time", lambda cell: format_seconds(cell.time_s)),
         number_column("speed-up\non dense", lambda cell: factor_text(cell.speedup_vs_dense or inf)),
-    ]
-    if any(cell.samples_per_s for cell in cells):
-        columns.append(number_column("samples\n/s", lambda cell: throughput_text(cell.samples_per_s)))
-    columns.append(number_column("error", lambda cell: error_text(cell.relative_l2)))
-    if any(cell.efficiency is not None for cell in cells):
-        columns.append(number_column("efficiency", lambda cell: percent_text(cell.efficiency or 0.0)))
-    if result.currency is not None:
-        columns.append(number_column("price", lambda cell: format_money(cell.price or 0.0, str(result.currency))))
-    return tabulate(f"{result.question}: the runs that this rests on", cells, *columns)
+        _samples_column(cells),
+        number_column("error", lambda cell: error_text(cell.relative_l2)),
+        number_column("efficiency", lambda cell: percent_text(cell.efficiency or 0.0)) if efficient else None,
+        number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
+    )

@@ -7,7 +7,7 @@ from math import isinf
 from typing import TYPE_CHECKING, TypeAlias
 
 from s2sim.report.format import UNDEFINED, group_by, optional_text
-from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.log_comparison import constants_grid
 from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
@@ -15,7 +15,6 @@ from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComp
 if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
     from s2sim.validation.testbed_fit import SettingFit
-
 
 _WORST = 8
 
@@ -51,11 +50,11 @@ def _grid(title: str, rows: tuple[MeasuredTiming, ...]) -> Grid:
         text_column("setting", lambda row: row.setting),
         text_column("what", lambda row: row.what),
         number_column("buffer", lambda row: format_bytes(row.payload_bytes)),
-        *([seconds("compute", "compute_s")] if rows[0].compute_s else []),
+        seconds("compute", "compute_s") if rows[0].compute_s else None,
         seconds("median", "median_s"),
         seconds("P10", "low_s"),
         seconds("P90", "high_s"),
-        *([seconds("codec", "codec_s")] if any(row.codec_s for row in rows) else []),
+        seconds("codec", "codec_s") if any(row.codec_s for row in rows) else None,
         number_column("sent", lambda row: format_bytes(row.sent_bytes)),
         seconds("CPU", "cpu_s"),
         number_column("repeats", lambda row: str(row.repeats)),
@@ -87,20 +86,14 @@ def fit_lines(fit: SettingFit) -> list[str]:
 
 def comparison_grids(result: PredictionComparison) -> list[Grid]:
     """Return constants, errors by kind and by setting, calls that are wrong, break-even rates, and the worst points."""
-    grids = [constants_grid(result.constants), _errors_grid(result), _settings_grid(result)]
-    if wrong := [call for call in result.calls if not call.right]:
-        grids.append(
-            tabulate(
-                "calls against dense that are wrong: dense's time over the reducer's",
-                wrong,
-                text_column("setting", lambda call: call.setting),
-                text_column("reducer", lambda call: f"{call.what} ({call.kind})"),
-                number_column("measured", lambda call: f"{call.measured:.2f}"),
-                number_column("predicted", lambda call: f"{call.predicted:.2f}"),
-            )
-        )
-    if result.break_even:
-        grids.append(_break_even_grid(result.break_even))
+    wrong = tabulate(
+        "calls against dense that are wrong: dense's time over the reducer's",
+        [call for call in result.calls if not call.right],
+        text_column("setting", lambda call: call.setting),
+        text_column("reducer", lambda call: f"{call.what} ({call.kind})"),
+        number_column("measured", lambda call: f"{call.measured:.2f}"),
+        number_column("predicted", lambda call: f"{call.predicted:.2f}"),
+    )
     worst = tabulate(
         "worst predictions of unseen settings",
         sorted(result.unseen, key=lambda point: -abs(point.error))[:_WORST],
@@ -111,7 +104,8 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
         number_column("predicted", lambda point: format_seconds(point.predicted_s)),
         number_column("ln", lambda point: f"{point.error:+.2f}"),
     )
-    return [*grids, worst]
+    grids = [constants_grid(result.constants), _errors_grid(result), _settings_grid(result)]
+    return [*grids, *filled(wrong, _break_even_grid(result.break_even)), worst]
 
 
 _Points: TypeAlias = tuple[str, list[ComparedTime]]

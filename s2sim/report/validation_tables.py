@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from s2sim.report.format import UNDEFINED, log_error_text, seconds_text, signed_text
-from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, TableColumn, filled, number_column, tabulate, text_column
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
@@ -137,12 +137,11 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
         found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
         groups = [replace(left_out.overall, name="all good curves"), *found]
         grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
-    grids += [parameters_grid(result.parameters)] if result.parameters else []
-    counted = [curve for curve in result.curves if curve.counts]
-    others = [curve for curve in result.curves if not curve.counts]
-    grids += [curves_grid("good curves", counted)] if counted else []
-    grids += [curves_grid("apart: doubtful or suspect", others)] if others else []
-    return grids
+    return grids + filled(
+        parameters_grid(result.parameters),
+        curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
+        curves_grid("apart: doubtful or suspect", [curve for curve in result.curves if not curve.counts]),
+    )
 
 
 def _error_columns(field: str) -> tuple[TableColumn[Any], ...]:
@@ -271,13 +270,13 @@ def iterations_lines(result: IterationsResult) -> list[str]:
 
 def iterations_grids(result: IterationsResult) -> list[Grid]:
     """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
-    scored = [row for row in result.iterations if row.scored]
     apart = [row for row in result.iterations if row.predicted and not row.scored]
-    grids = [_sources_grid(result.by_source)] if result.by_source else []
-    grids += [_calls_grid(result.overall.calls)] if result.overall.calls is not None else []
-    grids += [_rows_grid("iterations", scored)] if scored else []
-    grids += [_rows_grid("apart: parts do not sum to the whole", apart)] if apart else []
-    return grids
+    return filled(
+        _sources_grid(result.by_source),
+        _calls_grid(result.overall.calls),
+        _rows_grid("iterations", [row for row in result.iterations if row.scored]),
+        _rows_grid("apart: parts do not sum to the whole", apart),
+    )
 
 
 def worst_iteration_lines(result: IterationsResult) -> list[str]:
@@ -304,11 +303,15 @@ def _sources_grid(sources: tuple[SourceErrors, ...]) -> Grid:
     )
 
 
-def _calls_grid(calls: Calls) -> Grid:
-    rows = [
-        ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
-        ("slower than dense", calls.false_wins, calls.losses_as_predicted),
-    ]
+def _calls_grid(calls: Calls | None) -> Grid:
+    rows = (
+        []
+        if calls is None
+        else [
+            ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
+            ("slower than dense", calls.false_wins, calls.losses_as_predicted),
+        ]
+    )
     return tabulate(
         "calls",
         rows,

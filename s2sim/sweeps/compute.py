@@ -109,12 +109,13 @@ def _compute(job: Job) -> list[Outcome]:
     except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
         return _without_answer(job, "failed", f"{type(error).__name__}: {error}", begun)
     spent_s = (time.process_time() - begun) / len(job.cells)
-    return [
-        Outcome(key, "done", None, spent_s, _peak_bytes(), lines, details, inputs)
-        if any(line.state == "done" for line in lines)
-        else Outcome(key, "refused", lines[0].reason, spent_s, _peak_bytes(), lines, details, inputs)
-        for key, lines, details, inputs in answers
-    ]
+    outcomes = []
+    for key, lines, details, inputs in answers:
+        done = any(line.state == "done" for line in lines)
+        reason = None if done else lines[0].reason
+        state: State = "done" if done else "refused"
+        outcomes.append(Outcome(key, state, reason, spent_s, _peak_bytes(), lines, details, inputs))
+    return outcomes
 
 
 def _without_answer(job: Job, state: State, reason: str, begun: float) -> list[Outcome]:
@@ -122,8 +123,7 @@ def _without_answer(job: Job, state: State, reason: str, begun: float) -> list[O
         # One of them may be the reason.
         return compute_jobs([Job((cell,)) for cell in job.cells])
     ((key, _),) = job.cells
-    line = Line(None, state, reason)
-    return [Outcome(key, state, reason, time.process_time() - begun, _peak_bytes(), (line,), {}, {})]
+    return [Outcome.without_answer(key, state, reason, time.process_time() - begun, _peak_bytes())]
 
 
 def _peak_bytes() -> int:

@@ -14,29 +14,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.recording_store import VARIABLE
 from s2sim.sweeps.compute import Job, compute_jobs
-from s2sim.sweeps.store import Line, Outcome
+from s2sim.sweeps.store import Outcome
 
 Chunk = tuple[Job, ...]
-
-
-class Engine(Protocol):
-    """Runs chunks of jobs."""
-
-    workers: int
-
-    def submit(self, chunk: Chunk) -> None:
-        """Begin a chunk, at once or when a worker is free."""
-
-    def finished(self, timeout_s: float) -> list[list[Outcome]]:
-        """Return the answers of the chunks that finish first, none after so many seconds."""
-
-    def close(self) -> None:
-        """Stop all work; what was not returned is lost."""
 
 
 class InProcess:
@@ -159,7 +144,7 @@ class Processes:
 def killed(key: str) -> Outcome:
     """Return the outcome of a cell whose process died."""
     why = "the process was killed, as happens where memory ends: take fewer --jobs, workers or parameters"
-    return Outcome(key, "failed", why, 0.0, 0, (Line(None, "failed", why),), {}, {})
+    return Outcome.without_answer(key, "failed", why)
 
 
 class Dask:
@@ -181,35 +166,35 @@ class Dask:
             raise S2SimError(f"--dask {address}: there is no scheduler: {error}") from None
         self._cluster: Any = cluster if address == "local" else None
         self.workers = max(1, len(self._client.scheduler_info()["workers"]))
-        self._running: dict[Any, Chunk] = {}
+        self._executor = self._client.get_executor(pure=False, retries=2)
+        self._running: dict[Future[list[Outcome]], Chunk] = {}
 
     def submit(self, chunk: Chunk) -> None:
         """Begin a chunk; one whose worker dies begins again on another."""
-        self._running[self._client.submit(compute_jobs, chunk, pure=False, retries=2)] = chunk
+        self._running[self._executor.submit(compute_jobs, chunk)] = chunk
 
     def finished(self, timeout_s: float) -> list[list[Outcome]]:
         """Return the answers of the chunks that finish first."""
-        import distributed
+        from distributed import KilledWorker
 
-        library: Any = distributed
-        try:
-            with self._client.as_current():
-                done = library.wait(list(self._running), timeout=timeout_s, return_when="FIRST_COMPLETED").done
-        except TimeoutError:
-            return []
+        done, _ = wait(self._running, timeout_s, FIRST_COMPLETED)
         found = []
         for future in done:
             chunk = self._running.pop(future)
             try:
                 found.append(future.result())
-            except distributed.KilledWorker:
+            except KilledWorker:
                 found.append([killed(key) for job in chunk for key, _ in job.cells])
         return found
 
     def close(self) -> None:
         """Cancel what runs, and leave the cluster."""
         with suppress(Exception):
-            self._client.cancel(list(self._running))
+            self._executor.shutdown(wait=False)
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+Engine: TypeAlias = InProcess | Processes | Dask
+"""Runs chunks of jobs; ``finished`` waits up to a timeout in seconds, and ``close`` loses what was not returned."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,9 @@ class SweepResult:
             study, what, axes = store.latest()
             rows = []
             for cell, values, line in store.rows(study):
-                own = dict(zip(COLUMNS, astuple(line), strict=True))
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}
-                first = {"cell": cell, "state": own["state"], "reason": own["reason"]}
-                rows.append({**first, **named, **{name: own[name] for name in _OF_LINES}})
+                first = {"cell": cell, "state": line["state"], "reason": line["reason"]}
+                rows.append({**first, **named, **{name: line[name] for name in _OF_LINES}})
             columns = (*_FIRST, *axes, *_OF_LINES)
             return cls(file, what, tuple(axes), store.counts(study), Table(columns, tuple(rows)))
 

@@ -63,6 +63,13 @@ class Outcome:
     details: dict[str, Any]  # The result as JSON, without its inputs
     inputs: dict[str, Any]  # The inputs of the run record
 
+    @classmethod
+    def without_answer(
+        cls, key: str, state: State, reason: str | None, cpu_s: float = 0.0, memory_bytes: int = 0
+    ) -> Outcome:
+        """Return the outcome of a cell that has a reason instead of an answer."""
+        return cls(key, state, reason, cpu_s, memory_bytes, (Line(None, state, reason),), {}, {})
+
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS studies (
@@ -76,7 +83,6 @@ CREATE TABLE IF NOT EXISTS cells (
 CREATE TABLE IF NOT EXISTS lines (
     key TEXT NOT NULL, position INTEGER NOT NULL, {", ".join(COLUMNS)}, PRIMARY KEY (key, position));
 """
-
 
 _INSERT_LINE = f"INSERT INTO lines VALUES ({', '.join('?' * (2 + len(COLUMNS)))})"
 # What another store has and this one has not.
@@ -194,7 +200,7 @@ class SweepStore:
                 raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
             return row[0], row[1], json.loads(row[2])
 
-    def rows(self, study: str) -> Iterator[tuple[int, list[Any], Line]]:
+    def rows(self, study: str) -> Iterator[tuple[int, list[Any], dict[str, Any]]]:
         """Yield number, values of the axes and each line of the study's finished cells, in their order."""
         query = (
             f"SELECT plan.cell, plan.axes, {', '.join(f'lines.{name}' for name in COLUMNS)} FROM plan "
@@ -204,7 +210,7 @@ class SweepStore:
             for cell, axes, *values in connection.execute(query, (study,)):
                 line = dict(zip(COLUMNS, values, strict=True))
                 line["chosen"] = None if line["chosen"] is None else bool(line["chosen"])
-                yield cell, json.loads(axes), Line(**line)
+                yield cell, json.loads(axes), line
 
     def counts(self, study: str) -> dict[str, int]:
         """Return how many of the study's cells are in each state, ``missing`` those that were not computed."""

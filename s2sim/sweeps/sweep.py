@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from s2sim.provenance import content_hash
 from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
 from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
 from s2sim.sweeps.results import SweepResult
-from s2sim.sweeps.store import FILE, Line, Outcome, SweepStore
+from s2sim.sweeps.store import FILE, Outcome, SweepStore
 from s2sim.sweeps.study import Cell, Study
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.
@@ -133,7 +134,8 @@ def sweep(
         text = json.dumps(asdict(study))
         planned = zip(plan.cells, plan.keys, strict=True)
         store.begin(content_hash(asdict(study)), study.what, text, study.axis_names(), planned)
-        store.add([_refusal(cell, key) for cell, key in zip(plan.cells, plan.keys, strict=True) if cell.spec is None])
+        refused = [(key, cell) for cell, key in zip(plan.cells, plan.keys, strict=True) if cell.spec is None]
+        store.add([Outcome.without_answer(key, "refused", cell.problem) for key, cell in refused])
         if plan.jobs:
             engine = _make_engine(folder, jobs, dask, plan)
             with closing(engine):
@@ -158,10 +160,6 @@ def merge_shards(folder: Path | str) -> SweepResult:
         for path in shards:
             store.merge(path)
     return SweepResult.load(Path(folder) / FILE)
-
-
-def _refusal(cell: Cell, key: str) -> Outcome:
-    return Outcome(key, "refused", cell.problem, 0.0, 0, (Line(None, "refused", cell.problem),), {}, {})
 
 
 def _make_engine(folder: Path, jobs: int | None, dask: str | None, plan: SweepPlan) -> Engine:
@@ -196,12 +194,8 @@ def _work(plan: SweepPlan, store: SweepStore, engine: Engine, watcher: SweepWatc
 
 
 def _submit(engine: Engine, chunks: Iterable[tuple[Job, ...]], most: int) -> int:
-    """Submit the next chunks, at most so many; return how many there were."""
-    count = 0
-    for _ in range(most):
-        chunk = next(iter(chunks), None)
-        if chunk is None:
-            break
+    """Submit up to ``most`` of the next chunks; return their number."""
+    taken = list(islice(chunks, most))
+    for chunk in taken:
         engine.submit(chunk)
-        count += 1
-    return count
+    return len(taken)

@@ -1,9 +1,7 @@
-"""How far measured times lie around predicted ones, by what is alike: from errors of sources that were left out.
+"""Intervals of measured times around predicted ones, from the errors of sources that were left out of the fit.
 
-A band reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points that are told, each counted
-by how much it has in common with what is asked: the GPU, the network, the collective, the launch, and the size. A
-source has one voice, however many points it has. So a class that many sources tell has a band of its own, and one that
-few tell leans on the others.
+An interval reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points. A point is weighted by
+the similarity of its GPU, network, collective, launch and size to those of the prediction, and each source equally.
 """
 
 from __future__ import annotations
@@ -98,46 +96,32 @@ class PredictionErrors:
 
         Sources in ``without`` tell nothing.
         """
-        points = self._points
-        kept = np.flatnonzero(~np.isin(points.source, list(without)))
-        far = np.abs(points.log_size[kept] - np.log2(max(size_bytes, 1)))
+        source, alike, log_size, error = self._points
+        kept = np.flatnonzero(~np.isin(source, list(without)))
+        far = np.abs(log_size[kept] - np.log2(max(size_bytes, 1)))
         weights = np.exp(-far / _MAX_LOG_SIZE_DISTANCE)
         for column, unlike in enumerate(_DISTANCE_PER_FIELD):
-            weights *= np.where(points.alike[kept, column] == run.alike[column], 1.0, unlike)
-        voices, voice = np.unique(points.source[kept], return_inverse=True)
+            weights *= np.where(alike[kept, column] == run.alike[column], 1.0, unlike)
+        voices, voice = np.unique(source[kept], return_inverse=True)
         most = np.zeros(len(voices))
         np.maximum.at(most, voice, weights)
         weights *= (most / np.bincount(voice, weights))[voice]
-        low, high = _weighted_quantiles(points.error[kept], weights)
+        order = np.argsort(error[kept])
+        passed = np.cumsum(weights[order])
+        middle = (passed - weights[order] / 2) / passed[-1]
+        low, high = np.interp((_LOW, _HIGH), middle, error[kept][order])
         return float(np.exp(min(low, 0.0))), float(np.exp(max(high, 0.0)))
 
     @cached_property
-    def _points(self) -> _Points:
+    def _points(self) -> tuple[Mask, Mask, Floats, Floats]:
+        """Sources, classes (points, 4), logarithms of sizes and errors of the points of all curves."""
         lengths = [len(curve.errors) for curve in self.curves]
-        return _Points(
+        return (
             np.repeat([curve.source for curve in self.curves], lengths),
             np.repeat([curve.alike for curve in self.curves], lengths, axis=0),
             np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
             np.concatenate([curve.errors for curve in self.curves]),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Points:
-    """Points of all curves: text arrays of shape (p,) and (p, 4), float64 arrays of shape (p,)."""
-
-    source: Mask
-    alike: Mask
-    log_size: Floats
-    error: Floats
-
-
-def _weighted_quantiles(values: Floats, weights: Floats) -> tuple[float, float]:
-    order = np.argsort(values)
-    passed = np.cumsum(weights[order])
-    middle = (passed - weights[order] / 2) / passed[-1]
-    low, high = np.interp((_LOW, _HIGH), middle, values[order])
-    return float(low), float(high)
 
 
 def error_model_path() -> Path:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from s2sim.report.figures.labels import figure_with_head
+from s2sim.report.figures.labels import figure_with_head, names_size
 from s2sim.report.figures.style import (
     GREY,
     ITERATION_PARTS,
     SMALL_SIZE,
     TEXT_SIZE,
     WIDTH,
-    blank_figure,
     family_style,
     figure_style,
     fix_layout,
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
 
     from s2sim.experiment.rows import Row
 
-
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
-_FRAME, _LEGEND, _MIN_INNER = 0.8, 0.3, 4.6
+_FRAME, _LEGEND, _MIN_INNER = 0.8, 0.3, 4.1
 # Points between a bar and its text.
 _GAP = 5.0
 
@@ -57,9 +55,7 @@ def _bars_figure(
     heights = [_FRAME + bars.inches * len(rows) for rows in rows_by_workers.values()]
     names = {row.reducer for rows in rows_by_workers.values() for row in rows}
     with figure_style():
-        sample = blank_figure(1.0)
-        name_width = max(float(text_size(sample, name)[0]) for name in names) * TEXT_SIZE / SMALL_SIZE
-        width = max(WIDTH, name_width + _MIN_INNER)
+        width = max(WIDTH, names_size(names)[0] * TEXT_SIZE / SMALL_SIZE + _MIN_INNER)
         figure, body = figure_with_head(bars.title, subtitle, sum(heights) + _LEGEND, width)
         parts = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
         panels = []

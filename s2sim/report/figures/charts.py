@@ -27,7 +27,6 @@ from s2sim.tables import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 # Inches.
 _WIDTH, _HEIGHT = 7.2, 3.6
 _CELL_WIDTH, _CELL_HEIGHT, _NAMES_WIDTH, _HEAD = 0.62, 0.26, 2.0, 1.5

@@ -18,7 +18,6 @@ from s2sim.units import PS_PER_S, format_seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 # Inches.
 _MARGIN, _MIN_WIDTH, _LEGEND_LINE = 0.25, 8.0, 0.17
 # Points.
@@ -91,9 +90,10 @@ def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int, fl
     lines = (*plan.outer, *plan.inner)
     for code, name in enumerate(plan.classes):
         rates_Bps, latency_ps = graph.rate_Bps[class_of_link == code], graph.latency_ps[class_of_link == code]
+        ends_ps = (int(latency_ps.min()), int(latency_ps.max()))
         parts = [
             _range([rates_text(float(rate)) for rate in (rates_Bps.min(), rates_Bps.max())]),
-            _range([_latency_text(int(time)) for time in (latency_ps.min(), latency_ps.max())]),
+            _range([format_seconds(ps / PS_PER_S) if ps else "no latency given" for ps in ends_ps]),
         ]
         counts = [line.count for line in lines if line.link_class == code and not line.hidden]
         if max(counts, default=1) > 1:
@@ -109,10 +109,6 @@ def reading_note(plan: ClusterDrawing) -> str:
     if any(item.kind == "more" for item in plan.items):
         notes.append("Dashed and dotted: left out to keep the picture readable.")
     return " ".join([*notes, plan.note]).strip()
-
-
-def _latency_text(latency_ps: int) -> str:
-    return format_seconds(latency_ps / PS_PER_S) if latency_ps else "no latency given"
 
 
 def _range(texts: list[str]) -> str:

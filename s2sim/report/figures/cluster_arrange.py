@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 from math import ceil, cos, pi, sin
@@ -29,38 +29,7 @@ _BACKWARD = ((-0.7, 0.7), (0.0, 1.0), (-1.0, 0.0))
 _ELLIPSIS = (0.25, 0.6, 0.6)
 
 Place = tuple[float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Numbers of planes, rows and columns, and the positions of those that are shown."""
-
-    sizes: tuple[int, ...]
-    places: tuple[dict[int, float], ...]
-    steps: tuple[float, float]  # to the next column and row, in inches
-
-    def corner(self, place: Place) -> tuple[float, float]:
-        """Return the position of the switch at a place in inches."""
-        plane, row, column = place
-        width, height = self.steps
-        across = (max(self.places[2].values()) + 1) * width + _PLANE_GAP
-        return plane * across + column * width, -row * height
-
-    def place(self, number: int) -> Place | None:
-        """Return the place of a switch, or None if it is hidden."""
-        plane, row, column = (axis.get(i) for axis, i in zip(self.places, self.index(number), strict=True))
-        return None if plane is None or row is None or column is None else (plane, row, column)
-
-    def index(self, number: int) -> tuple[int, ...]:
-        """Return the plane, row and column of a switch."""
-        return tuple(int(i) for i in np.unravel_index(number, self.sizes))
-
-    def direction(self, start: int, end: int) -> tuple[float, float]:
-        """Return the direction in which the link between two switches leaves the first."""
-        tail, head = self.index(start), self.index(end)
-        axis = next(axis for axis in range(3) if tail[axis] != head[axis])
-        forward = (head[axis] - tail[axis]) % self.sizes[axis] == 1
-        return (_FORWARD if forward else _BACKWARD)[axis]
+"""Plane, row and column; fractions for the hidden part of an axis."""
 
 
 def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
@@ -74,24 +43,47 @@ def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
     planes = sizes[0] if sizes[0] <= _MAX_PLANES else _MAX_PLANES + _ELLIPSIS[0]
     columns = int((_GRID_WIDTH / planes - _PLANE_GAP) / width)
     columns = max(2, columns if sizes[2] <= columns else columns - 1)
-    most = (_MAX_PLANES, _MAX_ROWS, columns)
-    places = tuple(_places(*along) for along in zip(sizes, most, _ELLIPSIS, strict=True))
-    grid = _Grid(sizes, places, (width, rise + _GAP))
-    for (plane, at_plane), (row, at_row), (column, at_column) in product(*(axis.items() for axis in places)):
+    axes = [_places(*along) for along in zip(sizes, (_MAX_PLANES, _MAX_ROWS, columns), _ELLIPSIS, strict=True)]
+    across = (max(axes[2].values()) + 1) * width + _PLANE_GAP
+
+    def corner(place: Place) -> tuple[float, float]:
+        """Return the position of the switch at a place in inches."""
+        plane, row, column = place
+        return plane * across + column * width, -row * (rise + _GAP)
+
+    place_of: dict[int, Place] = {}
+    for (plane, at_plane), (row, at_row), (column, at_column) in product(*(axis.items() for axis in axes)):
         number = int(np.ravel_multi_index((plane, row, column), sizes))
-        x, y = grid.corner((at_plane, at_row, at_column))
+        place_of[number] = (at_plane, at_row, at_column)
+        x, y = corner(place_of[number])
         canvas.put(parts.top, names[number], x + _ASIDE, y - rise)
         for box in canvas.item_of[parts.own(parts.top, names[number])]:
             canvas.items[box] = replace(canvas.items[box], x=x)
-    for axis in range(3):
-        _put_left_out(canvas, grid, axis)
+    for text, place in _left_out(sizes, axes):
+        canvas.add(Item(*corner(place), text_width(text), _MORE_HEIGHT, text, "more"))
+    lines = []
+    for one, other, code, rate_Bps, count in bundle_links(parts, wholes.outer, wholes.number_of):
+        start, end = place_of.get(one), place_of.get(other)
+        if start and end and start[0] == end[0] and abs(start[1] - end[1]) + abs(start[2] - end[2]) == 1:
+            lines.append(DrawnLink(corner(start), corner(end), code, rate_Bps, count))
+            continue
+        # A short line from each towards the other.
+        for near, far in ((one, other), (other, one)):
+            if near in place_of:
+                x, y = corner(place_of[near])
+                right, up = _direction(sizes, near, far)
+                stub = (x + right * _STUB, y + up * _STUB)
+                lines.append(DrawnLink((x, y), stub, code, rate_Bps, count, hidden=far not in place_of))
     note = "Short lines lead round the edge"
-    lines = [
-        line
-        for bundle in bundle_links(parts, wholes.outer, wholes.number_of)
-        for line in _neighbour_lines(grid, *bundle)
-    ]
     return lines, f"{note} or to the same place of the next plane." if sizes[0] > 1 else f"{note}."
+
+
+def _direction(sizes: tuple[int, ...], start: int, end: int) -> tuple[float, float]:
+    """Return the direction in which the link between two switches leaves the first."""
+    ends = np.unravel_index((start, end), sizes)
+    axis = next(axis for axis, (tail, head) in enumerate(ends) if tail != head)
+    tail, head = ends[axis]
+    return (_FORWARD if (head - tail) % sizes[axis] == 1 else _BACKWARD)[axis]
 
 
 def _places(size: int, most: int, room: float) -> dict[int, float]:
@@ -101,32 +93,16 @@ def _places(size: int, most: int, room: float) -> dict[int, float]:
     return places | dict.fromkeys(last, len(first) + (room if hidden else 0.0))
 
 
-def _put_left_out(canvas: Canvas, grid: _Grid, axis: int) -> None:
-    """Place a box for the hidden part of an axis, of rows and columns one per plane."""
-    left_out = grid.sizes[axis] - len(grid.places[axis])
-    if not left_out:
-        return
-    text = f"{left_out} more\n{plural(left_out, _AXES[axis])}"
-    last = [max(places.values()) for places in grid.places]
-    gap = last[axis] - _ELLIPSIS[axis] / 2
-    for plane in [gap] if axis == 0 else grid.places[0].values():
-        row = gap if axis == 1 else min(last[1], 1.0) / 2
-        column = (0.0, last[2] / 2, gap)[axis]
-        canvas.add(Item(*grid.corner((plane, row, column)), text_width(text), _MORE_HEIGHT, text, "more"))
-
-
-def _neighbour_lines(grid: _Grid, one: int, other: int, code: int, rate_Bps: float, count: int) -> Iterator[DrawnLink]:
-    """Yield the line between two neighbours, or a short one from each towards the other."""
-    place, goal = grid.place(one), grid.place(other)
-    if place and goal and place[0] == goal[0] and abs(place[1] - goal[1]) + abs(place[2] - goal[2]) == 1:
-        yield DrawnLink(grid.corner(place), grid.corner(goal), code, rate_Bps, count)
-        return
-    for at, far, ends in ((place, goal, (one, other)), (goal, place, (other, one))):
-        if at is not None:
-            x, y = grid.corner(at)
-            right, up = grid.direction(*ends)
-            end = (x + right * _STUB, y + up * _STUB)
-            yield DrawnLink((x, y), end, code, rate_Bps, count, hidden=far is None)
+def _left_out(sizes: tuple[int, ...], axes: Sequence[Mapping[int, float]]) -> Iterator[tuple[str, Place]]:
+    """Yield the text and the place of a box for the hidden part of each axis, of rows and columns one per plane."""
+    last = [max(places.values()) for places in axes]
+    for axis, name in enumerate(_AXES):
+        gap = last[axis] - _ELLIPSIS[axis] / 2
+        if left_out := sizes[axis] - len(axes[axis]):
+            row = gap if axis == 1 else min(last[1], 1.0) / 2
+            column = (0.0, last[2] / 2, gap)[axis]
+            for plane in [gap] if axis == 0 else axes[0].values():
+                yield f"{left_out} more\n{plural(left_out, name)}", (plane, row, column)
 
 
 # Inches: the figure, a ring, and one part of a ring or a circle.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from s2sim.training.result import TrainResult
     from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
-
 # Inches.
 _TRAINING_HEIGHT = 4.6
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from s2sim.report.figures.style import (
     SMALL_SIZE,
     STYLES,
     TITLE_SIZE,
+    PlottedQuantity,
     Series,
     draw_rings,
     draw_steps,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Floats
 
-
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
 _KEY_COLUMNS = 3
@@ -50,21 +50,15 @@ _FILLS = ("full", "none", "left", "bottom", "right", "top")
 _BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
-class _Quantity(NamedTuple):
-    """The quantity of a panel's x axis."""
-
-    title: str
-    of: Callable[[Row], float]
-    text: Callable[[float], str]
-
-
-_SENT = _Quantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
-_PAYLOAD = _Quantity("bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes)
-_TIME = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
-_ITERATION = _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
+_SENT = PlottedQuantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
+_PAYLOAD = PlottedQuantity(
+    "bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes
+)
+_TIME = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+_ITERATION = PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
-def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+def _quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
     # A single rank sends nothing.
     time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
     return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
@@ -73,7 +67,7 @@ def _quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
 class _Panels(NamedTuple):
     """The axes of one quantity: errors on a logarithmic axis, and below them a line for each exact reducer."""
 
-    quantity: _Quantity
+    quantity: PlottedQuantity
     front: frozenset[str]
     main: Axes
     exact: Axes | None
@@ -207,7 +201,7 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
     label_axes(panels[0].main, y="relative L2 error of the mean gradient")
 
 
-def _draw_band(band: Axes, quantity: _Quantity, exact: Sequence[Row]) -> None:
+def _draw_band(band: Axes, quantity: PlottedQuantity, exact: Sequence[Row]) -> None:
     style_axes(band)
     for place, row in enumerate(exact):
         look = {**_series_style(row.name, "full"), "linestyle": ""}
@@ -234,7 +228,7 @@ def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
     )
 
 
-def _steps(quantity: _Quantity, front: frozenset[str], group: _Group) -> Floats:
+def _steps(quantity: PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
     held = [row for row in group.rows if row.reducer in front]
     return front_corners([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
 

@@ -17,7 +17,6 @@ from s2sim.report.figures.style import (
     blank_figure,
     family_of,
     family_style,
-    text_inches,
     text_size,
 )
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Result
 
-
 # Inches. Fonts are wider at some resolutions, hence the air behind names.
 _GAP, _HEIGHT, _END_NAME_AIR = 0.25, 0.15, 0.2
 
@@ -44,27 +42,15 @@ def label_with_rejection(reducer: str, rejected: Mapping[str, str]) -> str:
     return f"{reducer} ({rejected[reducer]})" if reducer in rejected else reducer
 
 
-def names_height(count: int) -> float:
-    """Return the inches that ``count`` names take one above the other."""
-    return _HEIGHT * count
-
-
-def figure_with_names(
-    title: str, subtitle: str, names: Iterable[str], least_width: float, height: float
-) -> tuple[Figure, float]:
-    """Return a figure with a head above ``height`` inches for axes, and the inches left of the names of their lines.
-
-    ``least_width`` are the inches that axes need.
-    """
-    right = _GAP + max(float(text_size(blank_figure(1.0), name)[0]) for name in names) + _END_NAME_AIR
-    width = max(WIDTH, least_width + right)
-    figure, _ = headed_figure(title, subtitle, height, width)
-    figure.set_layout_engine("none")
-    return figure, width - right
+def names_size(names: Iterable[str]) -> tuple[float, float]:
+    """Return the width and height in inches of names one above the other, with the gap to their lines."""
+    figure = blank_figure(1.0)
+    widths = [float(text_size(figure, name)[0]) for name in names]
+    return _GAP + max(widths) + _END_NAME_AIR, _HEIGHT * len(widths)
 
 
 def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str]) -> None:
-    """Write a name for each curve at the right of axes, which have their final limits.
+    """Write a name for each curve at the right of axes, which have their final limits and height.
 
     ``ends`` are the heights of the ends of curves in data coordinates and ``names`` the texts, both by option string.
     """
@@ -149,7 +135,7 @@ def headed_figure(title: str, subtitle: str, height: float, width: float) -> tup
     figure = blank_figure(above + height, width)
     y = above + height - _HEAD_AIR
     for line, size, colour, line_height in lines:
-        text_inches(figure, _HEAD_AIR, y, line, size, color=colour, va="top")
+        figure.text(_HEAD_AIR / width, y / (above + height), line, fontsize=size, color=colour, va="top")
         y -= line_height
     return figure, above
 

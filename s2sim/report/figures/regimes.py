@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from s2sim.regimes.map import Cell, RegimeMap
 
-
 MAX_CELLS = 4000
 """Limit of drawn fields."""
 

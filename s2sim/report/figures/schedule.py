@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from s2sim.errors import OptionError
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style, label_axes
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import SubFigure
-
 
 MAX_MESSAGES = 1000
 """Limit of drawn messages, with repetitions."""
@@ -130,9 +131,9 @@ def _draw_messages(
     longest = max((len(spans_text(message.spans, most=1)) for message in messages), default=0)
     several = len(set(colours.get_clim())) > 1
     labelled = several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
-    for message, (left, right) in zip(messages, times, strict=True):
+    shades = colours.to_rgba(np.array([_first_position(message) for message in messages], np.float64))
+    for message, (left, right), colour in zip(messages, times, shades, strict=True):
         start, end = (left, places.index(message.src)), (right, places.index(message.dst))
-        colour = colours.to_rgba(_first_position(message))
         axes.add_patch(
             FancyArrowPatch(
                 start,
@@ -165,15 +166,11 @@ def _draw_messages(
 def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], colours: ScalarMappable) -> None:
     from matplotlib.lines import Line2D
 
-    kinds = {True: ("-", "is added to what the rank has"), False: (_REPLACES, "replaces what the rank has")}
     present = {message.adds for message in messages}
-    samples = [
-        Line2D([], [], color=GREY, linewidth=1.2, linestyle=style, label=text)
-        for adds, (style, text) in kinds.items()
-        if adds in present
-    ]
-    if samples:
-        write_legend(part, samples)
+    added = Line2D([], [], color=GREY, linewidth=1.2, label="is added to what the rank has")
+    replaced = Line2D([], [], color=GREY, linewidth=1.2, linestyle=_REPLACES, label="replaces what the rank has")
+    if present:
+        write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
     ends = colours.get_clim()
     if len(set(ends)) > 1:
         key = part.colorbar(colours, ax=axes, location="bottom", shrink=0.25, aspect=22, anchor=(1.0, 0.0), pad=0.02)

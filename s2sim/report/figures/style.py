@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise, zip_longest
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, isfinite, log10, nan
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Row
-
 
 WIDTH = 7.2
 """Inches: two columns of a paper."""
@@ -156,12 +155,6 @@ def add_axes_inches(figure: Figure, left: float, bottom: float, width: float, he
     return figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
 
 
-def text_inches(figure: Figure, x: float, y: float, text: str, size: float = TEXT_SIZE, **style: Any) -> None:
-    """Write a text at a position in inches from the lower left corner."""
-    width, height = figure.get_size_inches()
-    figure.text(x / width, y / height, text, fontsize=size, **style)
-
-
 def workers_title(rows: Sequence[Row]) -> str:
     """Return the only number of workers of rows, and whether they are extrapolated; `OptionError` for a mixture."""
     counts = sorted({row.workers for row in rows})
@@ -235,6 +228,21 @@ def line_styles(reducers: Iterable[str]) -> dict[str, str]:
         styles[reducer] = STYLES[drawn[family] % len(STYLES)]
         drawn[family] += 1
     return styles
+
+
+class PlottedQuantity(NamedTuple):
+    """A quantity of rows along an axis; a share is shown up to 1."""
+
+    title: str
+    of: Callable[[Row], float]
+    text: Callable[[float], str]
+    mark: float | None = None
+    share: bool = False
+
+    def shown(self, row: Row) -> float:
+        """Return the value, or NaN if a logarithmic axis cannot show it: a single worker takes no time."""
+        value = self.of(row)
+        return value if self.share or (isfinite(value) and value > 0) else nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import floor, isfinite, nan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from math import floor, isfinite
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
-from s2sim.report.figures.labels import PALE, figure_with_names, label_with_rejection, names_height, write_names
+from s2sim.report.figures.labels import PALE, figure_with_head, label_with_rejection, names_size, write_names
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
     WHITE_BOX,
-    add_axes_inches,
+    WIDTH,
+    PlottedQuantity,
     family_of,
     family_style,
     figure_style,
+    fix_layout,
     label_axes,
     line_styles,
     log_limits,
@@ -35,10 +37,8 @@ if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Crossing
     from s2sim.experiment.rows import Row
 
-
-# Inches: around the axes and between them, and the least size of axes.
-_LEFT, _TOP, _BOTTOM, _MIN_WIDTH, _MIN_HEIGHT = 0.65, 0.5, 0.5, 3.4, 2.7
-_SCALING_LEFT, _BETWEEN, _SCALING_TOP, _SCALING_BOTTOM, _MIN_SCALING_WIDTH = 0.7, 0.65, 0.3, 0.6, 2.3
+# Inches: a panel with its labels at least, and what labels take of its height.
+_MIN_WIDTH, _MIN_SCALING_WIDTH, _MIN_HEIGHT, _FRAME = 4.0, 3.0, 2.7, 1.05
 # Bytes per second of 1 Gbps: rates are sold in round numbers of bits.
 _GBPS = 1.25e8
 # Ratio of the largest to the smallest value below which an axis is linear.
@@ -57,19 +57,19 @@ def break_even_figure(
     compared = "iterations" if panels[0].compute else "communication phases"
     rings = "; rings: break-even" if any(map(_shown_crossings, panels)) else ""
     title = f"Speed-up of {compared} over dense, at other rates{rings}"
-    heights = [max(_MIN_HEIGHT, names_height(len(panel))) for panel in names]
     with figure_style():
-        texts = [name for panel in names for name in panel.values()]
-        height = sum(heights) + (_TOP + _BOTTOM) * len(heights)
-        figure, inner_width = figure_with_names(title, subtitle, texts, _LEFT + _MIN_WIDTH, height)
-        top = height
-        for curves, panel_names, panel_height in zip(panels, names, heights, strict=True):
-            bottom = top - _TOP - panel_height
-            axes = add_axes_inches(figure, _LEFT, bottom, inner_width - _LEFT, panel_height)
+        sizes = [names_size(panel.values()) for panel in names]
+        heights = [_FRAME + max(_MIN_HEIGHT, height) for _, height in sizes]
+        width = max(WIDTH, _MIN_WIDTH + max(width for width, _ in sizes))
+        figure, body = figure_with_head(title, subtitle, sum(heights), width)
+        drawn = body.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for axes, curves in zip(drawn, panels, strict=True):
             _draw_break_even_panel(axes, curves, rejected)
+        figure.draw_without_rendering()
+        for axes, curves, panel_names in zip(drawn, panels, names, strict=True):
             ends = {curves.baseline: 1.0} | {reducer: speedups[-1] for reducer, speedups in curves.speedups.items()}
             write_names(axes, ends, panel_names)
-            top = bottom - _BOTTOM
+        fix_layout(figure)
         return figure
 
 
@@ -153,21 +153,6 @@ def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
     )
 
 
-class _Quantity(NamedTuple):
-    """A quantity against the number of workers; a share is shown up to 1."""
-
-    title: str
-    of: Callable[[Row], float]
-    text: Callable[[float], str]
-    mark: float | None = None
-    share: bool = False
-
-    def shown(self, row: Row) -> float:
-        """Return the value, or NaN if a logarithmic axis cannot show it: a single worker takes no time."""
-        value = self.of(row)
-        return value if self.share or (isfinite(value) and value > 0) else nan
-
-
 def scaling_figure(
     rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "", rejected: Mapping[str, str] | None = None
 ) -> Figure:
@@ -187,21 +172,19 @@ def scaling_figure(
     mark = "; hollow: extrapolated" if any(row.extrapolated for row in rows) else ""
     title = f"How reducers scale with the number of workers{mark}"
     with figure_style():
-        inner_height = max(_MIN_HEIGHT, names_height(len(names)))
-        height = _SCALING_TOP + inner_height + _SCALING_BOTTOM
-        around = _SCALING_LEFT + _BETWEEN
-        figure, end = figure_with_names(title, subtitle, names.values(), around + 2 * _MIN_SCALING_WIDTH, height)
-        width = (end - around) / 2
-        for number, quantity in enumerate(quantities):
-            left = _SCALING_LEFT + number * (width + _BETWEEN)
-            axes = add_axes_inches(figure, left, _SCALING_BOTTOM, width, inner_height)
+        names_width, names_height = names_size(names.values())
+        width = max(WIDTH, 2 * _MIN_SCALING_WIDTH + names_width)
+        figure, body = figure_with_head(title, subtitle, _FRAME + max(_MIN_HEIGHT, names_height), width)
+        for axes, quantity in zip(body.subplots(1, 2), quantities, strict=True):
             _draw_scaling_panel(axes, quantity, rows, rejected)
+        figure.draw_without_rendering()
         largest = {row.reducer: quantities[-1].of(row) for row in sorted(rows, key=lambda row: row.workers)}
         write_names(axes, largest, names)
+        fix_layout(figure)
         return figure
 
 
-def _scaling_quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
+def _scaling_quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
     def percent(value: float) -> str:
         return f"{value:.0%}"
 
@@ -214,18 +197,20 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[_Quantity, _Quantity]:
         shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
         title = f"throughput of a worker over that of {min(row.workers for row in rows)}"
         return (
-            _Quantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
-            _Quantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
+            PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
+            PlottedQuantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
         )
-    time = _Quantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+    time = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
     if rows[0].iteration_s is not None:
-        return time, _Quantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
-    return time, _Quantity(
+        return time, PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
+    return time, PlottedQuantity(
         "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
     )
 
 
-def _draw_scaling_panel(axes: Axes, quantity: _Quantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
+def _draw_scaling_panel(
+    axes: Axes, quantity: PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
+) -> None:
     from matplotlib.ticker import MaxNLocator
 
     style_axes(axes)

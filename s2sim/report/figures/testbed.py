@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.figures.labels import figure_with_head
+from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
     FAMILY_STYLES,
     GREY,
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from s2sim.validation.testbed import ComparedTime, PredictionComparison
-
 
 _HEIGHT = 3.2
 # Share of all bytes from which tensors have their name next to the curve.
@@ -129,6 +128,4 @@ def set_log_scales(axes: Axes) -> None:
 def share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
     """Write one legend for the lines of all panels, in the order of their names."""
     lines = {line.get_label(): line for axes in panels for line in axes.lines}
-    shown = [name for name in names if name in lines]
-    handles = [lines[name] for name in shown]
-    figure.legend(handles, shown, loc="outside lower center", ncols=min(len(shown), 6), fontsize=SMALL_SIZE)
+    write_legend(figure, [lines[name] for name in names if name in lines])
