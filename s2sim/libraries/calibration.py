@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from s2sim.errors import TopologyError, UnitError, describe_problems
 from s2sim.files import data_directory, read_toml, user_path
 from s2sim.libraries.constants import ConstantOverrides, Version, common_version, flatten_tables, load_constants
-from s2sim.libraries.gloo import HOST_LIBRARIES, load_host_constants
 from s2sim.units import format_bytes
 
 _TEXTS = ("name", "base", "source")
@@ -102,7 +101,7 @@ def read_calibration(text: str) -> Calibration:
     if f"{base}.toml" not in {path.name for path in data_directory("libraries").iterdir()}:
         raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
     try:
-        (load_host_constants if base in HOST_LIBRARIES else load_constants)(base, own)
+        load_constants(base, own)
     except (TopologyError, UnitError) as error:
         raise TopologyError(f"{path.name}: {error}") from None
     except TypeError:

@@ -134,7 +134,7 @@ def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Libra
     if machine.gpu_model.lower().startswith(_NO_GPU):
         return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
     library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
-    known = [protocol.name for protocol in load_constants(library).protocols]
+    known = load_constants(library).tables["protocol"]
     if machine.protocol and machine.protocol not in known:
         raise S2SimError(f"protocol {machine.protocol!r}{suggest_nearest(machine.protocol, known)}")
     return NcclProfile(
