@@ -338,6 +338,7 @@ class LinkCatalogue:
         return next((network for network in self.network.values() if transport in network.transports), None)
 
 
+@cache
 def load_links() -> LinkCatalogue:
     """Return the links of the shipped catalogue."""
     tables = shipped_tables()

@@ -16,7 +16,6 @@ from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware import LinkCatalogue, load_links
 from s2sim.uncertainty.constant_fit import (
     CalibrationPoint,
     CandidateSchedule,
@@ -74,9 +73,8 @@ class CurvePredictor:
     Collectives run with ``profile``; None takes the library of the machine's row.
     """
 
-    def __init__(self, catalogue: LinkCatalogue, profile: LibraryProfile | None = None) -> None:
-        self._catalogue, self._profile = catalogue, profile
-        self._clusters = MachineClusters(catalogue)
+    def __init__(self, profile: LibraryProfile | None = None) -> None:
+        self._profile, self._clusters = profile, MachineClusters()
 
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
@@ -94,7 +92,7 @@ class CurvePredictor:
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
-        profile = self._profile or machine_library(machine, self._catalogue)
+        profile = self._profile or machine_library(machine)
         return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
@@ -103,7 +101,7 @@ class CurvePredictor:
         base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine, self._catalogue))
+        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
 
 
@@ -142,7 +140,7 @@ def predict_curves(
     curves: Sequence[MeasuredCurve], *, tell: bool
 ) -> Iterator[tuple[CurveErrors, list[CalibrationPoint]]]:
     """Yield each curve with its errors, and with ``tell`` its points by constants where these may be fitted to it."""
-    predictor = CurvePredictor(load_links())
+    predictor = CurvePredictor()
     for curve in curves:
         try:
             yield _predict_curve(curve, predictor, tell=tell and is_fit_for_calibration(curve))

@@ -9,7 +9,6 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware import load_links
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import (
@@ -155,7 +154,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
     """
     path = resolve_iterations_folder(folder)
     rows = read_iterations(path)
-    predictor = IterationPredictor(load_links())
+    predictor = IterationPredictor()
     found = in_turn((_predict_row(each, predictor) for each in rows), len(rows), "iterations", progress)
     complete = len(found) == len(rows)
     found += [_unpredicted_row(each, NOT_YET) for each in rows[len(found) :]]

@@ -17,7 +17,6 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import carrier
-from s2sim.topology.hardware import load_links
 from s2sim.validation.curve import MeasuredPoint, read_folder, resampled
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations
@@ -71,7 +70,7 @@ def predicted_us(tmp_path):
     def predict(size, profile=None, **cells):
         place = tmp_path / f"curve{len(list(tmp_path.iterdir()))}"
         (curve,) = read_folder(write_folder(place, (row(**cells), [(size, 1)])))
-        predictor = CurvePredictor(load_links(), *([] if profile is None else [profile]))
+        predictor = CurvePredictor(*([] if profile is None else [profile]))
         return predictor.times_s(curve.machine, [size])[0] * 1e6
 
     return predict
