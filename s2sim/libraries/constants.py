@@ -126,10 +126,6 @@ def _read_version(fields: FieldReader, field: str) -> Version | None:
     return version
 
 
-def _is_direct(fields: FieldReader, field: str) -> bool:
-    return fields.text(field, "all", ("all", "direct")) == "direct"
-
-
 Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 """What reads each field of a file; ``*`` is the name of any table of a section. None is returned for an absent one."""
 
@@ -142,7 +138,8 @@ NCCL_FIELDS: Readers = {
     **dict.fromkeys(("protocol.*.limit", "protocol.*.network-limit"), _read_limit),
     # Of a hop over each kind of link inside a node, and between nodes in addition to the network's latency
     **dict.fromkeys(("protocol.*.network", *(f"protocol.*.{link}" for link in LINKS)), FieldReader.latency),
-    "protocol.*.ways": _is_direct,  # Whether it needs NVLink inside nodes, and between nodes paths without a processor
+    # Whether it needs NVLink inside nodes, and between nodes paths without a processor
+    "protocol.*.ways": lambda fields, field: fields.text(field, "all", ("all", "direct")) == "direct",
     "protocol.*.messages": _read_size,  # Largest message, for collectives that consist of sends and receives
     "protocol.*.part": _read_size,  # Least part of a buffer with its own channel
     # First version with an algorithm or protocol; ``messages``: with another protocol for small messages

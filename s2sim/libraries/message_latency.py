@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from s2sim.arrays import Ints, Mask
+from s2sim.arrays import Ints
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.schedules.schedule import Pattern
@@ -70,7 +70,8 @@ def message_overheads(
     over_nvlink = cluster.over_nvlink(pattern.src, pattern.dst)
     hop_row = np.where(over_nvlink, LINKS.index("nvlink"), LINKS.index("pcie"))
     staged = np.array([not each.peer_to_peer for each in nodes.specs])[source] & ~over_nvlink
-    share_row = np.where(staged, SHARES.index("host-memory") + _bidirectional_messages(pattern), hop_row)
+    both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
+    share_row = np.where(staged, SHARES.index("host-memory") + both_ways, hop_row)
     all_messages = np.zeros(pattern.messages, np.int64)
     protocol_share = select_constant("share", constants.named(f"protocol.{protocol}.share"), all_messages)
     if inside.all():
@@ -144,7 +145,3 @@ def path_latencies(constants: LibraryConstants, path: tuple[str, str], *, announ
     network, to_network = path
     rendezvous = f"{network}.rendezvous" if announced and constants[f"{network}.rendezvous"] else ""
     return constants.named(f"{network}.latency", f"{to_network}.latency", rendezvous)
-
-
-def _bidirectional_messages(pattern: Pattern) -> Mask:
-    return np.asarray(np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src), np.bool_)

@@ -14,6 +14,7 @@ from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
 from s2sim.profiles.profile import (
+    PS_PER_US,
     VALUE_BYTES,
     ComputeProfile,
     Precision,
@@ -93,6 +94,7 @@ def _read(path: Path) -> ProfileFile:
         raise S2SimError(f"{path} is not a compute profile: {found}") from None
 
 
+# No iteration takes longer; beyond that times overflow.
 _MAX_PS = 10**6 * PS_PER_S
 
 
@@ -175,7 +177,8 @@ class ProfileSource:
         """
         try:
             chosen, why = self.batch_on(gpu) if batch is None else (batch, "")
-            found = _check_duration(self._on(gpu, chosen))
+            found = self._on(gpu, chosen)
+            _check_duration(found)
         except S2SimError as error:
             raise type(error)(f"profile {self.opened.text}: {error}") from None
         return replace(found, source=f"{found.source}; {why}") if why else found
@@ -233,14 +236,12 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
     return read_profile(name_or_path).on(asked, batch)
 
 
-def _check_duration(profile: ComputeProfile) -> ComputeProfile:
-    """Return a profile unless it takes longer than any iteration does, so that times overflow nowhere."""
+def _check_duration(profile: ComputeProfile) -> None:
     if profile.forward_ps + profile.backward_ps + profile.optimizer_ps > _MAX_PS:
         raise S2SimError(
             f"a mini-batch of {profile.batch} computes for more than {format_seconds(_MAX_PS / PS_PER_S)} on "
             f"{profile.gpu}: ask for a smaller one"
         )
-    return profile
 
 
 def list_profiles() -> list[tuple[str, str, str]]:
@@ -258,9 +259,6 @@ def list_profiles() -> list[tuple[str, str, str]]:
     return rows
 
 
-_PS_PER_US = 10**6
-
-
 def profile_text(profile: ComputeProfile, *, description: str, batch_source: str, memory_bound_source: str) -> str:
     """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
@@ -268,15 +266,11 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
         "batch": (profile.batch, "user", batch_source),
         "memory_bound": (profile.memory_bound, "estimated", memory_bound_source),
     }
+    names = ("model", "gpu", "precision", "sample", "kind", "source")
     lines = [
         "# Compute profile. backward: from when the gradient before was ready, or backward began, until this one is.",
         f"description = {_quoted(description)}",
-        f"model = {_quoted(profile.model)}",
-        f"gpu = {_quoted(profile.gpu)}",
-        f"precision = {_quoted(profile.precision)}",
-        f"sample = {_quoted(profile.sample)}",
-        f"kind = {_quoted(profile.kind)}",
-        f"source = {_quoted(profile.source)}",
+        *(f"{name} = {_quoted(getattr(profile, name))}" for name in names),
         "tensors = [",
         *(f"  {_tensor_line(tensor)}," for tensor in profile.tensors),
         "]",
@@ -310,5 +304,5 @@ def _time(time_ps: int) -> str:
     >>> _time(1_250_000), _time(3_000_000)
     ('1.25us', '3us')
     """
-    whole, rest = divmod(time_ps, _PS_PER_US)
+    whole, rest = divmod(time_ps, PS_PER_US)
     return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "us"

@@ -48,13 +48,6 @@ _MAX_RANKS = 10**9
 _MAX_BYTES = 2**26
 
 
-def load_transfers(spec: FlowsSpec) -> Transfers:
-    """Return the transfers of the file of a spec."""
-    if spec.file is None:
-        raise OptionError("there is nothing to send: the spec names no file of transfers")
-    return read_transfers(Path(spec.file))
-
-
 def read_transfers(path: Path) -> Transfers:
     """Return the transfers of a CSV file with the columns ``start_s``, ``src``, ``dst`` and ``bytes``.
 
@@ -172,7 +165,10 @@ def simulate_transfers(
 
     ``transfers`` are needed if the spec names no file.
     """
-    transfers = transfers or load_transfers(spec)
+    if transfers is None:
+        if spec.file is None:
+            raise OptionError("there is nothing to send: the spec names no file of transfers")
+        transfers = read_transfers(Path(spec.file))
     scenario = resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
     scenario.warn_of_idle_overrides(workers)

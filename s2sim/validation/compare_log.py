@@ -162,17 +162,18 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         kind=spec.kind,
         workers=spec.workers,
         log=chosen.log,
-        tables=tuple(map(_log_table, chosen.tables)),
+        tables=tuple(
+            LogTable(
+                *(each.line, each.collective, each.ranks, each.hosts, each.gpus, each.library, each.channels),
+                *(len(each.rings), len(each.trees), each.transports),
+            )
+            for each in chosen.tables
+        ),
         rows=rows,
         **median_log_errors([row.size_bytes >= LARGE_BYTES for row in rows], [row.log_error for row in rows]),
         terms=tuple(scales),
         notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
     )
-
-
-def _log_table(table: MeasuredTable) -> LogTable:
-    known = (table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
-    return LogTable(*known, rings=len(table.rings), trees=len(table.trees), transports=table.transports)
 
 
 def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from s2sim.validation.curve import (
 )
 from s2sim.validation.curve_machine import MachineClusters, machine_library
 from s2sim.validation.curve_result import (
+    Apart,
     CurveErrors,
     Drift,
     LeftOut,
@@ -57,7 +57,6 @@ from s2sim.validation.curve_result import (
     add_interval_coverage,
     by_class,
     by_source,
-    excluded_curves,
     group_errors,
     score_curve,
 )
@@ -234,24 +233,23 @@ def run_validation(
     fits = fit_constants(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
+    measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return ValidationResult(
         what=f"{len(found)} curves of {sources} sources in {folder_name(path)}",
         overall=group_errors("good", counted),
-        apart=excluded_curves(found),
+        apart=Apart(
+            doubtful=group_errors("doubtful", [curve for curve in found if curve.quality == "good" and curve.doubt]),
+            suspect=group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
+        ),
         by_source=by_source(counted),
         by_class=by_class(counted),
         curves=tuple(add_interval_coverage(curve, left_out) for curve in found),
         parameters=() if fits is None else fitted_parameters(fits),
         leave_one_source_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
-        provenance=_origin(path, curves),
+        provenance=origin_of("curves", "index_sha256", path / INDEX, "the curves", points=measured),
         complete=complete,
     )
-
-
-def _origin(path: Path, curves: Sequence[MeasuredCurve]) -> dict[str, object]:
-    points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
-    return origin_of("curves", "index_sha256", path / INDEX, "the curves", points=points)
 
 
 # A point determines a constant if the derivative of their logarithms is at least this.
