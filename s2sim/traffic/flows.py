@@ -24,19 +24,12 @@ from s2sim.experiment.scenario.faults import (
     traffic_sha256,
 )
 from s2sim.files import read_text
-from s2sim.network.network import uncontended_ps
+from s2sim.network.network import deliver_ps, uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
-from s2sim.traffic.networks import (
-    CrossCheck,
-    Transfers,
-    cross_check,
-    deliver_fluid,
-    deliver_packets,
-    simulate_flows_with_faults,
-)
+from s2sim.traffic.networks import CrossCheck, Transfers, cross_check, deliver_packets, simulate_flows_with_faults
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
@@ -187,7 +180,9 @@ def simulate_transfers(
         finished_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
         effects += disturbed.effects
     elif spec.cross_check or spec.network == "fluid":
-        finished_ps["fluid"] = deliver_fluid(cluster, routes, transfers, progress)
+        progress.start(len(src), "delivering")
+        finished_ps["fluid"] = deliver_ps(cluster.fabric, routes, start_ps, sizes_bytes, progress.advance)
+        progress.stop()
     alone_ps = uncontended_ps(healthy.fabric, alone, sizes_bytes) + (fills_ps if spec.network == "packet" else 0)
     finish_ps = finished_ps[spec.network]
     span_s = float(finish_ps.max(initial=0) - start_ps.min(initial=0)) / PS_PER_S
