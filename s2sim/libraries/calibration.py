@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from s2sim.errors import TopologyError, UnitError, describe_problems
 from s2sim.files import data_directory, read_toml, user_path
 from s2sim.libraries.constants import ConstantOverrides, Version, common_version, flatten_tables, load_constants
-from s2sim.libraries.gloo import HOST_LIBRARIES, load_host_constants
 from s2sim.units import format_bytes
 
 _TEXTS = ("name", "base", "source")
@@ -97,27 +95,22 @@ def read_calibration(text: str) -> Calibration:
         if not isinstance(value, str):
             raise TopologyError(f"{path.name}: {key} is missing: let s2sim dev calibrate write the file")
     base = str(texts["base"])
-    fitted = _fitted(tables.pop(_FITTED, None), path)
-    own = tuple(sorted((name, quantity.value) for name, quantity in flatten_tables(tables, "", path.name)))
-    if f"{base}.toml" not in {path.name for path in data_directory("libraries").iterdir()}:
-        raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
-    try:
-        (load_host_constants if base in HOST_LIBRARIES else load_constants)(base, own)
-    except (TopologyError, UnitError) as error:
-        raise TopologyError(f"{path.name}: {error}") from None
-    except TypeError:
-        raise TopologyError(f"{path.name}: a constant is a list: write its value, as in '5us' or 0.9") from None
-    return Calibration(text, base, own, fitted)
-
-
-def _fitted(table: Any, path: Path) -> FittedRange:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        fitted = TypeAdapter(FittedRange).validate_python(table)
+        fitted = TypeAdapter(FittedRange).validate_python(tables.pop(_FITTED, None))
     except ValidationError as error:
         problems = describe_problems(error.errors(), _FITTED, most=1)
         raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim dev calibrate write the file") from None
     if not (fitted.workers and fitted.nodes and fitted.collectives):
         raise TopologyError(f"{path.name}: [{_FITTED}] names no workers, nodes or collectives")
-    return fitted
+    own = tuple(sorted((name, quantity.value) for name, quantity in flatten_tables(tables, "", path.name)))
+    if f"{base}.toml" not in {path.name for path in data_directory("libraries").iterdir()}:
+        raise TopologyError(f"{path.name} was fitted for {base}, which s2sim does not have")
+    try:
+        load_constants(base, own)
+    except (TopologyError, UnitError) as error:
+        raise TopologyError(f"{path.name}: {error}") from None
+    except TypeError:
+        raise TopologyError(f"{path.name}: a constant is a list: write its value, as in '5us' or 0.9") from None
+    return Calibration(text, base, own, fitted)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,84 +21,41 @@ LINKS = ("nvlink", "pcie")
 SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 """Links with a share of the rate inside a node: PCIe with peer-to-peer, and without, for one direction or both."""
 
+HOST_LIBRARIES = ("gloo", "mpi")
+"""Libraries with messages between host memories, of which the files have `HOST_FIELDS`."""
+
 ConstantOverrides: TypeAlias = tuple[tuple[str, "str | float"], ...]
 """Constants by their dotted names, with values as in a file: ``"5us"``, or 0.9."""
 
-
-@dataclass(frozen=True, slots=True)
-class ProtocolConstants:
-    """One protocol; limits are infinite if there are none."""
-
-    name: str
-    share: float  # Data in a byte that is sent
-    limit_Bps: float  # Of one rank, data and flags
-    network_limit_Bps: float  # The same between nodes
-    inside_ps: tuple[tuple[str, int], ...]  # Of a hop over each kind of link inside a node
-    between_ps: int  # Of a hop between nodes, in addition to the network's latency
-    direct: bool  # Whether it needs NVLink inside nodes, and between nodes paths without a processor
-    messages_bytes: float  # Largest message, for collectives that consist of sends and receives
-    part_bytes: float  # Least part of a buffer with its own channel; infinite if there is one channel
+Version: TypeAlias = tuple[int, ...]
+"""The numbers of a version, empty if unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathConstants:
-    """A network, or the path to it."""
-
-    share: float  # Of the rate that data reaches; for a path past a host, of the rate of the GPU's PCIe
-    latency_ps: int  # Of a hop
-    stream_Bps: float  # Limit of a message through one interface
-    eager_bytes: float
-    rendezvous_ps: int  # Added to messages of ``eager_bytes`` and more, which are announced
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchReductionShares:
-    """The shares of the rate that an NVSwitch reaches in reductions."""
-
-    share: float
-    share_over_hosts: float  # In one domain over several hosts
-    share_over_nodes: float  # With trees between nodes
-
-
-@dataclass(frozen=True, slots=True)
-class GpuGeneration:
-    """GPUs that a library treats as one class, by their names in the catalogue."""
-
-    name: str
-    gpus: tuple[str, ...]
-    switched: SwitchReductionShares | None  # None if no NVSwitch reduces
-    # Limit of one channel over several nodes, as bus bandwidth, by algorithm and protocol (``tree-Simple``), with
-    # ``-two-nodes`` if that differs
-    channel_Bps: tuple[tuple[str, float], ...]
-    channels: int  # Of a large buffer between GPUs with NVLink
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LibraryConstants:
-    """All constants of one library, times in picoseconds."""
+    """All constants of one library by their dotted names, as in its file.
+
+    Times are in picoseconds, rates in bytes per second and sizes in bytes. Absent times are 0, absent limits infinite.
+    """
 
     name: str
     source: str
-    launch_ps: int
-    launch_gpu_ps: int  # Per GPU of a process that launches on several GPUs
-    launch_channel_ps: int  # Per channel on such a GPU
-    peer_inside_ps: int  # Per peer in a rank's node, for collectives that consist of sends and receives
-    peer_between_ps: int  # Per peer in another node
-    protocols: tuple[ProtocolConstants, ...]
-    shares: tuple[tuple[str, float], ...]  # Share of the rate of a link inside a node that data reaches
-    generations: tuple[GpuGeneration, ...]
-    in_network_ps: int  # Latency of a reduction in a switch
-    in_network_channels: int  # Concurrent reductions in a switch
-    in_network_stages: int  # Of each chunk inside a node
-    networks: tuple[tuple[str, PathConstants], ...]  # By transport
-    paths: tuple[tuple[str, PathConstants], ...]  # Between GPU and network interface
-    # First version with an algorithm or protocol; ``messages``: with another protocol for small messages
-    since: tuple[tuple[str, Version], ...]
+    values: Mapping[str, Any]
+    tables: Mapping[str, tuple[str, ...]]  # Names of the tables of each section, as of ``protocol`` and ``network``
     quantities: tuple[Quantity, ...]
 
-    def generation_of(self, gpu: str | None) -> GpuGeneration | None:
-        """Return the generation of a GPU's name, or None."""
-        return next((each for each in self.generations if gpu in each.gpus), None)
+    def __getitem__(self, field: str) -> float:
+        """Return the number of a field."""
+        number: float = self.values[field]
+        return number
+
+    def named(self, *fields: str) -> list[tuple[str, float]]:
+        """Return fields with their numbers; 0 for one without a name."""
+        return [(field, self[field] if field else 0.0) for field in fields]
+
+    def generation_of(self, gpu: str | None) -> str | None:
+        """Return the name of the generation, the GPUs that the library treats as one class, or None."""
+        return next((name for name in self.tables["generation"] if gpu in self.values[f"generation.{name}.gpus"]), None)
 
     def has(self, what: str, version: Version) -> bool:
         """Return whether a version of the library has a feature; no version means the newest.
@@ -106,26 +64,7 @@ class LibraryConstants:
         >>> load_constants("nccl").has("LL128", (2, 4)), load_constants("nccl").has("LL128", ())
         (False, True)
         """
-        return not version or version >= dict(self.since).get(what, ())
-
-
-def pop_header(tables: dict[str, Any], known: Collection[str], where: str) -> tuple[str, str]:
-    """Remove name and source from the tables of a file and return them; `TopologyError` for unknown tables."""
-    texts = {key: tables.pop(key, None) for key in ("name", "source")}
-    for key, text in texts.items():
-        if not isinstance(text, str):
-            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
-    for key in tables:
-        if key not in known:
-            raise TopologyError(f"{where}: unknown table [{key}]{suggest_nearest(key, known)}")
-    return str(texts["name"]), str(texts["source"])
-
-
-def check_known_fields(fields: FieldReader, known: Collection[str]) -> None:
-    """Raise `TopologyError` for an unknown field."""
-    for field in fields.quantities:
-        if field not in known:
-            raise TopologyError(f"{fields.origin}: unknown field {field!r}{suggest_nearest(field, sorted(known))}")
+        return not version or version >= self.values.get(f"since.{what}", ())
 
 
 def flatten_tables(table: Mapping[str, object], prefix: str, where: str) -> list[tuple[str, Quantity]]:
@@ -139,24 +78,8 @@ def flatten_tables(table: Mapping[str, object], prefix: str, where: str) -> list
     return values
 
 
-def read_size(fields: FieldReader, field: str) -> float:
-    """Return a size in bytes, infinite if absent."""
-    return parse_size_bytes(fields.quantities[field].value) if field in fields.quantities else float("inf")
-
-
-def read_share(fields: FieldReader, field: str) -> float:
-    """Return a share, more than 0 and at most 1."""
-    value = fields.number(field)
-    if value > 1:
-        raise TopologyError(f"{fields.origin}: {field} = {value} is a share: write at most 1")
-    return value
-
-
 # Of libraries, as opposed to those of systems and compilers in the same text.
 _VERSION = re.compile(r"(?<![\d.])[12]\.\d{1,4}(\.\d{1,4})*")
-
-Version: TypeAlias = tuple[int, ...]
-"""The numbers of a version, empty if unknown."""
 
 
 def read_version(text: str) -> Version:
@@ -179,113 +102,141 @@ def common_version(libraries: Collection[str]) -> Version:
     return versions.pop() if len(versions) == 1 else ()
 
 
-_TABLES = ("launch", "peer", "protocol", "since", "share", "generation", "in-network", "network", "path")
-_FIELDS = {
-    *(f"launch.{key}" for key in ("collective", "gpu", "channel")),
-    *("peer.inside", "peer.network"),
-    *(f"share.{name}" for name in SHARES),
-    *(f"in-network.{key}" for key in ("latency", "channels", "stages")),
-    *(f"since.{feature}" for feature in ("tree", "in-network", "nvls-tree", "pat", "messages")),
-}
-# Fields of each table of a name.
-_OF_SWITCHED = ("share", "share-over-hosts", "share-over-nodes")
-_OF_NAME = {
-    "protocol": ("share", "limit", "network-limit", "network", "ways", "messages", "part", *LINKS),
-    "network": ("share", "latency", "stream", "eager", "rendezvous"),
-    "path": ("share", "latency"),
-    "in-network": _OF_SWITCHED,
-}
+def _read_share(fields: FieldReader, field: str) -> float:
+    value = fields.number(field)
+    if value > 1:
+        raise TopologyError(f"{fields.origin}: {field} = {value} is a share: write at most 1")
+    return value
 
 
-def read_constants(path: Path, own: ConstantOverrides = ()) -> LibraryConstants:
+def _read_limit(fields: FieldReader, field: str) -> float:
+    return fields.rate(field) or inf
+
+
+def _read_size(fields: FieldReader, field: str) -> float:
+    return parse_size_bytes(fields.quantities[field].value) if field in fields.quantities else inf
+
+
+def _read_version(fields: FieldReader, field: str) -> Version | None:
+    if field not in fields.quantities:
+        return None
+    version = read_version(fields.text(field, None))
+    if not version:
+        raise TopologyError(f"{fields.origin}: {field} is no version: write for example '2.18'")
+    return version
+
+
+Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
+"""What reads each field of a file; ``*`` is the name of any table of a section. None is returned for an absent one."""
+
+NCCL_FIELDS: Readers = {
+    **dict.fromkeys(("launch.collective", "launch.gpu", "launch.channel"), FieldReader.latency),
+    # Per peer in a rank's node and in others, for collectives that consist of sends and receives
+    **dict.fromkeys(("peer.inside", "peer.network"), FieldReader.latency),
+    "protocol.*.share": _read_share,  # Data in a byte that is sent
+    # Of one rank, data and flags, and the same between nodes
+    **dict.fromkeys(("protocol.*.limit", "protocol.*.network-limit"), _read_limit),
+    # Of a hop over each kind of link inside a node, and between nodes in addition to the network's latency
+    **dict.fromkeys(("protocol.*.network", *(f"protocol.*.{link}" for link in LINKS)), FieldReader.latency),
+    # Whether it needs NVLink inside nodes, and between nodes paths without a processor
+    "protocol.*.ways": lambda fields, field: fields.text(field, "all", ("all", "direct")) == "direct",
+    "protocol.*.messages": _read_size,  # Largest message, for collectives that consist of sends and receives
+    "protocol.*.part": _read_size,  # Least part of a buffer with its own channel
+    # First version with an algorithm or protocol; ``messages``: with another protocol for small messages
+    **dict.fromkeys(
+        [f"since.{what}" for what in ("tree", "in-network", "nvls-tree", "pat", "messages")], _read_version
+    ),
+    **dict.fromkeys([f"share.{name}" for name in SHARES], _read_share),
+    "generation.*.channels": FieldReader.required_count,  # Of a large buffer between GPUs with NVLink
+    "in-network.latency": FieldReader.latency,  # Of a reduction in a switch
+    "in-network.channels": FieldReader.required_count,  # Concurrent reductions in a switch
+    "in-network.stages": FieldReader.required_count,  # Of each chunk inside a node
+    # Shares of the rate that an NVSwitch reaches in reductions, in one domain over several hosts, with trees over nodes
+    **dict.fromkeys([f"in-network.*.share{where}" for where in ("", "-over-hosts", "-over-nodes")], _read_share),
+    # A network by transport, and the path between GPU and interface: share of the rate that data reaches (of a path
+    # past a host: of the rate of the GPU's PCIe), latency of a hop, limit of a message through one interface. Messages
+    # of ``eager`` bytes and more are announced first, which takes ``rendezvous``.
+    **dict.fromkeys(("network.*.share", "path.*.share"), _read_share),
+    **dict.fromkeys(("network.*.latency", "network.*.rendezvous", "path.*.latency"), FieldReader.latency),
+    "network.*.stream": _read_limit,
+    "network.*.eager": _read_size,
+}
+"""Fields of NCCL and its descendants."""
+
+HOST_FIELDS: Readers = {
+    "call.latency": FieldReader.latency,
+    # Rate of summation in a process, and the same for elements of two bytes
+    "memory.add": FieldReader.required_rate,
+    "memory.add_half": lambda fields, field: fields.rate(field) or fields.required_rate("memory.add"),
+    # If nodes share processors: processor time of a message at both ends and of a packet (all that TCP hands over in
+    # one call), and the rate of a processor that copies from one process to another
+    **dict.fromkeys(("processor.message", "processor.packet"), FieldReader.latency),
+    "processor.rate": _read_limit,
+    # Exponent p: messages take the p-norm of the times of links and shared processors; 1 is their sum
+    "processor.overlap": lambda fields, field: fields.number(field) if field in fields.quantities else inf,
+    "ring.segment": _read_size,  # Largest chunk of a ring
+    # By transport: latency of every message in addition to the network's, share of the rate that data reaches, limit
+    # of the messages of two ranks. Messages below ``eager`` bytes are copied at the rate ``copy``, others announced.
+    **dict.fromkeys(("network.*.latency", "network.*.rendezvous"), FieldReader.latency),
+    "network.*.share": _read_share,
+    **dict.fromkeys(("network.*.stream", "network.*.copy"), _read_limit),
+    "network.*.eager": _read_size,
+    "algorithms.*": lambda fields, field: tuple(fields.text(field, None).split()),  # Option strings by kind
+}
+"""Fields of libraries with messages between host memories."""
+
+
+def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = NCCL_FIELDS) -> LibraryConstants:
     """Return the constants of a library's file with overrides; `TopologyError` if it is invalid."""
-    tables = read_toml(path, TopologyError)
-    where = path.name
-    base = tables.pop("base", None)
+    content = read_toml(path, TopologyError)
+    where, on_hosts = path.name, readers is HOST_FIELDS
+    base = content.pop("base", None)
     if base is not None:
-        tables = _merge_tables(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), tables)
-    _apply_overrides(tables, own, where)
-    name, source = pop_header(tables, _TABLES, where)
-    generations = {
-        name: _read_names(table, f"generation.{name}.gpus", where)
-        for name, table in tables.get("generation", {}).items()
+        content = _merge_tables(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), content)
+    name, source = (_pop_text(content, key, where) for key in ("name", "source"))
+    sections = list(dict.fromkeys(field.partition(".")[0] for field in readers))
+    for section in content:
+        if section not in sections:
+            raise TopologyError(f"{where}: unknown table [{section}]{suggest_nearest(section, sections)}")
+    values: dict[str, Any] = {
+        f"generation.{each}.gpus": _read_names(table, f"generation.{each}.gpus", where)
+        for each, table in content.get("generation", {}).items()
     }
-    fields = FieldReader(dict(flatten_tables(tables, "", where)), where)
-    names = {table: sorted(tables.get(table, {})) for table in ("protocol", "network", "path")}
-    names["in-network"] = list(generations)
-    channels = [
-        f"{of}-{name}{nodes}" for of in ("tree", "ring") for name in names["protocol"] for nodes in ("", "-two-nodes")
-    ]
-    known = {f"{table}.{name}.{key}" for table, keys in _OF_NAME.items() for name in names[table] for key in keys}
-    known |= {f"generation.{name}.{key}" for name in generations for key in ("channels", *channels)}
-    check_known_fields(fields, known | _FIELDS | {f"since.{name}" for name in names["protocol"]})
-    protocols = tuple(
-        ProtocolConstants(
-            name,
-            read_share(fields, f"protocol.{name}.share"),
-            fields.rate(f"protocol.{name}.limit") or float("inf"),
-            fields.rate(f"protocol.{name}.network-limit") or float("inf"),
-            tuple((link, fields.latency(f"protocol.{name}.{link}")) for link in LINKS),
-            fields.latency(f"protocol.{name}.network"),
-            fields.text(f"protocol.{name}.ways", "all", ("all", "direct")) == "direct",
-            read_size(fields, f"protocol.{name}.messages"),
-            read_size(fields, f"protocol.{name}.part"),
-        )
-        for name in names["protocol"]
-    )
-    networks, paths = (
-        tuple(
-            (
-                name,
-                PathConstants(
-                    read_share(fields, f"{table}.{name}.share"),
-                    fields.latency(f"{table}.{name}.latency"),
-                    fields.rate(f"{table}.{name}.stream") or float("inf"),
-                    read_size(fields, f"{table}.{name}.eager"),
-                    fields.latency(f"{table}.{name}.rendezvous"),
-                ),
+    given = dict(flatten_tables(content, "", where))
+    for field, value in own:
+        if field not in given:
+            near = suggest_nearest(field, given)
+            raise TopologyError(
+                f"{name} has no constant {field}{near}" if on_hosts else f"{where} has no constant {field!r}"
             )
-            for name in names[table]
-        )
-        for table in ("network", "path")
-    )
-    return LibraryConstants(
-        name=name,
-        source=source,
-        launch_ps=fields.latency("launch.collective"),
-        launch_gpu_ps=fields.latency("launch.gpu"),
-        launch_channel_ps=fields.latency("launch.channel"),
-        peer_inside_ps=fields.latency("peer.inside"),
-        peer_between_ps=fields.latency("peer.network"),
-        protocols=protocols,
-        shares=tuple((name, read_share(fields, f"share.{name}")) for name in SHARES),
-        generations=tuple(_generation(name, gpus, channels, fields) for name, gpus in generations.items()),
-        in_network_ps=fields.latency("in-network.latency"),
-        in_network_channels=fields.required_count("in-network.channels"),
-        in_network_stages=fields.required_count("in-network.stages"),
-        networks=networks,
-        paths=paths,
-        since=tuple(
-            (field.removeprefix("since."), _read_version(fields, field))
-            for field in fields.quantities
-            if field.startswith("since.")
-        ),
-        quantities=tuple(fields.quantities.values()),
-    )
+        origin = "fitted" if on_hosts else "fitted to measurements of one's own"
+        given[field] = Quantity(field, value, "measured", origin)
+    fields = FieldReader(given, where)
+    tables = {section: tuple(content.get(section, {})) for section in sections}
+    # Of generations without a table no NVSwitch reduces.
+    tables["in-network"] = tuple(each for each in tables.get("generation", ()) if each in content.get("in-network", ()))
+    readers = readers | {f"since.{each}": _read_version for each in tables.get("protocol", ())}
+    # Limit of one channel over several nodes, as bus bandwidth, by algorithm and protocol.
+    channels = [f"{of}-{each}" for of in ("tree", "ring") for each in tables.get("protocol", ())]
+    readers |= {f"generation.*.{each}{nodes}": _read_limit for each in channels for nodes in ("", "-two-nodes")}
+    known = {
+        pattern.replace("*", each): read
+        for pattern, read in readers.items()
+        for each in (tables[pattern.partition(".")[0]] if "*" in pattern else ("",))
+    }
+    for field in given:
+        if field not in known:
+            raise TopologyError(f"{where}: unknown field {field!r}{suggest_nearest(field, sorted(known))}")
+    values |= {field: read(fields, field) for field, read in known.items()}
+    values = {field: value for field, value in values.items() if value is not None}
+    return LibraryConstants(name, source, values, tables, tuple(given.values()))
 
 
-def _generation(name: str, gpus: tuple[str, ...], channels: Sequence[str], fields: FieldReader) -> GpuGeneration:
-    switched = [f"in-network.{name}.{key}" for key in _OF_SWITCHED]
-    rates = [(channel, f"generation.{name}.{channel}") for channel in channels]
-    return GpuGeneration(
-        name,
-        gpus,
-        SwitchReductionShares(*(read_share(fields, each) for each in switched))
-        if switched[0] in fields.quantities
-        else None,
-        tuple((channel, fields.required_rate(field)) for channel, field in rates if field in fields.quantities),
-        fields.required_count(f"generation.{name}.channels"),
-    )
+def _pop_text(content: dict[str, Any], key: str, where: str) -> str:
+    text = content.pop(key, None)
+    if not isinstance(text, str):
+        raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
+    return text
 
 
 def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,25 +254,8 @@ def _read_names(table: dict[str, object], field: str, where: str) -> tuple[str, 
     return tuple(names)
 
 
-def _apply_overrides(tables: dict[str, Any], own: ConstantOverrides, where: str) -> None:
-    for field, value in own:
-        *outer, name = field.split(".")
-        table: Any = tables
-        for each in outer:
-            table = table.get(each) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or name not in table:
-            raise TopologyError(f"{where} has no constant {field!r}")
-        table[name] = {"value": value, "kind": "measured", "source": "fitted to measurements of one's own"}
-
-
-def _read_version(fields: FieldReader, field: str) -> Version:
-    version = read_version(fields.text(field, None))
-    if not version:
-        raise TopologyError(f"{fields.origin}: {field} is no version: write for example '2.18'")
-    return version
-
-
 @cache
 def load_constants(library: str, own: ConstantOverrides = ()) -> LibraryConstants:
     """Return the shipped constants of a library by its name, with overrides."""
-    return read_constants(data_directory("libraries") / f"{library}.toml", own)
+    path = data_directory("libraries") / f"{library}.toml"
+    return read_constants(path, own, HOST_FIELDS if library in HOST_LIBRARIES else NCCL_FIELDS)

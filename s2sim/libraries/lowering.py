@@ -159,10 +159,6 @@ Executed: TypeAlias = tuple[tuple[LaunchStep, ...], LocalWork, str]
 """Steps, the work after the last of them, and the execution as text."""
 
 
-def _execute_directly(request: CollectiveRequest) -> Executed:
-    return (LaunchStep((request.demand,)),), LocalWork(), request.text
-
-
 def _execute_as_carrier_type(request: CollectiveRequest, carrier: str) -> Executed:
     """Another type replaces it: of the same width without work, a wider one with a pass before and one after."""
     demand = replace(request.demand, itemsize=np.dtype(carrier).itemsize)
@@ -270,7 +266,7 @@ def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
 
 
 EXECUTIONS: dict[str, Callable[..., Executed]] = {
-    "as_asked": _execute_directly,
+    "as_asked": lambda request: ((LaunchStep((request.demand,)),), LocalWork(), request.text),
     "carried": _execute_as_carrier_type,
     "or_as_bytes": _or_by_byte_maximum,
     "or_gathered": _or_by_all_gather,

@@ -8,8 +8,8 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfil
 from s2sim.errors import OptionError, suggest_nearest, unknown_name
 from s2sim.files import is_toml_path
 from s2sim.libraries.calibration import read_calibration
-from s2sim.libraries.constants import load_constants
-from s2sim.libraries.gloo import HOST_LIBRARIES, HostLibraryProfile, load_host_constants
+from s2sim.libraries.constants import HOST_LIBRARIES, load_constants
+from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import TIMING, TIMINGS, Library, LoweringRule
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.options import split_option_string
@@ -213,7 +213,7 @@ def library_quantities(name: str) -> tuple[Quantity, ...]:
         raise unknown_name("library", name, LIBRARIES)
     if name not in (NCCL.name, RCCL.name, *HOST_LIBRARIES):
         raise OptionError(f"library {name} adds nothing to the wire: it has no constants")
-    return (load_host_constants(name) if name in HOST_LIBRARIES else load_constants(name)).quantities
+    return load_constants(name).quantities
 
 
 def choose_library(text: str) -> Library:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import ceil, floor, log2
@@ -17,7 +17,7 @@ from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ri
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError
-from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, ProtocolConstants, Version, load_constants
+from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, Version, load_constants
 from s2sim.libraries.message_latency import inter_node_path, message_overheads, select_constant
 from s2sim.libraries.nccl_rules import MAX_PIECES, most_peers, switch_reduction_overheads, tree_pieces
 from s2sim.topology.cluster import Cluster
@@ -66,7 +66,7 @@ class NcclProfile(LibraryProfile):
     @property
     def protocol_names(self) -> tuple[str, ...]:
         """Names of all protocols of the library."""
-        return tuple(each.name for each in self._constants.protocols)
+        return self._constants.tables["protocol"]
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the algorithms of a kind, trees with the chunks of each protocol; none for other kinds.
@@ -86,31 +86,32 @@ class NcclProfile(LibraryProfile):
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
-        reduces = generation is not None and generation.switched is not None and _all_nvswitch(cluster) and has(switch)
-        reduces = reduces and self.only in ("", self._plain.name)
+        reduces = generation in self._constants.tables["in-network"] and _all_nvswitch(cluster) and has(switch)
+        reduces = reduces and self.only in ("", self._plain)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
         constants, kind = self._constants, schedule.demand.kind
-        protocols = sorted(constants.protocols, key=lambda each: each.share)
+        protocols = sorted(self.protocol_names, key=lambda name: constants[f"protocol.{name}.share"])
         plain = protocols[-1:]
-        protocols = [each for each in protocols if constants.has(each.name, self.version)]
+        protocols = [name for name in protocols if constants.has(name, self.version)]
         if schedule.assisted:
             protocols = plain
         elif kind in _MESSAGES:
             small = constants.has("messages", self.version)
             size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
-            protocols = [each for each in protocols if size_bytes <= each.messages_bytes] if small else plain
+            largest_bytes = {name: constants[f"protocol.{name}.messages"] for name in protocols}
+            protocols = [name for name in protocols if size_bytes <= largest_bytes[name]] if small else plain
         elif self.only:
-            protocols = [each for each in constants.protocols if each.name == self.only]
+            protocols = [name for name in self.protocol_names if name == self.only]
         else:
-            protocols = [each for each in protocols if not each.direct or _all_direct(cluster)]
+            protocols = [name for name in protocols if not constants[f"protocol.{name}.ways"] or _all_direct(cluster)]
         if kind == "all_reduce" and schedule.stage.whole is not None:
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand
-            protocols = [p for p in protocols if self._tree_pieces(p.name, demand, cluster) == pieces] or protocols
-        return tuple(replace(self, protocol=each.name) for each in protocols)
+            protocols = [name for name in protocols if self._tree_pieces(name, demand, cluster) == pieces] or protocols
+        return tuple(replace(self, protocol=name) for name in protocols)
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
         trees = 2 * tree_channels(channel_count(cluster, None), demand.ranks)
@@ -119,33 +120,36 @@ class NcclProfile(LibraryProfile):
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a launch, and that of each peer."""
-        constants = self._constants
         if schedule.demand.ranks == 1:
             # NCCL launches no kernel for a single rank (`ncclLaunchOneRank`).
             return ()
-        terms = [("launch.collective", constants.launch_ps, 1)]
+        times = {"launch.collective": 1}
         if schedule.demand.kind in _MESSAGES:
-            inside, between = most_peers(schedule.demand, cluster.node_of_rank)
-            terms += [("peer.inside", constants.peer_inside_ps, inside)]
-            terms += [("peer.network", constants.peer_between_ps, between)]
-        return _launch_terms(terms)
+            times["peer.inside"], times["peer.network"] = most_peers(schedule.demand, cluster.node_of_rank)
+        return self._launch_terms(times)
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the time of a process that launches on the GPUs of its node sequentially."""
         if not self.one_process:
             return ()
-        constants, gpus = self._constants, int(np.bincount(cluster.host_of_rank).max())
-        channels = gpus * self.blocks(schedule.demand, cluster)
-        return _launch_terms(
-            [("launch.gpu", constants.launch_gpu_ps, gpus), ("launch.channel", constants.launch_channel_ps, channels)]
+        gpus = int(np.bincount(cluster.host_of_rank).max())
+        return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * self.blocks(schedule.demand, cluster)})
+
+    def _launch_terms(self, times: Mapping[str, int]) -> tuple[MessageConstants, ...]:
+        once, constants = np.zeros(1, np.int64), self._constants
+        return tuple(
+            select_constant("launch", constants.named(name), once, count) for name, count in times.items() if count
         )
 
     def blocks(self, demand: Demand, cluster: Cluster) -> int:
         """Return the number of channels of a buffer, each of which is a thread block."""
-        generation = self._constants.generation_of(cluster.shape.gpu)
+        constants = self._constants
+        generation = constants.generation_of(cluster.shape.gpu)
         linked = all(spec.nvlink is not None for spec in cluster.dims.node_set.specs)
-        most = generation.channels if generation is not None and linked else _CHANNELS_WITHOUT_NVLINK
-        return max(1, min(most, ceil(demand.buffer_bytes / self._plain.part_bytes)))
+        most = _CHANNELS_WITHOUT_NVLINK
+        if generation is not None and linked:
+            most = int(constants[f"generation.{generation}.channels"])
+        return max(1, min(most, ceil(demand.buffer_bytes / constants[f"protocol.{self._plain}.part"])))
 
     def cache_key(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
         """Return all inputs of `overheads`; those of switches depend on rates and sizes."""
@@ -165,7 +169,7 @@ class NcclProfile(LibraryProfile):
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
-            return switch_reduction_overheads(self._constants, self._sends_with, sent, cluster, self.min_channels)
+            return switch_reduction_overheads(self._constants, self.protocol, sent, cluster, self.min_channels)
         announced = self._announced(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
@@ -190,48 +194,41 @@ class NcclProfile(LibraryProfile):
         ``announced`` first.
         """
         channel = self._channel(channels, cluster)
-        return message_overheads(self._constants, self._sends_with, pattern, cluster, channel, announced=announced)
+        return message_overheads(self._constants, self.protocol, pattern, cluster, channel, announced=announced)
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
         transports = {spec.transport for spec in cluster.dims.node_set.specs}
-        eager_bytes = min((way.eager_bytes for name, way in self._constants.networks if name in transports), default=0)
-        demand, protocol = schedule.demand, self._sends_with
+        constants, demand = self._constants, schedule.demand
+        known = transports.intersection(constants.tables["network"])
+        eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
         largest_bytes = float(sent.bytes.max(initial=0))
         if demand.kind not in _MESSAGES:
             around = schedule.algorithm.partition(":")[0] == "ring"
             uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
-            largest_bytes = max(largest_bytes, min(uncut_bytes, protocol.part_bytes))
-        return largest_bytes / protocol.share >= eager_bytes
+            largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
+        return largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
 
     def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
         """Return the constant that limits a channel's messages between nodes, and its bytes of data per second."""
-        generation, nodes = self._constants.generation_of(cluster.shape.gpu), len(np.unique(cluster.node_of_rank))
+        constants, nodes = self._constants, len(np.unique(cluster.node_of_rank))
+        generation = constants.generation_of(cluster.shape.gpu)
         if not channels or generation is None or nodes == 1:
             return "", np.inf
-        rates_Bps, name = dict(generation.channel_Bps), f"{channels}-{self.protocol}"
-        if nodes == 2 and f"{name}-two-nodes" in rates_Bps:
-            name = f"{name}-two-nodes"
+        field = f"generation.{generation}.{channels}-{self.protocol}"
+        if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
+            field = f"{field}-two-nodes"
         # A tree up and down has half of the bus bandwidth, and a channel has two trees.
         parts = 4 if channels == "tree" else 1
-        return f"generation.{generation.name}.{name}", rates_Bps.get(name, np.inf) / parts
+        return field, constants[field] / parts
 
     @property
-    def _plain(self) -> ProtocolConstants:
-        return max(self._constants.protocols, key=lambda each: each.share)
-
-    @property
-    def _sends_with(self) -> ProtocolConstants:
-        return next(each for each in self._constants.protocols if each.name == self.protocol)
+    def _plain(self) -> str:
+        return max(self.protocol_names, key=lambda name: self._constants[f"protocol.{name}.share"])
 
     @property
     def _constants(self) -> LibraryConstants:
         return load_constants(self.library, self.own)
-
-
-def _launch_terms(terms: Sequence[tuple[str, int, int]]) -> tuple[MessageConstants, ...]:
-    once = np.zeros(1, np.int64)
-    return tuple(select_constant("launch", [(name, ps)], once, times) for name, ps, times in terms if times)
 
 
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.

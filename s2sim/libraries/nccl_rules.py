@@ -14,8 +14,8 @@ from s2sim.collectives.schedules.blocks import blocks_of
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
 from s2sim.collectives.schedules.schedule import Round
-from s2sim.libraries.constants import GpuGeneration, LibraryConstants, ProtocolConstants
-from s2sim.libraries.message_latency import inter_node_path, path_latencies, select_constant
+from s2sim.libraries.constants import LibraryConstants
+from s2sim.libraries.message_latency import inter_node_path, path_latencies, path_latency_ps, select_constant
 from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
@@ -97,35 +97,37 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
 
 
 def switch_reduction_overheads(
-    constants: LibraryConstants, protocol: ProtocolConstants, sent: Round, cluster: Cluster, min_channels: int
+    constants: LibraryConstants, protocol: str, sent: Round, cluster: Cluster, min_channels: int
 ) -> Overheads:
     """Return the overheads of a reduction in switches, and of the hops of the trees between nodes.
 
     Each stage of a chunk (constants in a node; legs and switches over nodes) waits for the bytes in flight.
     """
     legs, fabric = sent.pattern.legs, cluster.fabric
-    generation, once = constants.generation_of(cluster.shape.gpu), np.zeros(1, np.int64)
-    latencies = [select_constant("in-network", [("in-network.latency", constants.in_network_ps)], once)]
-    stages, limit_Bps = constants.in_network_stages, np.inf
+    once = np.zeros(1, np.int64)
+    latencies = [select_constant("in-network", constants.named("in-network.latency"), once)]
+    stages, limit_Bps = constants["in-network.stages"], np.inf
     powers: Powers = (("in-network.stages", 1),)
-    name, share = _switch_rate_share(generation, sent, cluster)
+    name = _switch_rate_share(constants, sent, cluster)
+    share = constants[name] if name else 1.0
     own = select_constant("share", [(name, share)], once)
     limited_by: Powers = ()
     if legs is None:
         routes = cluster.reduction_tree()
     else:
         ways = [inter_node_path(constants, spec) for spec in cluster.dims.node_set.specs]
-        between = [(f"protocol.{protocol.name}.network", protocol.between_ps)]
-        between += path_latencies(max(ways, key=lambda way: way.latency_ps), announced=True)
+        slowest = max(ways, key=lambda way: path_latency_ps(constants, way))
+        between = constants.named(f"protocol.{protocol}.network")
+        between += path_latencies(constants, slowest, announced=True)
         latencies += [select_constant("hop", [each], once, legs.depth) for each in between if each[1]]
         stages, powers = legs.depth + 1, ()
         passed = cluster.routes(legs.src, legs.dst)
         load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
         routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
-        narrowest = min(ways, key=lambda way: way.network.share)
-        limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * narrowest.network.share
-        limited_by = ((f"network.{narrowest.transport}.share", -1),)
-    lanes = max(constants.in_network_channels, min_channels) * int(np.bincount(cluster.node_of_rank).max())
+        narrowest = min((f"{network}.share" for network, _ in ways), key=constants.__getitem__)
+        limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * constants[narrowest]
+        limited_by = ((narrowest, -1),)
+    lanes = max(int(constants["in-network.channels"]), min_channels) * int(np.bincount(cluster.node_of_rank).max())
     size_bytes = float(sent.bytes[0])
     own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
     flight_bytes = nvls_in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
@@ -138,13 +140,12 @@ def switch_reduction_overheads(
     return overheads_of(latencies, [own], [limit])
 
 
-def _switch_rate_share(generation: GpuGeneration | None, sent: Round, cluster: Cluster) -> tuple[str, float]:
-    """Return the constant of the share of the rate that switches reach, and that share; 1 without a constant."""
-    if generation is None or generation.switched is None:
-        return "", 1.0
-    name, reached = f"in-network.{generation.name}.share", generation.switched
+def _switch_rate_share(constants: LibraryConstants, sent: Round, cluster: Cluster) -> str:
+    """Return the constant of the share of the rate that switches reach; empty without one."""
+    generation = constants.generation_of(cluster.shape.gpu)
+    if generation not in constants.tables["in-network"]:
+        return ""
     if sent.pattern.legs is not None:
-        return f"{name}-over-nodes", reached.share_over_nodes
-    if len(np.unique(cluster.host_of_rank)) > 1:
-        return f"{name}-over-hosts", reached.share_over_hosts
-    return name, reached.share
+        return f"in-network.{generation}.share-over-nodes"
+    several = len(np.unique(cluster.host_of_rank)) > 1
+    return f"in-network.{generation}.share{'-over-hosts' if several else ''}"

@@ -141,9 +141,9 @@ def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
             raise S2SimError(f"tensor {tensor.name!r} is none of {model.name}{suggest_nearest(tensor.name, layers)}")
         layer = layers[tensor.name]
         if tensor.shape not in (None, layer.shape) or tensor.sparse not in (None, layer.sparse):
+            shape = f"{' x '.join(map(str, layer.shape))}{', row-sparse' if layer.sparse else ''}"
             raise S2SimError(
-                f"tensor {tensor.name!r} is {_shape_text(layer)} in {model.name}: leave its shape out, or name another "
-                "model"
+                f"tensor {tensor.name!r} is {shape} in {model.name}: leave its shape out, or name another model"
             )
     missing = [name for name in layers if name not in named]
     if missing:
@@ -151,10 +151,6 @@ def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
             f"{len(missing)} of the {len(layers)} tensors of {model.name} are missing, first {missing[0]!r}"
         )
     return [layers[tensor.name] for tensor in file.tensors]
-
-
-def _shape_text(layer: ModelLayer) -> str:
-    return f"{' x '.join(map(str, layer.shape))}{', row-sparse' if layer.sparse else ''}"
 
 
 def _tensor_timing(tensor: TensorEntry, layer: ModelLayer, share: float) -> TensorTiming:

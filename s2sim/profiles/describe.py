@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from s2sim.profiles.profile import ComputeProfile, ProfileFile
@@ -33,18 +34,11 @@ def describe_profile(profile: ComputeProfile) -> dict[str, Any]:
                 "ready_bytes": sent,
             }
         )
+    names = ("name", "model", "gpu", "precision", "batch", "sample", "parameters")
     return {
-        "name": profile.name,
-        "model": profile.model,
-        "gpu": profile.gpu,
-        "precision": profile.precision,
-        "batch": profile.batch,
-        "sample": profile.sample,
-        "parameters": profile.parameters,
+        **{name: getattr(profile, name) for name in names},
         "gradient_bytes": sent,
-        "forward_s": profile.forward_ps / PS_PER_S,
-        "backward_s": profile.backward_ps / PS_PER_S,
-        "optimizer_s": profile.optimizer_ps / PS_PER_S,
+        **{f"{part}_s": getattr(profile, f"{part}_ps") / PS_PER_S for part in ("forward", "backward", "optimizer")},
         "compute_s": compute_ps / PS_PER_S,
         "samples_per_s": profile.batch * PS_PER_S / compute_ps if compute_ps else None,
         "memory_bound": profile.memory_bound,
@@ -68,23 +62,12 @@ def ready_after(tensors: list[dict[str, Any]]) -> list[dict[str, float]]:
 def sourced_numbers(file: ProfileFile) -> list[dict[str, Any]]:
     """Return every number of a profile's file but the tensors' times, with its kind and source."""
     numbers: list[dict[str, Any]] = [
-        {"field": field, "value": stated.value, "kind": stated.kind, "source": stated.source}
-        for field, stated in (
-            ("batch", file.batch),
-            ("efficiency", file.efficiency),
-            ("forward", file.forward),
-            ("memory_bound", file.memory_bound),
-        )
-        if stated is not None
+        {"field": field, **asdict(stated)}
+        for field in ("batch", "efficiency", "forward", "memory_bound")
+        if (stated := getattr(file, field)) is not None
     ]
-    numbers.append(
-        {
-            "field": "optimizer",
-            "value": file.optimizer.time or file.optimizer.rule,
-            "kind": file.optimizer.kind,
-            "source": file.optimizer.source,
-        }
-    )
+    value, optimizer = file.optimizer.time or file.optimizer.rule, file.optimizer
+    numbers.append({"field": "optimizer", "value": value, "kind": optimizer.kind, "source": optimizer.source})
     own: dict[tuple[str, str], list[str]] = {}
     for tensor in file.tensors:
         if tensor.kind is not None or tensor.source is not None:

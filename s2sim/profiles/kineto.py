@@ -17,7 +17,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.gradients.models import Model, load_model, model_names
 from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events, read_events
-from s2sim.profiles.profile import ComputeProfile, TensorTiming
+from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, TensorTiming, tensor_timings
 from s2sim.profiles.read import check_model_name
 from s2sim.units import format_number_of
 
@@ -226,17 +226,6 @@ def name_by_model(profile: ComputeProfile, model: Model) -> ComputeProfile:
     return replace(profile, model=model.name, tensors=tuple(tensors))
 
 
-_PS_PER_US = 10**6
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedProfile:
-    """A profile, and a line each on what was missing in its trace and what stands there instead."""
-
-    profile: ComputeProfile
-    notes: tuple[str, ...]
-
-
 def import_profile(
     path: Path,
     *,
@@ -246,7 +235,7 @@ def import_profile(
     sample: str | None = None,
     gpu: str | None = None,
     follow: Callable[[int, int], None] | None = None,
-) -> ImportedProfile:
+) -> RecordedProfile:
     """Return the compute profile of a trace of PyTorch's profiler: medians of iterations but the first.
 
     ``path`` is a Chrome trace, plain or gzip. A gradient is ready when all kernels launched before are done, or,
@@ -277,14 +266,14 @@ def import_profile(
         batch=batch or 1,
         sample=sample or ("sample" if batch else "mini-batch"),
         tensors=_tensors(timeline.names(kept[0]), kept),
-        optimizer_ps=_ps(float(np.median([iteration.optimizer_us for iteration in kept]))),
+        optimizer_ps=round(PS_PER_US * float(np.median([iteration.optimizer_us for iteration in kept]))),
         memory_bound=memory_bound(events),
         kind="measured",
         source=f"trace {path.name} of PyTorch's profiler, median of {format_number_of(len(kept), 'iteration')}",
     )
     if model in model_names():
         profile = name_by_model(profile, load_model(str(model)))
-    return ImportedProfile(profile, tuple(notes))
+    return RecordedProfile(profile, tuple(notes))
 
 
 def memory_bound(events: Events) -> float:
@@ -320,22 +309,12 @@ def _iterations_to_use(path: Path, timeline: TraceTimeline) -> tuple[list[TraceI
 
 
 def _tensors(names: tuple[str, ...], kept: list[TraceIteration]) -> tuple[TensorTiming, ...]:
-    ready = [_ps(each) for each in _medians([iteration.ready_us for iteration in kept])]
-    forward = _medians([iteration.forward_us for iteration in kept])
-    tensors = []
-    before = 0
-    for place, name in enumerate(names):
-        shape = kept[0].shapes[place]
-        assert shape is not None
-        tensors.append(
-            TensorTiming(name, shape or (1,), kept[0].sparse[place], _ps(float(forward[place])), ready[place] - before)
-        )
-        before = ready[place]
-    return tuple(tensors)
-
-
-def _medians(columns: list[Floats]) -> Floats:
-    return np.asarray(np.median(np.stack(columns), axis=0))
+    shapes = [shape for shape in kept[0].shapes if shape is not None]
+    forward_us, ready_us = (
+        np.median(np.stack(columns), axis=0).tolist()
+        for columns in ([each.forward_us for each in kept], [each.ready_us for each in kept])
+    )
+    return tensor_timings(names, shapes, kept[0].sparse, forward_us, ready_us)
 
 
 def _gpu(header: dict[str, Any]) -> str:
@@ -343,7 +322,3 @@ def _gpu(header: dict[str, Any]) -> str:
     first = devices[0] if isinstance(devices, list) and devices else None
     found = first.get("name") if isinstance(first, dict) else None
     return found if isinstance(found, str) and found else "CPU"
-
-
-def _ps(time_us: float) -> int:
-    return round(time_us * _PS_PER_US)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import ClassVar, Literal, TypeAlias
 
@@ -71,6 +72,34 @@ class ComputeProfile:
     def parameters(self) -> int:
         """Elements of all parameters."""
         return sum(tensor.size for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedProfile:
+    """A profile from a recording or a trace, and notes for users: what was missing, and what replaces it."""
+
+    profile: ComputeProfile
+    notes: tuple[str, ...]
+
+
+PS_PER_US = 10**6
+
+
+def tensor_timings(
+    names: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
+    sparse: Sequence[bool],
+    forward_us: Sequence[float],
+    ready_us: Sequence[float],
+) -> tuple[TensorTiming, ...]:
+    """Return the timing of each parameter, in the order of readiness.
+
+    Times are in microseconds; ``ready_us`` count from the start of backward.
+    """
+    forward_ps, ready_ps = ([round(PS_PER_US * each) for each in times_us] for times_us in (forward_us, ready_us))
+    between_ps = [ready - before for before, ready in pairwise([0, *ready_ps])]
+    whole_shapes = (shape or (1,) for shape in shapes)
+    return tuple(map(TensorTiming, names, whole_shapes, sparse, forward_ps, between_ps))
 
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]

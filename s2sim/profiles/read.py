@@ -14,6 +14,7 @@ from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
 from s2sim.profiles.profile import (
+    PS_PER_US,
     VALUE_BYTES,
     ComputeProfile,
     Precision,
@@ -38,29 +39,6 @@ class ProfileOptions:
 
     precision: Precision | None = None  # Of matrix products and activations; see `ProfileSource.precision_on`
     efficiency: float | None = None  # Share of the peak that matrix products reach, of a computed profile
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedProfile:
-    """What stands in the file of a profile, and the options behind its name, as in ``text``."""
-
-    text: str
-    name: str
-    file: ProfileFile
-    options: ProfileOptions
-
-
-def open_profile(name_or_path: str) -> OpenedProfile:
-    """Return what stands in the file of a profile, and the options behind its name."""
-    name, given = split_option_string(name_or_path)
-    options = build(ProfileOptions, given, f"profile {name}")
-    shipped = _shipped_paths()
-    if name in shipped:
-        return OpenedProfile(name_or_path, name, _read(shipped[name]), options)
-    if not is_toml_path(name):
-        raise unknown_name("profile", name, shipped)
-    path = user_path(name, S2SimError)
-    return OpenedProfile(name_or_path, path.stem, _read(path), options)
 
 
 def profile_names() -> list[str]:
@@ -93,6 +71,7 @@ def _read(path: Path) -> ProfileFile:
         raise S2SimError(f"{path} is not a compute profile: {found}") from None
 
 
+# No iteration takes longer; beyond that times overflow.
 _MAX_PS = 10**6 * PS_PER_S
 
 
@@ -100,32 +79,34 @@ _MAX_PS = 10**6 * PS_PER_S
 class ProfileSource:
     """The file of a compute profile with the layer table and the GPU that it names, each read once."""
 
-    opened: OpenedProfile
+    text: str  # Name or path, with options behind it
+    name: str
+    file: ProfileFile
+    options: ProfileOptions
 
     @cached_property
     def model(self) -> Model:
         """The layer table of a computed profile."""
-        return load_model(self.opened.file.model)
+        return load_model(self.file.model)
 
     @cached_property
     def gpu(self) -> Gpu:
         """What the profile was measured on, or is computed for unless another is given."""
-        return load_gpu(self.opened.file.gpu)
+        return load_gpu(self.file.gpu)
 
     @cached_property
     def as_measured(self) -> ComputeProfile:
         """A measured profile as it stands in the file."""
-        file = self.opened.file
-        return measured_profile(self.opened.name, file, None if file.optimizer.rule is None else self.gpu)
+        return measured_profile(self.name, self.file, None if self.file.optimizer.rule is None else self.gpu)
 
     @cached_property
     def _sparse(self) -> bool:
-        file = self.opened.file
-        return any(each.sparse for each in (self.as_measured.tensors if file.efficiency is None else self.model.layers))
+        measured = self.file.efficiency is None
+        return any(each.sparse for each in (self.as_measured.tensors if measured else self.model.layers))
 
     def _carried_from(self, gpu: Gpu | None) -> Gpu | None:
         """Return the file's GPU where another is asked for; None if that is none of the catalogue."""
-        if gpu is None or gpu.name == self.opened.file.gpu:
+        if gpu is None or gpu.name == self.file.gpu:
             return None
         try:
             return self.gpu
@@ -137,10 +118,10 @@ class ProfileSource:
 
         That is the file's, and bf16 on a GPU that has it in place of float32 on one that has not.
         """
-        held = self.opened.file.precision
+        held = self.file.precision
         here = self._carried_from(gpu)
         newer = gpu is not None and here is not None and gpu.multiplies("bf16") and not here.multiplies("bf16")
-        return self.opened.options.precision or ("bf16" if newer and held == "fp32" else held)
+        return self.options.precision or ("bf16" if newer and held == "fp32" else held)
 
     def batch_on(self, gpu: Gpu | None = None) -> tuple[int, str]:
         """Return the mini-batch that a GPU (default: the file's) is used with, and why where it is another GPU.
@@ -148,7 +129,7 @@ class ProfileSource:
         The file's is doubled as often as the memory holds what it takes of the memory of its own GPU. It stays where
         somebody chose it or trained row-sparse tables with it, whose rows depend on it, and where a memory is unknown.
         """
-        file, here = self.opened.file, self._carried_from(gpu)
+        file, here = self.file, self._carried_from(gpu)
         stated = int(file.batch.value)
         if gpu is None or here is None:
             return stated, ""
@@ -175,13 +156,14 @@ class ProfileSource:
         """
         try:
             chosen, why = self.batch_on(gpu) if batch is None else (batch, "")
-            found = _check_duration(self._on(gpu, chosen))
+            found = self._on(gpu, chosen)
+            _check_duration(found)
         except S2SimError as error:
-            raise type(error)(f"profile {self.opened.text}: {error}") from None
+            raise type(error)(f"profile {self.text}: {error}") from None
         return replace(found, source=f"{found.source}; {why}") if why else found
 
     def _on(self, gpu: Gpu | None, batch: int) -> ComputeProfile:
-        opened, file, options = self.opened, self.opened.file, self.opened.options
+        file, options = self.file, self.options
         precision = self.precision_on(gpu)
         if batch < 1:
             raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
@@ -194,7 +176,7 @@ class ProfileSource:
                 stated if options.efficiency is None else options.efficiency,
                 precision=precision,
                 rule=file.optimizer.rule or "sgd-momentum",
-                name=opened.name,
+                name=self.name,
             )
         if options.efficiency is not None:
             raise S2SimError("it is measured, so that an efficiency changes nothing: leave it out")
@@ -211,9 +193,17 @@ class ProfileSource:
         return on_gpu(profile, (here, file.precision), (gpu or here, precision))
 
 
-def read_profile(name_or_path: str) -> ProfileSource:
-    """Return what a shipped profile, or a file of its form, says of any GPU and mini-batch; see `load_profile`."""
-    return ProfileSource(open_profile(name_or_path))
+def open_profile(name_or_path: str) -> ProfileSource:
+    """Return the source of a shipped profile, or of a file of its form, see `load_profile`, for any GPU."""
+    name, given = split_option_string(name_or_path)
+    options = build(ProfileOptions, given, f"profile {name}")
+    shipped = _shipped_paths()
+    if name in shipped:
+        return ProfileSource(name_or_path, name, _read(shipped[name]), options)
+    if not is_toml_path(name):
+        raise unknown_name("profile", name, shipped)
+    path = user_path(name, S2SimError)
+    return ProfileSource(name_or_path, path.stem, _read(path), options)
 
 
 def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None = None) -> ComputeProfile:
@@ -230,25 +220,23 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
         asked = None if gpu is None else load_gpu(gpu)
     except S2SimError as error:
         raise type(error)(f"profile {name_or_path}: {error}") from None
-    return read_profile(name_or_path).on(asked, batch)
+    return open_profile(name_or_path).on(asked, batch)
 
 
-def _check_duration(profile: ComputeProfile) -> ComputeProfile:
-    """Return a profile unless it takes longer than any iteration does, so that times overflow nowhere."""
+def _check_duration(profile: ComputeProfile) -> None:
     if profile.forward_ps + profile.backward_ps + profile.optimizer_ps > _MAX_PS:
         raise S2SimError(
             f"a mini-batch of {profile.batch} computes for more than {format_seconds(_MAX_PS / PS_PER_S)} on "
             f"{profile.gpu}: ask for a smaller one"
         )
-    return profile
 
 
 def list_profiles() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary with units, source) of every shipped profile."""
     rows = []
     for name in profile_names():
-        source = read_profile(name)
-        file, profile = source.opened.file, source.on()
+        source = open_profile(name)
+        file, profile = source.file, source.on()
         times = ", ".join(
             f"{what} {format_seconds(time_ps / PS_PER_S)}"
             for what, time_ps in (("forward", profile.forward_ps), ("backward", profile.backward_ps))
@@ -258,9 +246,6 @@ def list_profiles() -> list[tuple[str, str, str]]:
     return rows
 
 
-_PS_PER_US = 10**6
-
-
 def profile_text(profile: ComputeProfile, *, description: str, batch_source: str, memory_bound_source: str) -> str:
     """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
@@ -268,15 +253,11 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
         "batch": (profile.batch, "user", batch_source),
         "memory_bound": (profile.memory_bound, "estimated", memory_bound_source),
     }
+    names = ("model", "gpu", "precision", "sample", "kind", "source")
     lines = [
         "# Compute profile. backward: from when the gradient before was ready, or backward began, until this one is.",
         f"description = {_quoted(description)}",
-        f"model = {_quoted(profile.model)}",
-        f"gpu = {_quoted(profile.gpu)}",
-        f"precision = {_quoted(profile.precision)}",
-        f"sample = {_quoted(profile.sample)}",
-        f"kind = {_quoted(profile.kind)}",
-        f"source = {_quoted(profile.source)}",
+        *(f"{name} = {_quoted(getattr(profile, name))}" for name in names),
         "tensors = [",
         *(f"  {_tensor_line(tensor)}," for tensor in profile.tensors),
         "]",
@@ -310,5 +291,5 @@ def _time(time_ps: int) -> str:
     >>> _time(1_250_000), _time(3_000_000)
     ('1.25us', '3us')
     """
-    whole, rest = divmod(time_ps, _PS_PER_US)
+    whole, rest = divmod(time_ps, PS_PER_US)
     return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "us"

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.models import load_model, model_names
-from s2sim.profiles.profile import ComputeProfile, Precision, TensorTiming
+from s2sim.profiles.profile import PS_PER_US, ComputeProfile, Precision, RecordedProfile, TensorTiming, tensor_timings
 from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
 from s2sim.pytorch.task import missing_extra
 from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, clock_of, measure, with_precision
 from s2sim.units import format_number_of
 
-_PS_PER_US = 10**6
 _MAX_LISTED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedProfile:
-    """A profile with notes for users."""
-
-    profile: ComputeProfile
-    notes: tuple[str, ...]
 
 
 def record_profile(
@@ -84,7 +74,7 @@ def record_profile(
         batch=subject.batch,
         sample=subject.sample,
         tensors=_tensors(subject, times),
-        optimizer_ps=_ps(times.optimizer_us),
+        optimizer_ps=round(PS_PER_US * times.optimizer_us),
         memory_bound=share,
         kind="measured",
         source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
@@ -108,17 +98,18 @@ def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[
 
 
 def _tensors(subject: TrainingSubject, times: StepTimes) -> tuple[TensorTiming, ...]:
-    shapes = {name: tuple(parameter.shape) or (1,) for name, parameter in subject.module.named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in subject.module.named_parameters()}
     sparse = times.sparse
     if subject.model in model_names():
         sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
-    tensors = []
-    before = 0
-    for name, ready_us in times.ready_us.items():
-        ready = _ps(ready_us)
-        tensors.append(TensorTiming(name, shapes[name], name in sparse, _ps(times.forward_us[name]), ready - before))
-        before = ready
-    return tuple(tensors)
+    names = tuple(times.ready_us)
+    return tensor_timings(
+        names,
+        [shapes[name] for name in names],
+        [name in sparse for name in names],
+        [times.forward_us[name] for name in names],
+        list(times.ready_us.values()),
+    )
 
 
 def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
@@ -164,7 +155,3 @@ def _memory_bound(subject: TrainingSubject) -> float:
         path = Path(folder) / "step.json"
         profiler.export_chrome_trace(str(path))
         return memory_bound(collect_events(read_events(path, {})))
-
-
-def _ps(time_us: float) -> int:
-    return round(time_us * _PS_PER_US)

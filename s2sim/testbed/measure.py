@@ -189,15 +189,10 @@ def measure_testbed(
         arguments = {
             "tasks": [asdict(task) for task in tasks],
             "effort": asdict(plan.effort),
-            "spin": has_spare_processors(setting),
+            "spin": setting.workers <= setting.processors,
             "seed": plan.seed,
         }
         run_job(JOB, arguments, places, timeout_s=_MIN_SILENCE_S + 2 * plan.effort.budget_s, hear=hear)
-
-
-def has_spare_processors(setting: MeasuredSetting) -> bool:
-    """Return whether every worker has a processor to compute on."""
-    return setting.workers <= setting.processors
 
 
 def measure_series(

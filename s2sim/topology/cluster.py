@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,8 @@ class Cluster:
     """Nodes, links and the place of every rank: which GPU and which node it runs on, int64 of shape (workers,).
 
     ``node_of_rank`` counts nodes as collectives do, who take those that NVSwitches join, one domain, for one.
-    ``seed`` is that of the hash by which some routings choose a way, and of random placement.
+    ``seed`` is that of the hash by which some routings choose a way, and of random placement. Cuts leave out what has
+    failed: links that fail never make a lower bound too high.
     """
 
     shape: ClusterShape
@@ -163,6 +164,8 @@ class Cluster:
     layout: Layout
     placement: str
     seed: int
+    dead: Mask | None = None  # Links that have failed, bool of shape (links,), around which routes lead
+    why: str = ""  # What has failed
 
     @property
     def host_of_rank(self) -> Ints:
@@ -199,8 +202,10 @@ class Cluster:
         if np.any(source == target):
             rank = source[np.argmax(source == target)]
             raise TopologyError(f"a route from rank {rank} to itself was asked for: leave such transfers out")
-        stages = self.router.stages(self.gpu_of_rank[source], self.gpu_of_rank[target])
-        return join_stages(stages, len(source))
+        healthy = join_stages(self.router.stages(self.gpu_of_rank[source], self.gpu_of_rank[target]), len(source))
+        if self.dead is None:
+            return healthy
+        return reroute(self.router, healthy, self.dead, pairs=(source, target), why=self.why)
 
     def over_nvlink(self, src_rank: Ints, dst_rank: Ints) -> Mask:
         """Return a mask of the routes, as of `routes`, that cross NVLink alone."""
@@ -222,8 +227,17 @@ class Cluster:
         return Cuts(tuple(family for family in families if family.groups > 1))
 
     def reduction_tree(self) -> Routes:
-        """Return a transfer up from all ranks to the switch that reduces, and down; see `switch_reduction`."""
-        return reduction_tree(self.router, self.gpu_of_rank)
+        """Return a transfer up from all ranks to the switch that reduces, and down; see `switch_reduction`.
+
+        `TopologyError` where the tree has lost a link.
+        """
+        tree = reduction_tree(self.router, self.gpu_of_rank)
+        if self.dead is not None and self.dead[tree.links].any():
+            raise TopologyError(
+                f"switches cannot reduce after {self.why}: their tree has no other way; ask for an "
+                "algorithm that leaves switches out"
+            )
+        return tree
 
     def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:
         """Return a transfer that NVSwitches reduce inside nodes; see `s2sim.topology.switch_reduction`."""
@@ -260,36 +274,9 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DamagedCluster(Cluster):
-    """A cluster whose routes lead around dead links, bool of shape (links,); ``why`` says what has failed.
-
-    Its cuts are those of the healthy cluster: links that fail never make a lower bound too high.
-    """
-
-    dead: Mask
-    why: str
-
-    def routes(self, src_rank: Ints, dst_rank: Ints) -> Routes:
-        """Return the routes from ``src_rank[i]`` to ``dst_rank[i]``, around what has failed; see `Cluster.routes`."""
-        healthy = Cluster.routes(self, src_rank, dst_rank)
-        pairs = np.atleast_1d(src_rank), np.atleast_1d(dst_rank)
-        return reroute(self.router, healthy, self.dead, pairs=pairs, why=self.why)
-
-    def reduction_tree(self) -> Routes:
-        """Return the tree over which switches reduce; `TopologyError` where it has lost a link."""
-        tree = Cluster.reduction_tree(self)
-        if self.dead[tree.links].any():
-            raise TopologyError(
-                f"switches cannot reduce after {self.why}: their tree has no other way; ask for an "
-                "algorithm that leaves switches out"
-            )
-        return tree
-
-
-def fail_links(cluster: Cluster, dead: Mask, why: str) -> DamagedCluster:
+def fail_links(cluster: Cluster, dead: Mask, why: str) -> Cluster:
     """Return the cluster without its dead links, bool of shape (links,)."""
-    return DamagedCluster(**{field.name: getattr(cluster, field.name) for field in fields(cluster)}, dead=dead, why=why)
+    return replace(cluster, dead=dead, why=why)
 
 
 def scale_rates(cluster: Cluster, factors: Floats) -> Cluster:
@@ -299,6 +286,6 @@ def scale_rates(cluster: Cluster, factors: Floats) -> Cluster:
 
 def failed_links(cluster: Cluster) -> tuple[Mask, tuple[str, ...]]:
     """Return which links of a cluster are dead, bool of shape (links,), and what has failed, for messages."""
-    if isinstance(cluster, DamagedCluster):
-        return cluster.dead, (cluster.why,)
-    return np.zeros(len(cluster.fabric), np.bool_), ()
+    if cluster.dead is None:
+        return np.zeros(len(cluster.fabric), np.bool_), ()
+    return cluster.dead, (cluster.why,)

@@ -109,9 +109,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "latency_min_ps": min((latency_ps for _, latency_ps in ways), default=None),
         "latency_max_ps": max((latency_ps for _, latency_ps in ways), default=None),
         "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, dims.nodes)),
-        "quantities": [
-            {"field": q.field, "value": q.value, "kind": q.kind, "source": q.source} for q in shape.quantities
-        ],
+        "quantities": list(map(asdict, shape.quantities)),
     }
 
 

@@ -18,11 +18,6 @@ GROUPS = {"fabrics": ".", "machines": "machines", "clusters": "clusters"}
 """Kinds of cluster descriptions, each with its folder in ``topologies/``."""
 
 
-def hardware_file() -> Path:
-    """Return the path of the hardware catalogue."""
-    return data_directory("topologies") / HARDWARE_FILE
-
-
 def shipped_topologies() -> dict[str, Path]:
     """Return the paths of all cluster descriptions by name, one kind of them after the other."""
     directory = data_directory("topologies")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from s2sim.errors import TopologyError, suggest_nearest, unknown_name
-from s2sim.files import is_toml_path, read_toml, user_path
-from s2sim.topology.fields import HARDWARE_FILE, hardware_file
+from s2sim.files import data_directory, is_toml_path, read_toml, user_path
+from s2sim.topology.fields import HARDWARE_FILE
 from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
 from s2sim.units import PS_PER_S, parse_time_ps
 
@@ -102,7 +102,7 @@ def read_tables(path: Path) -> HardwareTables:
 @cache
 def shipped_tables() -> HardwareTables:
     """Return the catalogue that comes with s2sim."""
-    return read_tables(hardware_file())
+    return read_tables(data_directory("topologies") / HARDWARE_FILE)
 
 
 def shipped_part(section: str, name: str, noun: str) -> HardwareEntry:
@@ -338,6 +338,7 @@ class LinkCatalogue:
         return next((network for network in self.network.values() if transport in network.transports), None)
 
 
+@cache
 def load_links() -> LinkCatalogue:
     """Return the links of the shipped catalogue."""
     tables = shipped_tables()

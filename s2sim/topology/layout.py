@@ -104,7 +104,7 @@ class Dimensions:
     @property
     def gpus_per_node(self) -> int:
         """GPUs of a full node, of the largest kind where nodes differ."""
-        return self.node_set.most_gpus
+        return max(spec.gpus for spec in self.node_set.specs)
 
 
 @dataclass(frozen=True, slots=True)

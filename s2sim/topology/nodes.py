@@ -65,11 +65,6 @@ class Nodes:
         return int(self.first_switch[-1])
 
     @property
-    def most_gpus(self) -> int:
-        """GPUs of the largest kind of full node."""
-        return max(spec.gpus for spec in self.specs)
-
-    @property
     def most_nics(self) -> int:
         """Network interfaces of the kind of node that has most."""
         return max(spec.nics for spec in self.specs)

@@ -55,14 +55,7 @@ class CollectiveResult(FaultedForm):
 
     answers: ClassVar[str] = "collective"
     more_json: ClassVar[tuple[str, ...]] = (
-        "faults?",
-        "fault_effects?",
-        "clocked_s?",
-        "cross_check?",
-        "terms?",
-        "band?",
-        "notes?",
-        "groups?",
+        *("faults?", "fault_effects?", "clocked_s?", "cross_check?", "terms?", "band?", "notes?", "groups?"),
         "protocol?",
         "faster?",
     )
@@ -105,15 +98,5 @@ class CollectiveResult(FaultedForm):
 
     def columns(self) -> dict[str, Any]:
         """Return the figures of a table's row, with units in their names."""
-        return {
-            "kind": self.kind,
-            "workers": self.workers,
-            "size_bytes": self.size_bytes,
-            "time_s": self.time_s,
-            "algbw_Bps": self.algbw_Bps,
-            "busbw_Bps": self.busbw_Bps,
-            "algorithm": self.algorithm,
-            "protocol": self.protocol,
-            "lower_bound_s": self.lower_bound_s,
-            "bytes_per_rank": self.bytes_per_rank,
-        }
+        names = "kind workers size_bytes time_s algbw_Bps busbw_Bps algorithm protocol lower_bound_s bytes_per_rank"
+        return {name: getattr(self, name) for name in names.split()}

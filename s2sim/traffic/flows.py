@@ -11,12 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import Floats
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.json_form import json_value, left_out
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.experiment.scenario.cluster import Scenario
 from s2sim.experiment.scenario.faults import (
     FaultedForm,
     effects_in_order,
@@ -25,59 +24,14 @@ from s2sim.experiment.scenario.faults import (
     traffic_sha256,
 )
 from s2sim.files import read_text
-from s2sim.network.network import uncontended_ps
+from s2sim.network.network import deliver_ps, uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
-from s2sim.traffic.networks import (
-    CrossCheck,
-    Transfers,
-    cross_check,
-    deliver_fluid,
-    deliver_packets,
-    simulate_flows_with_faults,
-)
+from s2sim.traffic.networks import CrossCheck, Transfers, cross_check, deliver_packets, simulate_flows_with_faults
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SimulatedFlows:
-    """The delivery of transfers by network, and the time of each alone.
-
-    ``fills_ps`` is the store-and-forward time of each; 0 without packets.
-    """
-
-    finish_ps: dict[str, Ints]
-    fills_ps: Ints
-    alone_ps: Ints
-    sent: RoutedBytes
-    effects: tuple[Effect, ...]
-
-
-def simulate_flows(
-    spec: FlowsSpec, scenario: Scenario, workers: int, transfers: Transfers, progress: ProgressWatcher = SILENT
-) -> SimulatedFlows:
-    """Send transfers through the requested network, and through the other one for a cross-check."""
-    healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
-    src, dst, sizes_bytes = transfers.src, transfers.dst, transfers.sizes_bytes
-    routes, alone = cluster.routes(src, dst), healthy.routes(src, dst)
-    finish_ps, fills_ps = {}, np.zeros(len(src), np.int64)
-    if spec.as_packets:
-        finish_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
-        fills_ps = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
-    sent = RoutedBytes(routes, src, dst, sizes_bytes)
-    effects = permanent_effects(faults, healthy, [(alone, routes, 1)])
-    if scenario.disturbed:
-        disturbed = simulate_flows_with_faults(cluster, faults, transfers, progress)
-        finish_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
-        effects += disturbed.effects
-    elif spec.cross_check or spec.network == "fluid":
-        finish_ps["fluid"] = deliver_fluid(cluster, routes, transfers, progress)
-    alone_ps = uncontended_ps(healthy.fabric, alone, sizes_bytes) + (fills_ps if spec.network == "packet" else 0)
-    return SimulatedFlows(finish_ps, fills_ps, alone_ps, sent, effects_in_order(effects, faults))
-
 
 COLUMNS = ("start_s", "src", "dst", "bytes")
 # A picosecond count of this many seconds still fits in 64 bits with room for what is simulated after it.
@@ -85,13 +39,6 @@ _LATEST_START_S = 1e6
 _MAX_RANKS = 10**9
 # About two million transfers.
 _MAX_BYTES = 2**26
-
-
-def load_transfers(spec: FlowsSpec) -> Transfers:
-    """Return the transfers of the file of a spec."""
-    if spec.file is None:
-        raise OptionError("there is nothing to send: the spec names no file of transfers")
-    return read_transfers(Path(spec.file))
 
 
 def read_transfers(path: Path) -> Transfers:
@@ -211,27 +158,46 @@ def simulate_transfers(
 
     ``transfers`` are needed if the spec names no file.
     """
-    transfers = transfers or load_transfers(spec)
+    if transfers is None:
+        if spec.file is None:
+            raise OptionError("there is nothing to send: the spec names no file of transfers")
+        transfers = read_transfers(Path(spec.file))
     scenario = resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
     scenario.warn_of_idle_overrides(workers)
-    simulated = simulate_flows(spec, scenario, workers, transfers, progress)
-    cluster, start_ps, finish_ps = scenario.cluster(workers), transfers.start_ps, simulated.finish_ps[spec.network]
+    healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
+    start_ps, src, dst, sizes_bytes = transfers.start_ps, transfers.src, transfers.dst, transfers.sizes_bytes
+    routes, alone = cluster.routes(src, dst), healthy.routes(src, dst)
+    # By network; a transfer's store-and-forward time is 0 without packets.
+    finished_ps, fills_ps = {}, np.zeros(len(src), np.int64)
+    if spec.as_packets:
+        finished_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
+        fills_ps = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
+    sent = RoutedBytes(routes, src, dst, sizes_bytes)
+    effects = permanent_effects(faults, healthy, [(alone, routes, 1)])
+    if scenario.disturbed:
+        disturbed = simulate_flows_with_faults(cluster, faults, transfers, progress)
+        finished_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
+        effects += disturbed.effects
+    elif spec.cross_check or spec.network == "fluid":
+        progress.start(len(src), "delivering")
+        finished_ps["fluid"] = deliver_ps(cluster.fabric, routes, start_ps, sizes_bytes, progress.advance)
+        progress.stop()
+    alone_ps = uncontended_ps(healthy.fabric, alone, sizes_bytes) + (fills_ps if spec.network == "packet" else 0)
+    finish_ps = finished_ps[spec.network]
     span_s = float(finish_ps.max(initial=0) - start_ps.min(initial=0)) / PS_PER_S
     check = None
     if spec.cross_check:
-        check = cross_check(
-            spec.other_network, spec.packet_size_bytes, start_ps, simulated.finish_ps, simulated.fills_ps
-        )
+        check = cross_check(spec.other_network, spec.packet_size_bytes, start_ps, finished_ps, fills_ps)
     return FlowsResult(
         spec=spec,
         spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),
         transfers=transfers,
         cluster=summary_line(cluster),
         finish_s=finish_ps / PS_PER_S,
-        slowdown=np.where(simulated.alone_ps > 0, (finish_ps - start_ps) / np.maximum(simulated.alone_ps, 1), 1.0),
-        bottlenecks=busiest_links(cluster.fabric, lambda _: (simulated.sent,), span_s),
+        slowdown=np.where(alone_ps > 0, (finish_ps - start_ps) / np.maximum(alone_ps, 1), 1.0),
+        bottlenecks=busiest_links(cluster.fabric, lambda _: (sent,), span_s),
         network=spec.network,
         cross_check=check,
-        effects=simulated.effects,
+        effects=effects_in_order(effects, faults),
     )

@@ -253,14 +253,6 @@ def cross_check(other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[s
     )
 
 
-def deliver_fluid(cluster: Cluster, routes: Routes, transfers: Transfers, progress: ProgressWatcher = SILENT) -> Ints:
-    """Return the delivery of each transfer in the fluid network, int64 picoseconds; see `deliver_ps`."""
-    progress.start(len(transfers.start_ps), "delivering")
-    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, progress.advance)
-    progress.stop()
-    return finish_ps
-
-
 def deliver_packets(
     cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: ProgressWatcher = SILENT
 ) -> Ints:

@@ -14,7 +14,7 @@ from s2sim.arrays import Floats, Ints
 from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.execute import ring_traffic, schedule_traffic
 from s2sim.experiment.scenario.cluster import Machines, Scenario
-from s2sim.profiles.read import read_profile
+from s2sim.profiles.read import open_profile
 from s2sim.pytorch.task import Evaluation
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Recording
@@ -75,7 +75,7 @@ def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> St
     if spec.compute is not None:
         return StepComputeTime(parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for")
     if spec.profile is not None:
-        profile = read_profile(spec.profile).on(gpu)
+        profile = open_profile(spec.profile).on(gpu)
         spent_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
         said = f"forward, backward and optimizer of the profile {profile.name}, {profile.setting}"
         return StepComputeTime(spent_ps, f"{format_seconds(spent_ps / PS_PER_S)}, {said}")

@@ -15,7 +15,6 @@ from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory, read_toml
 from s2sim.libraries.constants import load_constants
-from s2sim.libraries.gloo import load_host_constants
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.quantity import Quantity, read_quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
@@ -104,14 +103,13 @@ def log_upper_bounds(constants: Sequence[MeasuredConstant]) -> Floats:
 
 def clear_constant_cache() -> None:
     """Read files anew, as after they were written."""
-    for read in (_known, load_constants, load_host_constants):
+    for read in (_known, load_constants):
         read.cache_clear()
 
 
 @cache
 def _known(library: str) -> dict[str, Quantity]:
-    constants = load_constants(library) if library in _SENDERS else load_host_constants(library)
-    return {quantity.field: quantity for quantity in constants.quantities}
+    return {quantity.field: quantity for quantity in load_constants(library).quantities}
 
 
 @cache

@@ -31,7 +31,6 @@ from s2sim.validation.calibrate_result import (
     Suggestion,
     fittable_constants,
     profile_text,
-    scale_constants,
 )
 from s2sim.validation.calibrate_runs import (
     Key,
@@ -70,11 +69,15 @@ def run_calibration(
     cluster = machine.cluster(workers)
     fitted = fit_samples(machine, measured.samples, progress) if measured.samples else None
     suggestion = suggest(machine, runs, fitted, workers, progress) if spec.suggest else None
-    constants = () if fitted is None else fitted_constants(fitted)
-    points = () if fitted is None else calibrated_points(fitted)
-    before, after, held_out = (median_errors(points, name) for name in ("before_s", "after_s", "held_out_s"))
+    constants: tuple[FittedConstant, ...] = ()
+    points: tuple[CalibratedPoint, ...] = ()
     profile = ""
     if fitted is not None:
+        found = zip(
+            fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.is_determined, strict=True
+        )
+        constants = tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, known in found if known)
+        points = calibrated_points(fitted)
         sizes = [point.size_bytes for point in points]
         within = FittedRange(
             topology=machine_text(machine.topology, spec.overrides),
@@ -97,9 +100,9 @@ def run_calibration(
         cluster=summary_line(cluster),
         constants=constants,
         points=points,
-        before=before,
-        after=after,
-        held_out=held_out,
+        before=median_errors(points, "before_s"),
+        after=median_errors(points, "after_s"),
+        held_out=median_errors(points, "held_out_s"),
         library=machine.library,
         versions=measured.versions,
         suggestion=suggestion,
@@ -188,7 +191,8 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
             cuts.add(key, told[key], dict(zip(names, logs.tolist(), strict=True)))
         model = cuts.model(samples, names)
         logs = fit(model, rules, weights)
-        own = scale_constants(constants, np.exp(logs).tolist())
+        times = zip(constants, np.exp(logs).tolist(), strict=True)
+        own = tuple((each.name, each.as_written(each.value * factor)) for each, factor in times)
         told = _build_model(machine, samples, own, progress)
         simulated_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
         if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _CONVERGED:
@@ -243,12 +247,6 @@ def _distinct_keys(samples: Sequence[Sample]) -> list[Key]:
 
 def _fastest_s(contenders: Mapping[str, CandidateSchedule]) -> float:
     return min(contender.duration_ps for contender in contenders.values()) / PS_PER_S
-
-
-def fitted_constants(fitted: FitResult) -> tuple[FittedConstant, ...]:
-    """Return the constants that the samples determine."""
-    found = zip(fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.is_determined, strict=True)
-    return tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, told in found if told)
 
 
 def calibrated_points(fitted: FitResult) -> tuple[CalibratedPoint, ...]:

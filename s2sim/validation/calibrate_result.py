@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from math import inf, log
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from s2sim import __version__
 from s2sim.errors import UnitError
 from s2sim.experiment.json_form import ResultForm
 from s2sim.libraries.calibration import FittedRange
-from s2sim.libraries.constants import ConstantOverrides, load_constants
+from s2sim.libraries.constants import load_constants
 from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -158,14 +158,6 @@ def fittable_constants(library: str, told: Collection[str]) -> tuple[FittableCon
     return tuple(found)
 
 
-def scale_constants(constants: Collection[FittableConstant], times: Collection[float]) -> ConstantOverrides:
-    """Return shipped constants multiplied by ``times``, as overrides."""
-    return tuple(
-        (constant.name, constant.as_written(constant.value * factor))
-        for constant, factor in zip(constants, times, strict=True)
-    )
-
-
 def number_of(quantity: Quantity) -> tuple[float, str] | None:
     """Return a value and its unit, ``us``, ``GB/s`` or none; None for a text that is neither time nor rate."""
     value = quantity.value
@@ -193,7 +185,8 @@ def profile_text(
     ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """
     lines = [_HEAD.format(base=base)]
-    lines += [_pair("name", f"{base} on {fitted.topology}"), _pair("base", base), _pair("source", origin), ""]
+    header = {"name": f"{base} on {fitted.topology}", "base": base, "source": origin}
+    lines += [*(f"{name} = {_text(value)}" for name, value in header.items()), ""]
     points = f"fitted to {fitted.points} measured points with s2sim {__version__}"
     tables: dict[str, list[str]] = {}
     for constant, written in constants:
@@ -207,13 +200,8 @@ def profile_text(
     for table, rows in tables.items():
         lines += [f"[{table}]", *rows, ""]
     lines.append("[fitted]")
-    known = {each.name: getattr(fitted, each.name) for each in fields(fitted)}
-    lines += [_pair(name, value) for name, value in known.items() if value is not None]
+    lines += [f"{name} = {_text(value)}" for name, value in asdict(fitted).items() if value is not None]
     return "\n".join([*lines, ""])
-
-
-def _pair(name: str, value: Any) -> str:
-    return f"{name} = {_text(value)}"
 
 
 def _text(value: Any) -> str:

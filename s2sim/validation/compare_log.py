@@ -26,7 +26,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.collective_run import plan_collective
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
-from s2sim.traffic.size_sweep import time_sizes
+from s2sim.traffic.size_sweep import SizeTiming, time_sizes
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
 from s2sim.validation.compare_log_result import (
@@ -43,20 +43,10 @@ from s2sim.validation.compare_log_result import (
 )
 
 
-class SimulatedRow(NamedTuple):
-    """The simulated time of a row; without terms if not the schedule alone determines it."""
-
-    size_bytes: int
-    time_s: float
-    algorithm: str
-    protocol: str
-    terms: tuple[Term, ...]
-
-
 def simulate_rows(
     spec: CollectiveSpec, found: Sequence[tuple[MeasuredRow, MeasuredTable]], progress: ProgressWatcher
-) -> tuple[list[SimulatedRow], Cluster, list[str]]:
-    """Return the simulated rows, run as the log states, with their cluster and notes.
+) -> tuple[list[tuple[SizeTiming, tuple[Term, ...]]], Cluster, list[str]]:
+    """Return the timing and the terms of each row, run as the log states, with their cluster and notes.
 
     Over packets, or where links fail meanwhile, they run as asked, and have no terms.
     """
@@ -64,21 +54,21 @@ def simulate_rows(
     cluster, sizes = planned.cluster, [row.size_bytes for row, _ in found]
     if spec.network != "fluid" or planned.by_message:
         timed, _, notes = time_sizes(spec, sizes, progress)
-        return [SimulatedRow(size.size_bytes, size.time_s, size.algorithm, "", ()) for size in timed], cluster, notes
+        return [(replace(size, protocol=None), ()) for size in timed], cluster, notes
     notes = extrapolated_constants_notes(
         planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes]
     )
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
-    known: dict[object, SimulatedRow] = {}
+    known: dict[object, tuple[SizeTiming, tuple[Term, ...]]] = {}
     simulated = []
     for row, table in watched(progress, "simulating sizes", found):
         key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
         if key not in known:
             demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
             one = timer.time(demand, row, table)
-            schedule, terms = one.schedule, schedule_terms(one, cluster)
-            time_s = one.duration_ps / PS_PER_S
-            known[key] = SimulatedRow(row.size_bytes, time_s, schedule.algorithm, schedule.protocol, terms)
+            ran, time_s = one.schedule, one.duration_ps / PS_PER_S
+            size = SizeTiming(row.size_bytes, time_s, ran.algorithm, ran.protocol, demand.itemsize)
+            known[key] = size, schedule_terms(one, cluster)
         simulated.append(known[key])
     return simulated, cluster, notes
 
@@ -150,19 +140,25 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     if not found:
         raise nothing
     timed, cluster, notes = simulate_rows(spec, found, progress)
-    both = [(row, size) for (row, _), size in zip(found, timed, strict=True) if size.time_s]
+    both = [(row, size, terms) for (row, _), (size, terms) in zip(found, timed, strict=True) if size.time_s]
     if not both:
         raise nothing
-    scales, parts = attribute_errors([size.terms for _, size in both], [row.time_s for row, _ in both])
+    scales, parts = attribute_errors([terms for *_, terms in both], [row.time_s for row, *_ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_compare_row(row, size, bus, terms) for (row, size), terms in zip(both, parts, strict=True))
+    rows = tuple(_compare_row(row, size, bus, terms) for (row, size, _), terms in zip(both, parts, strict=True))
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
         kind=spec.kind,
         workers=spec.workers,
         log=chosen.log,
-        tables=tuple(map(_log_table, chosen.tables)),
+        tables=tuple(
+            LogTable(
+                *(each.line, each.collective, each.ranks, each.hosts, each.gpus, each.library, each.channels),
+                *(len(each.rings), len(each.trees), each.transports),
+            )
+            for each in chosen.tables
+        ),
         rows=rows,
         **median_log_errors([row.size_bytes >= LARGE_BYTES for row in rows], [row.log_error for row in rows]),
         terms=tuple(scales),
@@ -170,12 +166,7 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     )
 
 
-def _log_table(table: MeasuredTable) -> LogTable:
-    known = (table.line, table.collective, table.ranks, table.hosts, table.gpus, table.library, table.channels)
-    return LogTable(*known, rings=len(table.rings), trees=len(table.trees), transports=table.transports)
-
-
-def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
+def _compare_row(row: MeasuredRow, size: SizeTiming, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
     difference_s = size.time_s - row.time_s
     return ComparedRow(
         line=row.line,
@@ -189,7 +180,7 @@ def _compare_row(row: MeasuredRow, size: SimulatedRow, bus: float, terms: tuple[
         algorithm=size.algorithm,
         measured_algorithm=row.algorithm,
         measured_protocol=row.protocol,
-        protocol=size.protocol,
+        protocol=size.protocol or "",
         difference_s=difference_s,
         not_explained_s=unattributed_s(difference_s, terms),
         terms=terms,

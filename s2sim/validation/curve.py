@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -97,10 +97,6 @@ def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Dema
 _MAX_CHANNELS = 2**10
 
 
-def _split(value: Any) -> Any:
-    return value.split() if isinstance(value, str) else value
-
-
 # Words that stand in messages and tables.
 _Word = Annotated[str, Field(max_length=100)]
 _Known = Annotated[_Word, Field(min_length=1)]
@@ -126,7 +122,9 @@ class MeasuredMachine:
     nics_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)]
     nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
     collective: _Known
-    outlier_sizes_bytes: Annotated[tuple[int, ...], BeforeValidator(_split)]
+    outlier_sizes_bytes: Annotated[
+        tuple[int, ...], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
+    ]
     quality: _Known
     system: _Word
     launch: _Word

@@ -13,7 +13,7 @@ from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import GpuLinks, LinkCatalogue
+from s2sim.topology.hardware import GpuLinks, load_links
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import MAX_MESHED, ClusterShape
@@ -75,9 +75,7 @@ def _mentions_nvlink(machine: MeasuredMachine, gpu: GpuLinks) -> bool:
     return "pcie" not in text and bool(gpu.boards)
 
 
-def intra_node_fields(
-    machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoard | None, gpus: int, catalogue: LinkCatalogue
-) -> list[Quantity]:
+def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoard | None, gpus: int) -> list[Quantity]:
     """Return the fields of the NVLinks between the first ``gpus`` of a node, of which there are several."""
     if board is None:
         if gpu.pcie is None:
@@ -85,6 +83,7 @@ def intra_node_fields(
         return []
     if gpu.nvlink is None or gpu.links is None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+    catalogue = load_links()
     one = catalogue.nvlink[gpu.nvlink]
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
@@ -128,13 +127,13 @@ _LIBRARY, _OF_AMD, _ON_HOSTS, _GLOO = "nccl", "rccl", "mpi", "gloo"
 _AMD = "gfx"
 
 
-def machine_library(machine: MeasuredMachine, catalogue: LinkCatalogue) -> LibraryProfile:
+def machine_library(machine: MeasuredMachine) -> LibraryProfile:
     """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
-    gpu = catalogue.find_gpu(machine.gpu_model)
+    gpu = load_links().find_gpu(machine.gpu_model)
     if machine.gpu_model.lower().startswith(_NO_GPU):
         return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
     library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
-    known = [protocol.name for protocol in load_constants(library).protocols]
+    known = load_constants(library).tables["protocol"]
     if machine.protocol and machine.protocol not in known:
         raise S2SimError(f"protocol {machine.protocol!r}{suggest_nearest(machine.protocol, known)}")
     return NcclProfile(
@@ -153,7 +152,7 @@ _MAX_IN_A_SOCKET = 4
 _MAX_RANKS = 2**13
 
 
-def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> ClusterShape:
+def machine_shape(machine: MeasuredMachine) -> ClusterShape:
     """Return the shape of the cluster that a row of an index describes.
 
     `S2SimError` where something is not known, or where the parts do not fit each other.
@@ -164,16 +163,16 @@ def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Cluster
         raise S2SimError(f"{machine.ranks} ranks are more than {_MAX_RANKS}, which takes too long")
     if machine.ranks > machine.gpus_per_node * machine.nodes:
         raise S2SimError(f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs")
-    gpu = catalogue.find_gpu(machine.gpu_model)
+    gpu = load_links().find_gpu(machine.gpu_model)
     if gpu is None:
         raise S2SimError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
-    name = catalogue.gpu_name(machine.gpu_model)
+    name = load_links().gpu_name(machine.gpu_model)
     board = nvlink_board(machine, gpu)
     # Ranks are spread evenly.
     gpus = -(-machine.ranks // machine.nodes)
     nics = max(1, machine.nics_per_node * gpus // machine.gpus_per_node)
     rack_nodes = max(1, board.gpus // machine.gpus_per_node) if board is not None and board.shape == RACK else 1
-    inside = intra_node_fields(machine, gpu, board, gpus, catalogue) if gpus * rack_nodes > 1 else []
+    inside = intra_node_fields(machine, gpu, board, gpus) if gpus * rack_nodes > 1 else []
     if rack_nodes > 1:
         inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
     switched = bool(inside) and inside[0].field == "nvlink.rate"
@@ -181,9 +180,9 @@ def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Cluster
         Quantity("name", machine.id, "user", ""),
         Quantity("node.gpus", gpus, "user", "index"),
         *inside,
-        *_pcie(machine, gpu, gpus, catalogue, board, switched=switched),
+        *_pcie(machine, gpu, gpus, board, switched=switched),
         *([Quantity("gpu", name, "user", "index")] if name is not None else []),
-        *_network(machine, gpus, nics, gpus * rack_nodes, _path(machine, gpu), catalogue),
+        *_network(machine, gpu, gpus, nics, gpus * rack_nodes),
     ]
     return parse_shape({field.field: field for field in fields}, Path(machine.id))
 
@@ -191,13 +190,12 @@ def machine_shape(machine: MeasuredMachine, catalogue: LinkCatalogue) -> Cluster
 class MachineClusters:
     """Clusters of machines by the hardware catalogue, built once for those that differ in nothing but their name."""
 
-    def __init__(self, catalogue: LinkCatalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self) -> None:
         self._timers: dict[object, Timer] = {}
 
     def timer(self, machine: MeasuredMachine) -> Timer:
         """Return the timer of a machine's cluster, without a library; `S2SimError` where something is not known."""
-        shape = machine_shape(machine, self._catalogue)
+        shape = machine_shape(machine)
         key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
         if key not in self._timers:
             self._timers[key] = Timer(build_cluster(shape, machine.ranks))
@@ -205,16 +203,11 @@ class MachineClusters:
 
 
 def _pcie(
-    machine: MeasuredMachine,
-    gpu: GpuLinks,
-    gpus: int,
-    catalogue: LinkCatalogue,
-    board: NvlinkBoard | None,
-    *,
-    switched: bool,
+    machine: MeasuredMachine, gpu: GpuLinks, gpus: int, board: NvlinkBoard | None, *, switched: bool
 ) -> list[Quantity]:
     if gpu.pcie is None:
         return []
+    catalogue = load_links()
     links = catalogue.pcie[str(gpu.pcie.value)]
     special = catalogue.board[board.shape].get("host") if board is not None and board.shape in catalogue.board else None
     fields = [(special or links["rate"]).of("pcie.rate"), catalogue.latency["pcie"].of("pcie.latency")]
@@ -232,19 +225,11 @@ def _pcie(
     return fields
 
 
-def _path(machine: MeasuredMachine, gpu: GpuLinks) -> str:
-    """Return the way between GPU and interface: past a Grace, which NVLink-C2C joins, nothing is in the way."""
-    past_grace = gpu.pcie is None and machine.path == "host-bridge"
-    return "switch" if past_grace else machine.path or "switch"
-
-
-def _network(
-    machine: MeasuredMachine, gpus: int, nics: int, joined: int, path: str, catalogue: LinkCatalogue
-) -> list[Quantity]:
+def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, joined: int) -> list[Quantity]:
     if machine.ranks <= joined:
         unused = "index: one node or NVLink domain, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
-    network = None if machine.transport == "none" else catalogue.find_network(machine.transport)
+    network = None if machine.transport == "none" else load_links().find_network(machine.transport)
     if network is None:
         raise S2SimError(f"several nodes over the transport {machine.transport!r}, which is not in the catalogue")
     if not machine.nics_per_node or not machine.nic_rate_gbps:
@@ -255,6 +240,9 @@ def _network(
     # A non-blocking tree is a switch with a longer way: up to a spine and down again.
     switches = 1 if nodes <= int(network.nodes_below_a_switch.value) else 2
     link_ns = float(str(network.link.value).removesuffix("ns"))
+    # Past a Grace, which NVLink-C2C joins to the GPU, no host bridge is in the way.
+    past_grace = gpu.pcie is None and machine.path == "host-bridge"
+    path = "switch" if past_grace else machine.path or "switch"
     return [
         Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
         Quantity("nic.path", path, "user", "index"),

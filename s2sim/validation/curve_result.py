@@ -229,26 +229,15 @@ def _errors(found: Iterable[tuple[str, float | None, float | None]]) -> Errors |
     voices: dict[str, list[float]] = {}
     for source, size, _ in known:
         voices.setdefault(source, []).append(size)
-    return Errors(
-        *error_statistics(sizes, [sign for _, _, sign in known]),
-        off_by_half=sum(size > _OFF_BY_HALF for size in sizes),
-        one_voice=_median_of_sources([float(np.median(voice)) for voice in voices.values()]),
-    )
-
-
-def _median_of_sources(medians: Sequence[float]) -> OneVoice:
+    medians = [float(np.median(voice)) for voice in voices.values()]
     low = high = None
     if len(medians) > 1:
         drawn = np.random.default_rng(0).choice(medians, (_DRAWS, len(medians)))
         low, high = map(float, np.quantile(np.median(drawn, axis=1), (_LOW, _HIGH)))
-    return OneVoice(len(medians), float(np.median(medians)), low, high)
-
-
-def excluded_curves(curves: Sequence[CurveErrors]) -> Apart:
-    """Return those that the model is not judged by."""
-    return Apart(
-        doubtful=group_errors("doubtful", [curve for curve in curves if curve.quality == "good" and curve.doubt]),
-        suspect=group_errors("suspect", [curve for curve in curves if curve.quality != "good"]),
+    return Errors(
+        *error_statistics(sizes, [sign for _, _, sign in known]),
+        off_by_half=sum(size > _OFF_BY_HALF for size in sizes),
+        one_voice=OneVoice(len(medians), float(np.median(medians)), low, high),
     )
 
 

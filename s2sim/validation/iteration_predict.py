@@ -26,7 +26,7 @@ from s2sim.simulation.accounting import Iterations, IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.topology.hardware import LinkCatalogue, load_gpu
+from s2sim.topology.hardware import load_gpu, load_links
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
 from s2sim.validation.implementations import (
@@ -173,16 +173,15 @@ class Prediction:
 class IterationPredictor:
     """Predicts rows; equal clusters are built once."""
 
-    def __init__(self, catalogue: LinkCatalogue) -> None:
-        self._catalogue = catalogue
-        self._clusters = MachineClusters(catalogue)
+    def __init__(self) -> None:
+        self._clusters = MachineClusters()
 
     def predict(self, row: MeasuredIterationRow) -> Prediction:
         """Return the prediction of a row; `S2SimError` says why there is none."""
         library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
         machine = row_machine(row)
         timer = self._clusters.timer(machine).with_profile(library.profile)
-        gpu_name = self._catalogue.gpu_name(machine.gpu_model)
+        gpu_name = load_links().gpu_name(machine.gpu_model)
         if gpu_name is None:
             raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
         profile = row_profile(row, gpu_name)

@@ -24,8 +24,8 @@ from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.synthetic import load_trace
 from s2sim.libraries.calibration import FittedRange
-from s2sim.libraries.constants import ConstantOverrides
-from s2sim.libraries.gloo import HostLibraryProfile, load_host_constants
+from s2sim.libraries.constants import ConstantOverrides, load_constants
+from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
@@ -214,7 +214,7 @@ def fit_setting(
 
 
 def _tellable() -> tuple[FittableConstant, ...]:
-    given = {quantity.field: quantity for quantity in load_host_constants(LIBRARY).quantities}
+    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
     found = []
     for name, spread in _SPREADS.items():
         number = number_of(given[name])

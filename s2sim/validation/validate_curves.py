@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware import LinkCatalogue, load_links
 from s2sim.uncertainty.constant_fit import (
     CalibrationPoint,
     CandidateSchedule,
@@ -49,6 +47,7 @@ from s2sim.validation.curve import (
 )
 from s2sim.validation.curve_machine import MachineClusters, machine_library
 from s2sim.validation.curve_result import (
+    Apart,
     CurveErrors,
     Drift,
     LeftOut,
@@ -58,7 +57,6 @@ from s2sim.validation.curve_result import (
     add_interval_coverage,
     by_class,
     by_source,
-    excluded_curves,
     group_errors,
     score_curve,
 )
@@ -74,9 +72,8 @@ class CurvePredictor:
     Collectives run with ``profile``; None takes the library of the machine's row.
     """
 
-    def __init__(self, catalogue: LinkCatalogue, profile: LibraryProfile | None = None) -> None:
-        self._catalogue, self._profile = catalogue, profile
-        self._clusters = MachineClusters(catalogue)
+    def __init__(self, profile: LibraryProfile | None = None) -> None:
+        self._profile, self._clusters = profile, MachineClusters()
 
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
@@ -94,7 +91,7 @@ class CurvePredictor:
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
-        profile = self._profile or machine_library(machine, self._catalogue)
+        profile = self._profile or machine_library(machine)
         return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
 
     def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
@@ -103,7 +100,7 @@ class CurvePredictor:
         base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine, self._catalogue))
+        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
 
 
@@ -142,7 +139,7 @@ def predict_curves(
     curves: Sequence[MeasuredCurve], *, tell: bool
 ) -> Iterator[tuple[CurveErrors, list[CalibrationPoint]]]:
     """Yield each curve with its errors, and with ``tell`` its points by constants where these may be fitted to it."""
-    predictor = CurvePredictor(load_links())
+    predictor = CurvePredictor()
     for curve in curves:
         try:
             yield _predict_curve(curve, predictor, tell=tell and is_fit_for_calibration(curve))
@@ -236,24 +233,23 @@ def run_validation(
     fits = fit_constants(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
+    measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return ValidationResult(
         what=f"{len(found)} curves of {sources} sources in {folder_name(path)}",
         overall=group_errors("good", counted),
-        apart=excluded_curves(found),
+        apart=Apart(
+            doubtful=group_errors("doubtful", [curve for curve in found if curve.quality == "good" and curve.doubt]),
+            suspect=group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
+        ),
         by_source=by_source(counted),
         by_class=by_class(counted),
         curves=tuple(add_interval_coverage(curve, left_out) for curve in found),
         parameters=() if fits is None else fitted_parameters(fits),
         leave_one_source_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
-        provenance=_origin(path, curves),
+        provenance=origin_of("curves", "index_sha256", path / INDEX, "the curves", points=measured),
         complete=complete,
     )
-
-
-def _origin(path: Path, curves: Sequence[MeasuredCurve]) -> dict[str, object]:
-    points = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
-    return origin_of("curves", "index_sha256", path / INDEX, "the curves", points=points)
 
 
 # A point determines a constant if the derivative of their logarithms is at least this.

@@ -9,7 +9,6 @@ import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.topology.hardware import load_links
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import (
@@ -29,10 +28,14 @@ from s2sim.validation.iteration_result import (
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
     """Return the errors of the scored rows of each source."""
-    return tuple(
-        _score_source(name, [row for row in rows if row.source == name])
-        for name in sorted({row.source for row in rows})
-    )
+    found = []
+    for name in sorted({row.source for row in rows}):
+        own = [row for row in rows if row.source == name]
+        scored = [row for row in own if row.scored]
+        iteration = _errors(row.log_error for row in scored)
+        communication = _errors(row.communication_log_error for row in scored)
+        found.append(SourceErrors(name, len(own), len(scored), iteration, communication, _calls(own)))
+    return tuple(found)
 
 
 def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]) -> OverSources:
@@ -50,18 +53,6 @@ def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]
     )
 
 
-def _score_source(name: str, rows: Sequence[IterationError]) -> SourceErrors:
-    scored = [row for row in rows if row.scored]
-    return SourceErrors(
-        name=name,
-        rows=len(rows),
-        scored=len(scored),
-        iteration=_errors(row.log_error for row in scored),
-        communication=_errors(row.communication_log_error for row in scored),
-        calls=_calls(rows),
-    )
-
-
 def _errors(found: Iterable[float | None]) -> TimeErrors | None:
     signed = [each for each in found if each is not None]
     if not signed:
@@ -73,12 +64,8 @@ def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | Non
     known = [source for source in sources if source is not None]
     if not known:
         return None
-    return TimeErrors(
-        rows=sum(source.rows for source in known),
-        median=float(np.median([source.median for source in known])),
-        p90=float(np.median([source.p90 for source in known])),
-        bias=float(np.median([source.bias for source in known])),
-    )
+    medians = np.median([(source.median, source.p90, source.bias) for source in known], axis=0)
+    return TimeErrors(sum(source.rows for source in known), *medians.tolist())
 
 
 def _calls(rows: Iterable[IterationError]) -> Calls | None:
@@ -155,7 +142,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
     """
     path = resolve_iterations_folder(folder)
     rows = read_iterations(path)
-    predictor = IterationPredictor(load_links())
+    predictor = IterationPredictor()
     found = in_turn((_predict_row(each, predictor) for each in rows), len(rows), "iterations", progress)
     complete = len(found) == len(rows)
     found += [_unpredicted_row(each, NOT_YET) for each in rows[len(found) :]]

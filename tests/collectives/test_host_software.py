@@ -13,8 +13,8 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, TopologyError
 from s2sim.files import data_directory
-from s2sim.libraries.constants import load_constants
-from s2sim.libraries.gloo import HostLibraryProfile, load_host_constants, read_host_constants
+from s2sim.libraries.constants import HOST_FIELDS, load_constants, read_constants
+from s2sim.libraries.gloo import HostLibraryProfile, carrier
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
@@ -53,24 +53,29 @@ def timed(cluster, kind, size_bytes, library="mpi", algorithm="auto"):
 )
 def test_a_message_is_copied_if_it_is_small_and_announced_if_it_is_not(transport, size_bytes, hosts):
     """Latency, copies or an answer, and the bytes at the share of the rate, or at what a connection gets."""
-    constants = load_host_constants("mpi")
-    _, carrier = constants.carrier(transport)
-    rate = min(12.5e9 * carrier.share, carrier.stream_Bps * carrier.share)
-    small = size_bytes < carrier.eager_bytes
-    waits_us = size_bytes / carrier.copy_Bps * 1e6 if small else carrier.rendezvous_ps / 1e6
-    expected_us = WAY_US + (constants.call_ps + carrier.latency_ps) / 1e6 + waits_us + size_bytes / rate * 1e6
+    constants = load_constants("mpi")
+    network = carrier(constants, transport)
+    rate = min(12.5e9 * constants[f"{network}.share"], constants[f"{network}.stream"] * constants[f"{network}.share"])
+    small = size_bytes < constants[f"{network}.eager"]
+    waits_us = size_bytes / constants[f"{network}.copy"] * 1e6 if small else constants[f"{network}.rendezvous"] / 1e6
+    expected_us = (
+        WAY_US
+        + (constants["call.latency"] + constants[f"{network}.latency"]) / 1e6
+        + waits_us
+        + size_bytes / rate * 1e6
+    )
     found = timed(hosts(2, transport), "send_recv", size_bytes)
     assert found.duration_ps / 1e6 == pytest.approx(expected_us, rel=1e-4)
 
 
 def test_the_smallest_all_reduce_doubles_who_has_what(hosts):
     """Four rounds of sixteen processes, with four bytes copied and added in each."""
-    constants = load_host_constants("mpi")
-    _, carrier = constants.carrier("ib-verbs")
+    constants = load_constants("mpi")
+    network = carrier(constants, "ib-verbs")
     found = timed(hosts(16), "all_reduce", 4)
     assert found.schedule.algorithm == "recursive-doubling"
     assert found.duration_ps / 1e6 == pytest.approx(
-        constants.call_ps / 1e6 + 4 * (WAY_US + carrier.latency_ps / 1e6), rel=0.01
+        constants["call.latency"] / 1e6 + 4 * (WAY_US + constants[f"{network}.latency"] / 1e6), rel=0.01
     )
 
 
@@ -80,17 +85,17 @@ def test_gloo_passes_pieces_of_at_most_a_segment_two_at_a_time(size_bytes, piece
 
     Half of what comes is added.
     """
-    constants = load_host_constants("gloo")
-    _, carrier = constants.carrier("tcp")
+    constants = load_constants("gloo")
+    network = carrier(constants, "tcp")
     ranks = 4
     part = size_bytes / ranks / pieces
-    assert part <= constants.segment_bytes
-    latency_us = WAY_US + carrier.latency_ps / 1e6 + part / 2 / constants.add_Bps * 1e6
-    sending_us = part / (carrier.stream_Bps * carrier.share) * 1e6
+    assert part <= constants["ring.segment"]
+    latency_us = WAY_US + constants[f"{network}.latency"] / 1e6 + part / 2 / constants["memory.add"] * 1e6
+    sending_us = part / (constants[f"{network}.stream"] * constants[f"{network}.share"]) * 1e6
     pair_us = (2 * (ranks - 1) - 1) * max(2 * sending_us, latency_us + sending_us) + 2 * sending_us + latency_us
     found = timed(hosts(ranks, "tcp"), "all_reduce", size_bytes, "gloo")
     assert found.schedule.algorithm == f"ring:chunks={pieces},in_flight=2,release=sent"
-    expected_us = constants.call_ps / 1e6 + pieces / 2 * pair_us
+    expected_us = constants["call.latency"] / 1e6 + pieces / 2 * pair_us
     assert found.duration_ps / 1e6 == pytest.approx(expected_us, rel=0.01)
 
 
@@ -118,16 +123,24 @@ def one_machine(tmp_path):
 
 def test_workers_of_one_machine_share_its_processors(one_machine):
     """A round's messages end when processors have done all of them, or one has done its own, slowed by the wire."""
-    constants = load_host_constants("gloo")
-    _, carrier = constants.carrier("tcp")
+    constants = load_constants("gloo")
+    network = carrier(constants, "tcp")
     size = 100_000
-    work_s = constants.message_ps / 1e12 + 10 * constants.packet_ps / 1e12 + size / constants.pass_Bps
-    wire_s = size / carrier.share / 125e6
+    work_s = (
+        constants["processor.message"] / 1e12
+        + 10 * constants["processor.packet"] / 1e12
+        + size / constants["processor.rate"]
+    )
+    wire_s = size / constants[f"{network}.share"] / 125e6
     for workers, processors in ((2, 2), (8, 2), (8, 64)):
         busy_s = work_s * max(1, workers / processors)
-        both_s = (busy_s**constants.overlap + wire_s**constants.overlap) ** (1 / constants.overlap)
+        both_s = (busy_s ** constants["processor.overlap"] + wire_s ** constants["processor.overlap"]) ** (
+            1 / constants["processor.overlap"]
+        )
         found = timed(one_machine(workers, processors), "send_recv", size, "gloo")
-        expected_s = (constants.call_ps * max(1, workers / processors) + carrier.latency_ps) / 1e12 + both_s
+        expected_s = (
+            constants["call.latency"] * max(1, workers / processors) + constants[f"{network}.latency"]
+        ) / 1e12 + both_s
         assert found.duration_ps / 1e12 == pytest.approx(expected_s, rel=1e-6)
 
 
@@ -140,7 +153,7 @@ def test_constants_of_ones_own_take_the_place_of_shipped_ones(one_machine):
     slow = Timer(one_machine(8, 2), profile=profile).time(Demand("all_reduce", (2,) * 8, 4))
     assert slow.duration_ps > 2 * 7 * 2e9
     with pytest.raises(TopologyError, match=r"no constant processor\.massage \(did you mean 'processor\.message'"):
-        load_host_constants("gloo", (("processor.massage", "2ms"),))
+        load_constants("gloo", (("processor.massage", "2ms"),))
 
 
 def test_gloo_speaks_tcp_on_every_network(hosts):
@@ -149,9 +162,9 @@ def test_gloo_speaks_tcp_on_every_network(hosts):
 
 
 def test_processes_of_a_host_pass_shared_memory(hosts):
-    _, carrier = load_host_constants("mpi").carrier("shared-memory")
+    stream_Bps = load_constants("mpi")["network.shared-memory.stream"]
     found = timed(hosts(2, processes=2), "send_recv", 1 << 20)
-    assert found.duration_ps / 1e12 == pytest.approx((1 << 20) / carrier.stream_Bps, rel=0.02)
+    assert found.duration_ps / 1e12 == pytest.approx((1 << 20) / stream_Bps, rel=0.02)
 
 
 @pytest.mark.slow
@@ -193,7 +206,7 @@ def test_a_file_of_constants_is_checked(tmp_path, was, becomes, why):
     path = tmp_path / "own.toml"
     path.write_text(text.replace(was, becomes, 1))
     with pytest.raises(S2SimError, match=why):
-        read_host_constants(path)
+        read_constants(path, readers=HOST_FIELDS)
 
 
 def test_a_network_that_no_table_tells_is_named(hosts):
@@ -203,7 +216,7 @@ def test_a_network_that_no_table_tells_is_named(hosts):
 
 @pytest.mark.parametrize("library", ["mpi", "gloo", "rccl"])
 def test_every_constant_has_an_origin(library):
-    constants = load_constants(library) if library == "rccl" else load_host_constants(library)
+    constants = load_constants(library)
     assert constants.quantities
     for quantity in constants.quantities:
         assert quantity.kind in KINDS
@@ -212,11 +225,11 @@ def test_every_constant_has_an_origin(library):
 
 def test_rccl_is_nccl_but_for_what_its_file_says():
     rccl, nccl = load_constants("rccl"), load_constants("nccl")
-    assert (rccl.networks, rccl.paths, rccl.shares) == (nccl.networks, nccl.paths, nccl.shares)
-    assert rccl.launch_ps > nccl.launch_ps
-    of_rccl, of_nccl = ({each.name: dict(each.inside_ps) for each in one.protocols} for one in (rccl, nccl))
-    assert of_rccl["Simple"]["nvlink"] != of_nccl["Simple"]["nvlink"]
-    assert of_rccl["Simple"]["pcie"] == of_nccl["Simple"]["pcie"]
+    same = [field for field in nccl.values if field.startswith(("network.", "path.", "share.", "protocol.Simple.pcie"))]
+    assert len(same) > 30
+    assert [rccl[field] for field in same] == [nccl[field] for field in same]
+    assert rccl["launch.collective"] > nccl["launch.collective"]
+    assert rccl["protocol.Simple.nvlink"] != nccl["protocol.Simple.nvlink"]
 
 
 @pytest.mark.parametrize(

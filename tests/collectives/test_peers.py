@@ -51,18 +51,17 @@ def test_an_all_to_all_pays_for_each_peer():
         profile.launch_ps(Timer(cluster).time(Demand(kind, (16,) * 16, 4)).schedule, cluster)
         for kind in ("all_to_all", "all_gather")
     )
-    assert all_gather == constants.launch_ps
-    assert all_to_all - all_gather == 7 * constants.peer_inside_ps + 8 * constants.peer_between_ps
+    assert all_gather == constants["launch.collective"]
+    assert all_to_all - all_gather == 7 * constants["peer.inside"] + 8 * constants["peer.network"]
 
 
 @pytest.mark.parametrize(("rate", "expected_Bps"), [("10Gbps", 1.25e9), ("400Gbps", None)])
 def test_sockets_of_an_interface_carry_so_much_and_no_more(rate, expected_Bps):
     constants = load_constants("nccl")
-    network = dict(constants.networks)["tcp"]
     cluster = build_cluster(
         load_shape("dgx-a100", [f"nic.rate={rate}", "nic.transport=tcp", "node.gpus=1", "nic.count=1"]), 2
     )
     found = Timer(cluster, profile=NcclProfile("nccl")).time(Demand("send_recv", (1 << 28,) * 2, 4))
-    share = network.share * dict(constants.paths)["switch"].share
-    carried = (expected_Bps or network.stream_Bps) * share
+    share = constants["network.tcp.share"] * constants["path.switch.share"]
+    carried = (expected_Bps or constants["network.tcp.stream"]) * share
     assert found.duration_ps / 1e12 == pytest.approx((1 << 30) / carried, rel=1e-3)

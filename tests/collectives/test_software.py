@@ -28,7 +28,7 @@ from s2sim.topology.read_file import load_shape
 US = 10**6
 NCCL = NcclProfile("nccl")
 SILENT = Path(__file__).parents[1] / "silent.toml"
-LL, _, SIMPLE = sorted(load_constants("nccl").protocols, key=lambda each: each.share)
+CONSTANTS = load_constants("nccl")
 
 
 def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL):
@@ -41,18 +41,17 @@ def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL):
 def test_the_smallest_ring_waits_for_the_mean_of_its_hops():
     """Two nodes of eight: 14 of 16 hops are over NVLink, two over the network, and every hop has its way's latency."""
     found, cluster, _ = timed("dgx-h100", 16, "all_gather", 16 * 4)
-    constants = load_constants("nccl")
-    nvlink_ps = dict(LL.inside_ps)["nvlink"] + int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
+    nvlink_ps = CONSTANTS["protocol.LL.nvlink"] + int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
     ways_ps = cluster.routes(np.array([7, 15]), np.array([8, 0])).latency_ps
-    network_ps = dict(constants.networks)["ib-verbs"].latency_ps + int(ways_ps.max())
-    expected = constants.launch_ps + 15 * (14 * nvlink_ps + 2 * network_ps) / 16
+    network_ps = CONSTANTS["network.ib-verbs.latency"] + int(ways_ps.max())
+    expected = CONSTANTS["launch.collective"] + 15 * (14 * nvlink_ps + 2 * network_ps) / 16
     assert found.duration_ps == pytest.approx(expected, rel=2e-3)
     assert found.schedule.protocol == "LL"
 
 
 def test_large_buffers_travel_as_plain_data_at_the_share_of_the_rate():
     found, _, _ = timed("dgx-h100", 8, "all_gather", 1 << 30)
-    rate = 370.8e9 * dict(load_constants("nccl").shares)["nvlink"]
+    rate = 370.8e9 * CONSTANTS["share.nvlink"]
     assert found.schedule.protocol == "Simple"
     assert found.duration_ps / 1e12 == pytest.approx(7 / 8 * (1 << 30) / rate, rel=0.02)
 
@@ -60,10 +59,10 @@ def test_large_buffers_travel_as_plain_data_at_the_share_of_the_rate():
 def test_an_nvswitch_reduces_where_it_can():
     large, cluster, demand = timed("dgx-h100", 8, "all_reduce", 1 << 30)
     assert large.schedule.algorithm == "in-network"
-    rate = 370.8e9 * load_constants("nccl").generation_of("h100").switched.share
+    rate = 370.8e9 * CONSTANTS["in-network.hopper.share"]
     # Three stages of 16 channels of 8 heads of 64 KiB are filled before anything comes out.
     passing, filling = 9 / 8 * (1 << 30) / rate, 3 * 9 / 8 * (16 * 8 << 17) / rate
-    latency = (load_constants("nccl").launch_ps + load_constants("nccl").in_network_ps) / 1e12
+    latency = (CONSTANTS["launch.collective"] + CONSTANTS["in-network.latency"]) / 1e12
     assert large.duration_ps / 1e12 == pytest.approx(latency + passing + filling, rel=1e-3)
     assert lower_bound([demand], cluster.cuts(), assisted=True).seconds < large.duration_ps / 1e12
     assert timed("dgx-h100", 16, "all_reduce", 1 << 30)[0].schedule.algorithm == "nvls-tree"
@@ -75,21 +74,19 @@ def test_switches_of_a_rack_reach_less_of_the_rate_than_those_of_a_host():
     size_bytes = 8 << 30
     found, _, _ = timed("nvl72", 72, "all_reduce", size_bytes)
     assert found.schedule.algorithm == "in-network"
-    known = load_constants("nccl").generation_of("gb200").switched
-    assert known.share_over_hosts < known.share
-    rate = 721.8e9 * known.share_over_hosts
+    assert CONSTANTS["in-network.blackwell.share-over-hosts"] < CONSTANTS["in-network.blackwell.share"]
+    rate = 721.8e9 * CONSTANTS["in-network.blackwell.share-over-hosts"]
     assert found.duration_ps / 1e12 == pytest.approx(73 / 72 * size_bytes / rate, rel=0.05)
 
 
 def test_trees_between_switches_fill_a_stage_for_each_leg():
     """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
     found, cluster, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
-    constants = load_constants("nccl")
-    seconds_a_byte = 9 / 8 / (370.8e9 * constants.generation_of("h100").switched.share_over_nodes)
-    network_ps = dict(constants.networks)["ib-verbs"].latency_ps + SIMPLE.between_ps
+    seconds_a_byte = 9 / 8 / (370.8e9 * CONSTANTS["in-network.hopper.share-over-nodes"])
+    network_ps = CONSTANTS["network.ib-verbs.latency"] + CONSTANTS["protocol.Simple.network"]
     inside_ps, between_ps = cluster.routes(np.array([0, 0]), np.array([1, 8])).latency_ps
     wire_ps = int(inside_ps + 2 * between_ps)
-    latency_s = (constants.launch_ps + constants.in_network_ps + 2 * network_ps + wire_ps) / 1e12
+    latency_s = (CONSTANTS["launch.collective"] + CONSTANTS["in-network.latency"] + 2 * network_ps + wire_ps) / 1e12
     expected = latency_s + ((64 << 20) + 3 * (16 * 8 << 17)) * seconds_a_byte
     assert found.duration_ps / 1e12 == pytest.approx(expected, rel=5e-3)
 
@@ -118,12 +115,13 @@ def test_without_peer_to_peer_a_gpu_that_sends_and_receives_is_slower(tmp_path):
         'name = "box"\n[node]\ngpus = 2\n[pcie]\nrate = "12GB/s"\ngpus_per_switch = 2\npeer_to_peer = "no"\n'
         '[nic]\nrate = "10Gbps"\ntransport = "tcp"\n[fabric]\nkind = "single-switch"\n'
     )
-    shares = dict(load_constants("nccl").shares)
     one_way, _, _ = timed(str(path), 2, "broadcast", 1 << 30, "chain:chunks=1")
     both_ways, _, _ = timed(str(path), 2, "all_gather", 1 << 30, "ring")
     size = one_way.schedule.demand.buffer_bytes
-    assert one_way.duration_ps / 1e12 == pytest.approx(size / 12e9 / shares["host-memory"], rel=0.01)
-    assert both_ways.duration_ps / 1e12 == pytest.approx((1 << 29) / 6e9 / shares["host-memory-both-ways"], rel=0.01)
+    assert one_way.duration_ps / 1e12 == pytest.approx(size / 12e9 / CONSTANTS["share.host-memory"], rel=0.01)
+    assert both_ways.duration_ps / 1e12 == pytest.approx(
+        (1 << 29) / 6e9 / CONSTANTS["share.host-memory-both-ways"], rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,9 +183,8 @@ def test_large_messages_between_two_ranks_are_sent_as_plain_data():
 
 def test_one_process_launches_on_one_gpu_after_the_other_ahead_of_them():
     """Small collectives wait for their host, larger ones hide it; every 32 KiB are a channel that it launches too."""
-    constants = load_constants("nccl")
     for size_bytes, channels in ((4096, 1), (100 << 10, 4), (1 << 20, 24), (1 << 26, 24)):
-        host_ps = 8 * (constants.launch_gpu_ps + channels * constants.launch_channel_ps)
+        host_ps = 8 * (CONSTANTS["launch.gpu"] + channels * CONSTANTS["launch.channel"])
         alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes)
         together, cluster, _ = timed(
             "dgx-h100", 8, "all_gather", size_bytes, profile=NcclProfile("nccl", one_process=True)
@@ -247,7 +244,7 @@ def test_a_tree_is_no_faster_than_its_channels_reduce(workers, rate):
     free, _, _ = timed("dgx-h100", workers, "all_reduce", 1 << 32, "ring")
     every = found.schedule.stage.whole.round.pattern
     between = cluster.node_of_rank[every.src] != cluster.node_of_rank[every.dst]
-    share = dict(load_constants("nccl").networks)["ib-verbs"].share
+    share = CONSTANTS["network.ib-verbs.share"]
     assert every.overheads.limit_Bps[between] == pytest.approx(rate / 4 / share)
     assert np.isinf(free.schedule.steps[0].round.pattern.overheads.limit_Bps).all()
 
@@ -260,11 +257,11 @@ def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
     )
     crossing = Pattern(np.array([0]), np.array([8]))
     plain = NcclProfile("nccl", protocol="Simple")
-    share = dict(load_constants("nccl").paths)["host-bridge"].share
+    share = CONSTANTS["path.host-bridge.share"]
     assert plain.each_message(crossing, bridged).limit_Bps == pytest.approx([24e9 * share])
     assert np.isinf(plain.each_message(crossing, switched).limit_Bps).all()
     small = NcclProfile("nccl", protocol="LL").each_message(crossing, switched).limit_Bps
-    assert small == [next(each for each in load_constants("nccl").protocols if each.name == "LL").network_limit_Bps]
+    assert small == [CONSTANTS["protocol.LL.network-limit"]]
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():
@@ -310,6 +307,6 @@ def test_what_one_rank_sends_at_once_has_one_limit(tmp_path):
             "[fabric]\nkind = 'single-switch'\n"
         )
         times.append(timed(str(path), 4, "all_reduce", 1 << 28, "ring", NcclProfile("nccl", only="LL"))[0].duration_ps)
-    data_Bps = LL.limit_Bps * LL.share * dict(load_constants("nccl").shares)["nvlink"]
+    data_Bps = CONSTANTS["protocol.LL.limit"] * CONSTANTS["protocol.LL.share"] * CONSTANTS["share.nvlink"]
     assert times[0] / 1e12 == pytest.approx(2 * 3 / 4 * (1 << 28) / data_Bps, rel=0.02)
     assert times[1] == pytest.approx(times[0], rel=0.001)

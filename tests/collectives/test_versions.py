@@ -75,7 +75,7 @@ def test_small_messages_between_two_ranks_have_a_protocol_of_their_own(version, 
 def test_more_channels_through_switches_have_more_in_flight():
     """Three stages of 64 KiB for each of 8 heads: 8 channels more hold three times 4 MiB more."""
     few, more = (timed(NcclProfile("nccl", min_channels=count), size_bytes=1 << 28).duration_ps for count in (16, 24))
-    rate = 370.8e9 * load_constants("nccl").generation_of("h100").switched.share
+    rate = 370.8e9 * load_constants("nccl")["in-network.hopper.share"]
     assert (more - few) / 1e12 == pytest.approx(3 * 9 / 8 * (8 * 8 << 16) / rate, rel=1e-3)
 
 

@@ -159,8 +159,7 @@ def readers() -> dict[str, Reader]:
     from s2sim.gradients.models import load_model
     from s2sim.gradients.synthetic import load_trace
     from s2sim.libraries.calibration import read_calibration
-    from s2sim.libraries.constants import read_constants
-    from s2sim.libraries.gloo import read_host_constants
+    from s2sim.libraries.constants import HOST_FIELDS, read_constants
     from s2sim.profiles.kineto import import_profile
     from s2sim.profiles.read import load_profile
     from s2sim.reducers.shared.gossip import read_weights
@@ -225,7 +224,8 @@ def readers() -> dict[str, Reader]:
             lambda: shipped(ROOT / "libraries" / "nccl.toml"), lambda at: read_constants(at / "nccl.toml")
         ),
         "host-library": Reader(
-            lambda: shipped(ROOT / "libraries" / "gloo.toml"), lambda at: read_host_constants(at / "gloo.toml")
+            lambda: shipped(ROOT / "libraries" / "gloo.toml"),
+            lambda at: read_constants(at / "gloo.toml", (), HOST_FIELDS),
         ),
         "calibration": Reader(text("mine.toml", calibration), lambda at: read_calibration(f"{at}/mine.toml")),
         "nccl-tests": Reader(lambda: shipped(INPUT / "measured.log"), lambda at: read_nccl_tests(at / "measured.log")),

@@ -9,7 +9,7 @@ import pytest
 from s2sim.errors import S2SimError, TopologyError
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount, load_model, model_names
 from s2sim.profiles.compute import computed_profile
-from s2sim.profiles.read import load_profile, profile_text, read_profile
+from s2sim.profiles.read import load_profile, open_profile, profile_text
 from s2sim.topology.hardware import load_gpu
 from s2sim.topology.read_file import list_parts
 from s2sim.units import PS_PER_S
@@ -179,7 +179,7 @@ def test_what_somebody_chose_stays(tmp_path):
 
 def test_a_gpu_of_unknown_memory_keeps_the_batch():
     gpu = replace(load_gpu("h100"), memory_bytes=None)
-    found = read_profile("gpt2").on(gpu)
+    found = open_profile("gpt2").on(gpu)
     assert found.setting == "h100 bf16 batch 4"
     assert "what more the memory holds is not known" in found.source
 

@@ -12,7 +12,6 @@ import pytest
 from s2sim.cli.main import main
 from s2sim.files import data_directory
 from s2sim.simulation.bucketing.policy import make_discipline
-from s2sim.topology.hardware import load_links
 from s2sim.validation.iteration_predict import IterationPredictor, row_discipline
 from s2sim.validation.iteration_result import read_iterations
 
@@ -32,7 +31,7 @@ def rows():
 def ratio(model, workers, discipline):
     """Return predicted over measured time."""
     row = rows()[model, workers, discipline]
-    return IterationPredictor(load_links()).predict(row).iteration_s / (row.iteration_ms / 1000)
+    return IterationPredictor().predict(row).iteration_s / (row.iteration_ms / 1000)
 
 
 @pytest.mark.slow
@@ -58,7 +57,7 @@ def test_what_is_believed_of_32_workers_merges_all_of_bert(monkeypatch):
     assert ratio("BERT-Base", 32, "mg-wfbp") == pytest.approx(1, rel=0.03)
     row = rows()["BERT-Base", 32, "mg-wfbp"]
     monkeypatch.setattr("s2sim.validation.iteration_predict.row_discipline", lambda _: make_discipline("mg-wfbp"))
-    assert IterationPredictor(load_links()).predict(row).iteration_s < 0.85 * row.iteration_ms / 1000
+    assert IterationPredictor().predict(row).iteration_s < 0.85 * row.iteration_ms / 1000
 
 
 def test_programs_merge_by_the_table_that_they_have():

@@ -71,7 +71,7 @@ ROWS = {
 def assert_same(machine, name):
     """Check that what follows from a row is the shipped node, and its way to others where the row leaves a node."""
     catalogue = load_links()
-    derived, shipped = machine_shape(machine, catalogue), load_shape(name)
+    derived, shipped = machine_shape(machine), load_shape(name)
     (one,), (other,) = derived.nodes, shipped.nodes
     if one.transport is None:
         one = replace(one, nics=other.nics, nic=other.nic, transport=other.transport, path=other.path)
@@ -135,7 +135,7 @@ def test_the_longest_way_between_many_nodes_is_that_of_the_row(name, tmp_path):
     last = machine.ranks - 1
     longest_ps = [
         int(build_cluster(shape, machine.ranks).routes(np.array([0]), np.array([last])).latency_ps[0])
-        for shape in (machine_shape(machine, load_links()), load_shape(name))
+        for shape in (machine_shape(machine), load_shape(name))
     ]
     assert longest_ps[0] == longest_ps[1]
 

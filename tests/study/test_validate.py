@@ -16,8 +16,7 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
-from s2sim.libraries.gloo import load_host_constants
-from s2sim.topology.hardware import load_links
+from s2sim.libraries.gloo import carrier
 from s2sim.validation.curve import MeasuredPoint, read_folder, resampled
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations
@@ -45,12 +44,18 @@ def ring_us(size_bytes, ranks=2, rate_Bps=12.5e9, way_us=1.0):
 
 def mpi_us(size_bytes):
     """Return microseconds of MPI's ring of two hosts: messages of half the size, half of which are added."""
-    constants = load_host_constants("mpi")
-    _, carrier = constants.carrier("ib-verbs")
+    constants = load_constants("mpi")
+    network = carrier(constants, "ib-verbs")
     part = size_bytes / 2
-    wait_us = part / carrier.copy_Bps * 1e6 if part < carrier.eager_bytes else carrier.rendezvous_ps / 1e6
-    way_us = 1.0 + carrier.latency_ps / 1e6 + wait_us + part / 2 / constants.add_Bps * 1e6
-    return constants.call_ps / 1e6 + ring_us(size_bytes, rate_Bps=12.5e9 * carrier.share, way_us=way_us)
+    wait_us = (
+        part / constants[f"{network}.copy"] * 1e6
+        if part < constants[f"{network}.eager"]
+        else constants[f"{network}.rendezvous"] / 1e6
+    )
+    way_us = 1.0 + constants[f"{network}.latency"] / 1e6 + wait_us + part / 2 / constants["memory.add"] * 1e6
+    return constants["call.latency"] / 1e6 + ring_us(
+        size_bytes, rate_Bps=12.5e9 * constants[f"{network}.share"], way_us=way_us
+    )
 
 
 def points(*pairs):
@@ -65,7 +70,7 @@ def predicted_us(tmp_path):
     def predict(size, profile=None, **cells):
         place = tmp_path / f"curve{len(list(tmp_path.iterdir()))}"
         (curve,) = read_folder(write_folder(place, (row(**cells), [(size, 1)])))
-        predictor = CurvePredictor(load_links(), *([] if profile is None else [profile]))
+        predictor = CurvePredictor(*([] if profile is None else [profile]))
         return predictor.times_s(curve.machine, [size])[0] * 1e6
 
     return predict
@@ -165,20 +170,21 @@ def test_machines_follow_from_their_rows(cells, expected_us, predicted_us):
 def test_what_the_library_adds_comes_with_the_row(predicted_us):
     """The smallest ring of two nodes of a GPU: a launch, and two hops of network and PCIe with the protocol LL."""
     constants = load_constants("nccl")
-    added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
+    added_us = (constants["launch.collective"] + 2 * constants["network.ib-verbs.latency"]) / 1e6
     assert predicted_us(8, gpu_model="A10") == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
     cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
     times = [predicted_us(8, **cells, ranks="8", launch=launch) for launch in ("gpu", "node")]
-    assert times[0] < times[1] == pytest.approx(8 * (constants.launch_gpu_ps + constants.launch_channel_ps) / 1e6)
+    assert times[0] < times[1] == pytest.approx(8 * (constants["launch.gpu"] + constants["launch.channel"]) / 1e6)
 
 
 def test_what_a_row_says_of_the_library_is_taken(predicted_us):
     """The smallest ring of two takes two hops with the protocol named; one version lacks what another sends with."""
     constants = load_constants("nccl")
-    network_ps = {each.name: each.between_ps for each in constants.protocols}
     boards = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
     low_latency_us, simple_us = (predicted_us(8, gpu_model="A10", protocol=name) for name in ("", "Simple"))
-    assert simple_us - low_latency_us == pytest.approx(2 * (network_ps["Simple"] - network_ps["LL"]) / 1e6, rel=1e-3)
+    assert simple_us - low_latency_us == pytest.approx(
+        2 * (constants["protocol.Simple.network"] - constants["protocol.LL.network"]) / 1e6, rel=1e-3
+    )
     old_us, new_us = (predicted_us(256 << 10, **boards, ranks="8", nccl_version=text) for text in ("2.4.8", "2.5.6"))
     assert new_us < old_us
 
@@ -187,7 +193,7 @@ def test_what_a_row_says_of_the_library_is_taken(predicted_us):
 def test_which_library_runs_follows_from_the_gpu(cells, library, predicted_us):
     """A launch and two hops with the protocol LL; the network is that of NCCL."""
     constants = load_constants(library)
-    added_us = (constants.launch_ps + 2 * dict(constants.networks)["ib-verbs"].latency_ps) / 1e6
+    added_us = (constants["launch.collective"] + 2 * constants["network.ib-verbs.latency"]) / 1e6
     found = predicted_us(8, **cells, nvlink_domain_gpus="", intra_interconnect="PCIe")
     assert found == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
 
@@ -198,9 +204,9 @@ def test_which_library_runs_follows_from_the_gpu(cells, library, predicted_us):
 )
 def test_which_library_runs_between_hosts_follows_from_its_version(model, version, library, predicted_us):
     cells = {"gpu_model": model, "nccl_version": version, "collective": "p2p_latency", "algorithm": ""}
-    constants = load_host_constants(library)
-    carrier = constants.carrier("tcp")[1]
-    expected_us = (constants.call_ps + carrier.latency_ps) / 1e6 + 1.2
+    constants = load_constants(library)
+    network = carrier(constants, "tcp")
+    expected_us = (constants["call.latency"] + constants[f"{network}.latency"]) / 1e6 + 1.2
     assert predicted_us(1, **cells, transport="tcp") == pytest.approx(expected_us, abs=0.2)
 
 

@@ -16,7 +16,7 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_gpu, load_links
+from s2sim.topology.hardware import load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import machine_shape
 from s2sim.validation.implementations import (
@@ -43,7 +43,7 @@ def only_row(tmp_path, **cells):
 
 
 def all_reduce_s(row, size_bytes):
-    cluster = build_cluster(machine_shape(row_machine(row), load_links()), row.workers)
+    cluster = build_cluster(machine_shape(row_machine(row)), row.workers)
     timer = Timer(cluster, AUTO, profile=choose_library("nccl:timing=measured").profile)
     return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps / PS_PER_S
 

@@ -6,7 +6,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import load_links
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.curve_machine import machine_shape
 
@@ -15,7 +14,7 @@ from .validation_folder import row
 
 def node_of(**cells):
     machine = TypeAdapter(MeasuredMachine).validate_python(row(algorithm="", **cells))
-    shape = machine_shape(machine, load_links())
+    shape = machine_shape(machine)
     cluster = build_cluster(shape, machine.ranks)
     return shape.nodes[0], cluster
 

@@ -121,11 +121,6 @@ def speedup(times: Times, cluster: str, what: str, against: str) -> float:
     return times[cluster][against].iteration_s / times[cluster][what].iteration_s
 
 
-def best_baseline(times: Times, cluster: str) -> str:
-    """Return the baseline with the shortest iteration."""
-    return min(BASELINES, key=lambda name: times[cluster][name].iteration_s)
-
-
 def _error_text(error: float | None) -> str:
     exact = error is not None and error <= ROUNDING_ERROR
     return "exact" if exact else "-" if error is None else format_ratio(error, 3)
@@ -229,7 +224,7 @@ def _saving(text: str, ours: float, why: str) -> Claim:
 def _speed_claims(whole: dict[str, Times]) -> tuple[Claim, ...]:
     def over_best(what: str) -> list[float]:
         return [
-            speedup(times, cluster, what, best_baseline(times, cluster))
+            min(speedup(times, cluster, what, baseline) for baseline in BASELINES)
             for times in whole.values()
             for cluster in CLUSTERS
         ]

@@ -24,7 +24,7 @@ from s2sim.files import read_text, user_path
 from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
-from s2sim.profiles.read import ProfileSource, profile_names, read_profile
+from s2sim.profiles.read import ProfileSource, open_profile, profile_names
 from s2sim.profiles.sharding import ShardedCompute, shard_profile
 from s2sim.reducers.rank import GradientDtype
 from s2sim.seeds import named_generator
@@ -283,7 +283,7 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
                 f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
             )
         return None
-    source = read_profile(name)
+    source = open_profile(name)
     training = TrainingIteration(
         source=source,
         profile=source.on(machines.gpu, spec.batch),

@@ -156,13 +156,6 @@ class DragonflyLayout(Layout):
         before = number * (dims.groups - 1)
         return before + np.where(number < dims.rounds, offset - 1, place[offset])
 
-    def _links_between(self) -> Ints:
-        """Return the number of links between groups by their offset, int64 of shape (groups,)."""
-        counts = np.full(self.dims.groups, self.dims.rounds, np.int64)
-        counts[0] = 0
-        counts[list(self.dims.extra_offsets)] += 1
-        return counts
-
     def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
         """Return the links from router to router, minimally or by way of another group."""
         at, end = self.switch_of_port(source), self.switch_of_port(target)
@@ -185,7 +178,10 @@ class DragonflyLayout(Layout):
 
     def _parallel(self, group: Ints, other: Ints, between: Mask) -> Ints:
         """Return the number of links between two groups; 1 for pairs inside one."""
-        return np.where(between, self._links_between()[(other - group) % self.dims.groups], 1)
+        by_offset = np.full(self.dims.groups, self.dims.rounds, np.int64)
+        by_offset[0] = 0
+        by_offset[list(self.dims.extra_offsets)] += 1
+        return np.where(between, by_offset[(other - group) % self.dims.groups], 1)
 
     def _cross(self, fabric: Fabric, stages: list[RouteStage], at: Ints, group: Ints, number: Ints, mask: Mask) -> Ints:
         """Add the route to another group over one of the links to it; return the routers where it arrives."""

@@ -14,7 +14,6 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT
 from s2sim.experiment.scenario.cluster import Scenario
 from s2sim.libraries.nccl import NcclProfile
-from s2sim.topology.hardware import load_links
 from s2sim.validation.calibrate import fit_samples
 from s2sim.validation.calibrate_runs import MachinePredictor, MeasuredRun, Sample
 from s2sim.validation.curve import (
@@ -31,15 +30,15 @@ MOST_RANKS = 512
 ANCHORS_BYTES = (2**16, 2**20, 2**24)
 
 
-def machine_of(machine, catalogue):
+def machine_of(machine):
     """Return what predicts a curve, and what ran."""
     kind = collective_kind(machine)
     algorithm = requested_algorithm(machine, kind)
-    profile = machine_library(machine, catalogue)
+    profile = machine_library(machine)
     if not isinstance(profile, NcclProfile):
         raise S2SimError("not a library of GPUs")
     taken = algorithm if algorithm == AUTO else read_algorithm(algorithm)
-    predictor = MachinePredictor(Scenario(machine_shape(machine, catalogue), algorithm=taken), profile)
+    predictor = MachinePredictor(Scenario(machine_shape(machine), algorithm=taken), profile)
     return predictor, MeasuredRun(kind, machine.ranks, profile.one_process)
 
 
@@ -53,9 +52,9 @@ def five(points):
     return sorted(taken)
 
 
-def errors_of(curve, catalogue):
+def errors_of(curve):
     """Return |ln(predicted/measured)| of the sizes that are no anchors, by whether they are large, before and after."""
-    predictor, run = machine_of(curve.machine, catalogue)
+    predictor, run = machine_of(curve.machine)
     points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
     samples = [Sample(curve.id, 0, run, point.size_bytes, point.measured_s) for point in points]
     anchors = five(points)
@@ -70,7 +69,6 @@ def errors_of(curve, catalogue):
 
 @pytest.mark.slow
 def test_five_anchors_make_the_rest_of_public_curves_surer():
-    catalogue = load_links()
     found = {True: [], False: []}
     for curve in read_folder(resolve_curves_folder(None)):
         machine = curve.machine
@@ -80,7 +78,7 @@ def test_five_anchors_make_the_rest_of_public_curves_surer():
         if len(resampled(tuple(able), machine.outlier_sizes_bytes)) < 8:
             continue
         with suppress(S2SimError):
-            for large, each in errors_of(replace(curve, points=tuple(able)), catalogue).items():
+            for large, each in errors_of(replace(curve, points=tuple(able))).items():
                 found[large].append(each)
     assert [len(errors) > 30 for errors in found.values()] == [True, True]
     medians = {large: np.median(errors, axis=0) for large, errors in found.items()}
