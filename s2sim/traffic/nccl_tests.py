@@ -109,6 +109,16 @@ MAX_BYTES = 2**26
 COLLECTIVES = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 """What s2sim calls otherwise than nccl-tests."""
 
+
+def program_of(collective: str) -> str:
+    """Return the program of nccl-tests that measures a collective.
+
+    >>> program_of("all_to_all")
+    'alltoall_perf'
+    """
+    return f"{next((theirs for theirs, ours in COLLECTIVES.items() if ours == collective), collective)}_perf"
+
+
 _TYPES = (
     "int8|char|uint8|int32|int|uint32|uint|int64|uint64|half|float16|fp16|float32|float|float64|double|bfloat16|bf16|"
     "f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|float8e4m3|float8e5m2"

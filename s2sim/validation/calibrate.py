@@ -18,7 +18,7 @@ from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
 from s2sim.provenance import run_record
 from s2sim.topology.describe import summary_line
-from s2sim.traffic.nccl_tests_writer import program_of
+from s2sim.traffic.nccl_tests import program_of
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, FitRules, TermModel, fit
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_result import (
