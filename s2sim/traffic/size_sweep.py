@@ -96,7 +96,7 @@ _ROOTED = ("broadcast", "reduce")
 # A rank's own part is counted, not the buffer of all.
 _PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 _NO_ROOT = -1
-_NOTHING_MEASURED = "warmup iters: 0 iters: 1 agg iters: 1 validation: 0 graph: 0"
+_ONCE = "warmup iters: 0 iters: 1 agg iters: 1 validation: 0 graph: 0"
 
 
 def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list[str]:
@@ -124,7 +124,7 @@ def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list
     return [
         *(f"# {remark}" for remark in remarks),
         f"# Collective test starting: {program}",
-        f"# nThread 1 nGpus {gpus} minBytes {min(sizes)} maxBytes {max(sizes)} step: {factor}(factor) {_NOTHING_MEASURED}",
+        f"# nThread 1 nGpus {gpus} minBytes {min(sizes)} maxBytes {max(sizes)} step: {factor}(factor) {_ONCE}",
         "#",
         "# Using devices",
         *_device_lines(cluster, spec.workers),
