@@ -41,7 +41,7 @@ class ScheduleLinearisations:
         self._found: dict[Key, dict[str, list[CandidateSchedule]]] = {}
 
     def add(self, key: Key, candidates: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
-        """Add candidate schedules by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
+        """Add candidates by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
         schedules = self._found.setdefault(key, {})
         for text, candidate in candidates.items():
             parts = tuple(
