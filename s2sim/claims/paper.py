@@ -232,9 +232,16 @@ PAPERS = Registry(
 def run_papers(
     names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
 ) -> PapersResult:
-    """Rebuild papers by their names; after Ctrl-C the finished ones are kept.
+    """Rebuild papers; after Ctrl-C the finished ones are kept.
 
-    `UnknownNameError` for an unknown name, `OptionError` if none was given or one twice.
+    Parameters
+    ----------
+    names : sequence of str
+        Papers. `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice.
+    effort : PaperEffort, optional
+        How much is computed.
+    progress : ProgressWatcher
+        Called as the work advances.
     """
     if not names:
         raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
-from s2sim.traffic.debug_log import NcclDebugInfo
-from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
+from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, NcclDebugInfo, RankDevice
 
 _TIMES = ("time", "cputime")
 _ERROR_TITLES = "#wrong"

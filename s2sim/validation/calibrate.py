@@ -14,8 +14,8 @@ from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
-from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
+from s2sim.libraries.library import FittedRange, machine_text
 from s2sim.provenance import run_record
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.nccl_tests import program_of

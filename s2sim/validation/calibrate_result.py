@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from s2sim import __version__
 from s2sim.errors import UnitError
 from s2sim.experiment.json_form import ResultForm
-from s2sim.libraries.calibration import FittedRange
 from s2sim.libraries.constants import load_constants
+from s2sim.libraries.library import FittedRange
 from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -180,7 +180,7 @@ _HEAD = """\
 def profile_text(
     base: str, constants: Sequence[tuple[FittedConstant, str | float]], fitted: FittedRange, origin: str
 ) -> str:
-    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads.
+    """Return the text of a TOML file that `s2sim.libraries.library.read_calibration` reads.
 
     ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """

@@ -23,9 +23,9 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.synthetic import load_trace
-from s2sim.libraries.calibration import FittedRange
 from s2sim.libraries.constants import ConstantOverrides, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
+from s2sim.libraries.library import FittedRange
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
@@ -233,7 +233,7 @@ def _to_overrides(fittable: Sequence[FittableConstant], logs: Floats) -> Constan
 
 
 def profile_toml(fit: SettingFit) -> str:
-    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads."""
+    """Return the text of a TOML file that `s2sim.libraries.library.read_calibration` reads."""
     setting, sizes = fit.setting, [row.payload_bytes for row in fit.rows]
     fitted = FittedRange(
         topology=f"testbed-{setting.name}",

@@ -205,10 +205,17 @@ _FITTED = (
 def run_validation(
     folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
 ) -> ValidationResult:
-    """Return the errors of predictions of a folder's curves (default: the public ones); after Ctrl-C the finished ones.
+    """Return the errors of predictions of a folder's curves; after Ctrl-C those that are finished.
 
-    With ``fit`` constants are fitted again, to these curves and the public ones, which are then predicted too, and
-    without each source of the folder. `S2SimError` if the folder's index cannot be read.
+    Parameters
+    ----------
+    folder : str, optional
+        One with an index of curves; without it the public ones. `S2SimError` where the index cannot be read.
+    progress : ProgressWatcher
+        Called as the work advances.
+    fit : bool
+        Whether constants are fitted again, to these curves and the public ones, which are then predicted too, and
+        without each source of the folder.
     """
     path = resolve_curves_folder(folder)
     curves = read_folder(path)

@@ -131,9 +131,14 @@ _NOTE = (
 
 
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
-    """Return the errors of predictions of a folder's measured iterations (default: the public ones).
+    """Return the errors of predictions of a folder's measured iterations; after Ctrl-C of those that are finished.
 
-    After Ctrl-C those of the finished predictions. `S2SimError` if the folder's file cannot be read.
+    Parameters
+    ----------
+    folder : str, optional
+        One with measured iterations; without it the public ones. `S2SimError` where its file cannot be read.
+    progress : ProgressWatcher
+        Called as the work advances.
     """
     path = resolve_iterations_folder(folder)
     rows = read_iterations(path)
