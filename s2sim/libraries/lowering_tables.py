@@ -7,10 +7,9 @@ from dataclasses import replace
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.errors import OptionError, suggest_nearest, unknown_name
 from s2sim.files import is_toml_path
-from s2sim.libraries.calibration import read_calibration
 from s2sim.libraries.constants import HOST_LIBRARIES, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
-from s2sim.libraries.library import TIMING, TIMINGS, Library, LoweringRule
+from s2sim.libraries.library import TIMING, TIMINGS, Library, LoweringRule, read_calibration
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.options import split_option_string
 from s2sim.topology.quantity import Quantity

@@ -130,10 +130,10 @@ def _device_name(device: str) -> str:
         return "CPU"
     import torch
 
-    from s2sim.topology.hardware import load_links
+    from s2sim.topology.hardware import find_gpu_name
 
     found = torch.cuda.get_device_name()
-    return load_links().gpu_name(found) or found
+    return find_gpu_name(found) or found
 
 
 def _memory_bound(subject: TrainingSubject) -> float:

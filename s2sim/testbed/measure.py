@@ -131,21 +131,17 @@ def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
         torch = version("torch")
     except PackageNotFoundError:
         raise S2SimError("workers of a testbed talk by PyTorch, which is missing: pip install 's2sim[torch]'") from None
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return MeasuredSetting(
         **asdict(layout),
         processors=len(os.sched_getaffinity(0)),
-        machine=_machine(),
+        machine=models[0] if models else platform.machine(),
         kernel=f"{platform.system()} {platform.release()}",
         torch=torch,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,
     )
-
-
-def _machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
 
 
 def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:

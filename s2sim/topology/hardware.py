@@ -282,7 +282,6 @@ _PS_PER_NS = PS_PER_S // 10**9
 class NetworkLinks:
     """Latencies of the hardware of a network, and the number of nodes that one of its switches joins."""
 
-    transports: tuple[str, ...]
     nic: Quantity
     link: Quantity
     nodes_below_a_switch: Quantity
@@ -293,96 +292,80 @@ class GpuLinks:
     """Links of one model of GPU."""
 
     names: tuple[str, ...]  # As users write them: words that all occur in the name of a GPU
-    nvlink: str | None = None  # Generation, a name in `LinkCatalogue.nvlink`
+    nvlink: str | None = None  # Generation, a table of the section ``nvlink``
     links: Quantity | None = None  # Number of NVLinks, or Infinity Fabric links, of a GPU
-    # Generation of its PCIe x16, a name in `LinkCatalogue.pcie`; None if something faster joins it to its host
+    # Generation of its PCIe x16, a table of the section ``pcie``; None if something faster joins it to its host
     pcie: Quantity | None = None
-    # By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a name in `LinkCatalogue.board`
+    # By GPUs in one NVLink domain: ``mesh``, ``switch``, ``rack`` or a table of the section ``board``
     boards: dict[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkCatalogue:
-    """The links in ``topologies/hardware.toml``, by name."""
+@cache
+def catalogue_values(section: str, name: str) -> dict[str, Quantity]:
+    """Return the values of a table of the shipped catalogue by field; empty if there is no such table.
 
-    nvlink: dict[str, Quantity]  # Rates of one link and direction
-    pcie: dict[str, dict[str, Quantity]]  # ``rate`` of one x16 and direction, and ``memory`` of one socket for GPUs
-    latency: dict[str, Quantity]  # Latencies inside a node
-    network: dict[str, NetworkLinks]
-    # ``pairs`` of GPUs that are joined, each as often as it has links, and ``host``: what joins each to its host, if
-    # not PCIe
-    board: dict[str, dict[str, Quantity]]
-    gpu: dict[str, GpuLinks]
-
-    def find_gpu(self, model: str) -> GpuLinks | None:
-        """Return the links of a GPU by its model as users write it; None if it is not in the catalogue."""
-        if _NOTE_PATTERN.sub(" ", model.lower()).strip() == _NO_GPU:
-            return GpuLinks(names=(_NO_GPU,))
-        name = self.gpu_name(model)
-        return None if name is None else self.gpu[name]
-
-    def gpu_name(self, model: str) -> str | None:
-        """Return the catalogue's name that most words of a model match (no remark in parentheses); None if not one."""
-        written = set(_WORDS.findall(_NOTE_PATTERN.sub(" ", model.lower())))
-        found = [
-            (len(words), name)
-            for name, gpu in self.gpu.items()
-            for words in (set(_WORDS.findall(each)) for each in gpu.names)
-            if words <= written
-        ]
-        best = {name for count, name in found if count == max(found)[0]}
-        return best.pop() if len(best) == 1 else None
-
-    def find_network(self, transport: str) -> NetworkLinks | None:
-        """Return the links of the network below a transport; None if it is not in the catalogue."""
-        return next((network for network in self.network.values() if transport in network.transports), None)
+    ``nvlink`` has the ``rate`` of one link and direction; ``pcie`` the ``rate`` of one x16 and direction, and
+    ``memory`` of one socket for GPUs; ``latency`` the ``value`` of a latency inside a node; ``board`` the ``pairs`` of
+    GPUs that are joined, each as often as it has links, and ``host``: what joins each to its host, if not PCIe.
+    """
+    tables = shipped_tables()
+    return tables.part(section, name).quantities if name in tables.names(section) else {}
 
 
 @cache
-def load_links() -> LinkCatalogue:
-    """Return the links of the shipped catalogue."""
+def gpu_links() -> dict[str, GpuLinks]:
+    """Return the links of all GPUs of the shipped catalogue by name."""
+    tables, found = shipped_tables(), {}
+    for name in tables.names("gpu"):
+        part = tables.part("gpu", name)
+        boards = [str(board).partition(" ") for board in part.value("boards") or ()]
+        found[name] = GpuLinks(
+            names=part.names,
+            nvlink=part.value("nvlink"),
+            links=part.quantities["links"] if part.value("links") else None,
+            # What is no PCIe joins a GPU to its CPU without limiting other traffic.
+            pcie=part.quantities["pcie"] if part.value("pcie") in tables.names("pcie") else None,
+            boards={int(gpus): shape for gpus, _, shape in boards},
+        )
+    return found
+
+
+def find_gpu_links(model: str) -> GpuLinks | None:
+    """Return the links of a GPU by its model as users write it; None if it is not in the catalogue."""
+    if _NOTE_PATTERN.sub(" ", model.lower()).strip() == _NO_GPU:
+        return GpuLinks(names=(_NO_GPU,))
+    name = find_gpu_name(model)
+    return None if name is None else gpu_links()[name]
+
+
+def find_gpu_name(model: str) -> str | None:
+    """Return the catalogue's name that most words of a model match (no remark in parentheses); None if not one."""
+    written = set(_WORDS.findall(_NOTE_PATTERN.sub(" ", model.lower())))
+    found = [
+        (len(words), name)
+        for name, gpu in gpu_links().items()
+        for words in (set(_WORDS.findall(each)) for each in gpu.names)
+        if words <= written
+    ]
+    best = {name for count, name in found if count == max(found)[0]}
+    return best.pop() if len(best) == 1 else None
+
+
+@cache
+def find_network_links(transport: str) -> NetworkLinks | None:
+    """Return the hardware below a transport; None if it is not in the catalogue, or leaves no host."""
     tables = shipped_tables()
-
-    def known(section: str) -> dict[str, dict[str, Quantity]]:
-        return {name: tables.part(section, name).quantities for name in tables.names(section)}
-
-    pcie = known("pcie")
-    return LinkCatalogue(
-        nvlink={name: found["rate"] for name, found in known("nvlink").items()},
-        pcie=pcie,
-        latency={name: found["value"] for name, found in known("latency").items()},
-        network={name: found for name in tables.names("transport") if (found := _network(tables, name))},
-        board=known("board"),
-        gpu={name: _gpu(tables, name, set(pcie)) for name in tables.names("gpu")},
-    )
-
-
-def _gpu(tables: HardwareTables, name: str, pcie: set[str]) -> GpuLinks:
-    part = tables.part("gpu", name)
-    boards = [str(board).partition(" ") for board in part.value("boards") or ()]
-    return GpuLinks(
-        names=part.names,
-        nvlink=part.value("nvlink"),
-        links=part.quantities["links"] if part.value("links") else None,
-        # What is no PCIe joins a GPU to its CPU without limiting other traffic.
-        pcie=part.quantities["pcie"] if part.value("pcie") in pcie else None,
-        boards={int(gpus): shape for gpus, _, shape in boards},
-    )
-
-
-def _network(tables: HardwareTables, transport: str) -> NetworkLinks | None:
-    """Return the hardware below a transport; None for one that leaves no host."""
-    part = tables.part("transport", transport)
-    if part.value("nic") is None:
+    parts = (tables.part("transport", name) for name in tables.names("transport"))
+    part = next((each for each in parts if transport in (each.name, *each.names) and each.value("nic")), None)
+    if part is None:
         return None
     switch = tables.part("switch", part.value("switch"))
-    through, cable = switch.quantities["latency"], tables.part("latency", "cable").quantities["value"]
+    through, cable = switch.quantities["latency"], catalogue_values("latency", "cable")["value"]
     # Two links make a route through one switch.
     link_ps = parse_time_ps(through.value) // 2 + parse_time_ps(cable.value)
     source = f"half of a switch ({switch.name}: {through.source}) and a cable ({cable.source})"
     return NetworkLinks(
-        transports=(transport, *part.names),
-        nic=tables.part("nic", part.value("nic")).quantities["latency"],
+        nic=catalogue_values("nic", part.value("nic"))["latency"],
         link=Quantity("latency", f"{link_ps / _PS_PER_NS:g}ns", through.kind, source),
         nodes_below_a_switch=switch.quantities["down"],
     )

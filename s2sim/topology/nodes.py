@@ -201,28 +201,13 @@ class Nodes:
         return np.array([condition(spec) for spec in self.specs], np.bool_)[self.spec]
 
 
-def nodes_needed(shape: ClusterShape, workers: int) -> list[int]:
-    """Return the nodes of each group for ``workers`` GPUs, or all nodes if they are too few."""
+def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
+    """Return the nodes that ``workers`` GPUs fill in order; there are enough."""
     left, counts = workers, []
     for group in shape.groups:
         needed = -(-left // group.node.gpus)
         counts.append(needed if group.count is None else min(needed, group.count))
         left -= min(left, counts[-1] * group.node.gpus)
-    return counts
-
-
-def gpus_in_first_nodes(shape: ClusterShape, nodes: int) -> int:
-    """Return the number of GPUs of the first ``nodes`` nodes."""
-    gpus = 0
-    for group in shape.groups:
-        taken = nodes if group.count is None else min(nodes, group.count)
-        gpus, nodes = gpus + taken * group.node.gpus, nodes - taken
-    return gpus
-
-
-def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
-    """Return the nodes that ``workers`` GPUs fill in order; there are enough."""
-    counts = nodes_needed(shape, workers)
     ports = sum(count * spec.nics for count, spec in zip(counts, shape.nodes, strict=True))
     if max(workers, ports) > _MOST:
         raise TopologyError(

@@ -71,17 +71,14 @@ def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     """Return the links with a rate or latency by name, in order."""
-    found: dict[str, NamedLinks] = {}
+    found: dict[str, dict[str, Any]] = {}
     for field in fields.quantities:
-        if (about := named_link(field)) is None:
-            continue
-        name, part = about
-        before = found.pop(name, NamedLinks(name, None, None))
-        if part == "rate":
-            found[name] = NamedLinks(name, fields.rate(field), before.latency_ps)
-        else:
-            found[name] = NamedLinks(name, before.rate_Bps, fields.latency(field))
-    return tuple(found.values())
+        if about := named_link(field):
+            name, part = about
+            value = fields.rate(field) if part == "rate" else fields.latency(field)
+            # The last to be named comes last.
+            found[name] = {**found.pop(name, {}), part: value}
+    return tuple(NamedLinks(name, each.get("rate"), each.get("latency")) for name, each in found.items())
 
 
 def _gpu_name(fields: FieldReader, path: Path) -> str | None:

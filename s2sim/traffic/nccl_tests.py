@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
-from s2sim.traffic.debug_log import NcclDebugInfo
-from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
+from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, NcclDebugInfo, RankDevice
 
 _TIMES = ("time", "cputime")
 _ERROR_TITLES = "#wrong"
@@ -108,6 +107,16 @@ MAX_BYTES = 2**26
 
 COLLECTIVES = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
 """What s2sim calls otherwise than nccl-tests."""
+
+
+def program_of(collective: str) -> str:
+    """Return the program of nccl-tests that measures a collective.
+
+    >>> program_of("all_to_all")
+    'alltoall_perf'
+    """
+    return f"{next((theirs for theirs, ours in COLLECTIVES.items() if ours == collective), collective)}_perf"
+
 
 _TYPES = (
     "int8|char|uint8|int32|int|uint32|uint|int64|uint64|half|float16|fp16|float32|float|float64|double|bfloat16|bf16|"

@@ -17,6 +17,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import NetworkSpec
 from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.network.base import Network
 from s2sim.network.fluid import OnLoads
 from s2sim.network.network import deliver_ps, make_network
 from s2sim.network.packet_queues import HOPS_PER_REPORT, count_packet_hops, pipeline_fill_ps
@@ -66,13 +67,17 @@ class CollectiveCheck:
     difference: float  # Time as packets, less the fill, over the time as a fluid, less 1
 
 
-def check_packet_hops(hops: int, packet_bytes: int) -> None:
-    """Refuse simulations that take too long in the packet network."""
+def _packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> partial[Network]:
+    """Return the constructor of the packet network; `S2SimError` if so many hops of packets take too long."""
     if hops > MAX_PACKET_HOPS:
         raise S2SimError(
-            f"packets of {packet_bytes} bytes would cross links {hops:,} times, more than {MAX_PACKET_HOPS:,}: ask "
-            "for larger packets (--packet-bytes), send less, or use the fluid network"
+            f"packets of {spec.packet_size_bytes} bytes would cross links {hops:,} times, more than "
+            f"{MAX_PACKET_HOPS:,}: ask for larger packets (--packet-bytes), send less, or use the fluid network"
         )
+    progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
+    return partial(
+        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=progress.advance
+    )
 
 
 def run_as_packets(
@@ -92,17 +97,8 @@ def run_as_packets(
         if pattern.messages:
             per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, spec.packet_size_bytes)
             hops += step.times * per_round
-    check_packet_hops(hops, spec.packet_size_bytes)
-    progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
     env = simpy.Environment(initial_time=0)
-    network = make_network(
-        "packet",
-        env,
-        cluster.fabric,
-        packet_bytes=spec.packet_bytes,
-        buffer_bytes=spec.buffer_bytes,
-        on_hops=progress.advance,
-    )
+    network = _packet_network(hops, spec, progress)(env, cluster.fabric)
     ends_ps = np.zeros(schedule.places, np.int64)
 
     def note(ran: CompletedRound) -> None:
@@ -258,11 +254,7 @@ def deliver_packets(
 ) -> Ints:
     """Return the delivery of each transfer in the packet network, int64 picoseconds; see `deliver_ps`."""
     hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)
-    check_packet_hops(hops, spec.packet_size_bytes)
-    progress.start(hops // HOPS_PER_REPORT, f"sending packets ({HOPS_PER_REPORT:,} hops each)")
-    network = partial(
-        make_network, "packet", packet_bytes=spec.packet_bytes, buffer_bytes=spec.buffer_bytes, on_hops=progress.advance
-    )
+    network = _packet_network(hops, spec, progress)
     finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, network=network)
     progress.stop()
     return finish_ps

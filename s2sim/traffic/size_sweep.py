@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple
 
 from s2sim import __version__
@@ -14,8 +15,7 @@ from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.tables import Table, table_of
 from s2sim.topology.cluster import Cluster
 from s2sim.traffic.collective_run import plan_collective, simulate_collective
-from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
-from s2sim.traffic.nccl_tests_writer import nccl_tests_lines
+from s2sim.traffic.nccl_tests import program_of
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
 
@@ -91,38 +91,20 @@ def size_table(spec: CollectiveSpec, swept: SizeSweep) -> Table:
     return table_of(rows)
 
 
+_SUMS = ("all_reduce", "reduce_scatter", "reduce")
+_ROOTED = ("broadcast", "reduce")
+# A rank's own part is counted, not the buffer of all.
+_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
+_NO_ROOT = -1
+_ONCE = "warmup iters: 0 iters: 1 agg iters: 1 validation: 0 graph: 0"
+
+
 def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list[str]:
-    """Return the lines that nccl-tests would print of simulated times, after remarks on the simulation."""
+    """Return the lines that nccl-tests would print of simulated times, after remarks on the simulation.
+
+    ``factor`` is the ratio of one size to the next.
+    """
     timed, cluster, notes = swept
-    gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
-    bus = bus_factor(spec.kind, spec.workers)
-    rates = [size.size_bytes / size.time_s if size.time_s else None for size in timed]
-    table = MeasuredTable(
-        line=0,
-        collective=spec.kind,
-        ranks=spec.workers,
-        devices=tuple(
-            RankDevice(rank, f"node{node}", gpu)
-            for rank, node in enumerate(cluster.host_of_rank[: spec.workers].tolist())
-        ),
-        gpus_per_thread=cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1,
-        library=None,
-        channels=None,
-        rows=tuple(
-            MeasuredRow(
-                line=0,
-                size_bytes=size.size_bytes,
-                dtype="float" if size.itemsize == 4 else "int8",
-                time_s=size.time_s,
-                algbw_Bps=rate,
-                busbw_Bps=None if rate is None else rate * bus,
-                wrong=None,
-            )
-            for size, rate in zip(timed, rates, strict=True)
-        ),
-        average_busbw_Bps=None,
-        unfinished=(),
-    )
     algorithms = ", ".join(dict.fromkeys(size.algorithm for size in timed))
     remarks = [
         f"simulated by s2sim {__version__}, not measured",
@@ -135,4 +117,63 @@ def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list
         *notes,
         "in-place columns repeat the others, and nothing was checked: no data was moved",
     ]
-    return nccl_tests_lines(table, factor=factor, root=spec.root, remarks=remarks)
+    gpus = cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1
+    sizes, program = [size.size_bytes for size in timed], program_of(spec.kind)
+    bus = bus_factor(spec.kind, spec.workers)
+    bus_rates = [size.size_bytes / size.time_s * bus for size in timed if size.time_s]
+    return [
+        *(f"# {remark}" for remark in remarks),
+        f"# Collective test starting: {program}",
+        f"# nThread 1 nGpus {gpus} minBytes {min(sizes)} maxBytes {max(sizes)} step: {factor}(factor) {_ONCE}",
+        "#",
+        "# Using devices",
+        *_device_lines(cluster, spec.workers),
+        "#",
+        f"# {'':10}  {'':12}  {'':8}  {'':6}  {'':6}           out-of-place                       in-place",
+        _line("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2),
+        _line("(B)", "(elements)", "", "", "", *("(us)", "(GB/s)", "(GB/s)", "") * 2),
+        *(_row(spec, size, bus) for size in timed),
+        f"# Avg bus bandwidth    : {fmean(bus_rates) / 1e9 if bus_rates else 0:g}",
+        "#",
+        f"# Collective test concluded: {program}",
+    ]
+
+
+def _device_lines(cluster: Cluster, workers: int) -> Iterator[str]:
+    gpu = f"{cluster.shape.gpu or 'GPU'} (simulated)"
+    places: dict[int, int] = {}
+    for rank, node in enumerate(cluster.host_of_rank[:workers].tolist()):
+        place = places[node] = places.get(node, -1) + 1
+        yield f"#  Rank {rank:2} Group  0 Pid      0 on {f'node{node}':>10} device {place:2} [0x00] {gpu}"
+
+
+def _row(spec: CollectiveSpec, size: SizeTiming, bus: float) -> str:
+    dtype, item_bytes = ("float", 4) if size.itemsize == 4 else ("int8", 1)
+    bandwidths = ["N/A", "N/A"]
+    if size.time_s:
+        algbw_Bps = size.size_bytes / size.time_s
+        bandwidths = [_fitting(rate_Bps / 1e9, 6) for rate_Bps in (algbw_Bps, algbw_Bps * bus)]
+    return _line(
+        str(size.size_bytes),
+        str(size.size_bytes // item_bytes // (spec.workers if spec.kind in _PARTS else 1)),
+        dtype,
+        "sum" if spec.kind in _SUMS else "none",
+        str(spec.root if spec.kind in _ROOTED else _NO_ROOT),
+        *(_fitting(size.time_s * 1e6, 7), *bandwidths, "N/A") * 2,
+        begin=" ",
+    )
+
+
+def _line(*cells: str, begin: str = "#") -> str:
+    size, count, dtype, redop, root, *figures = cells
+    groups = "  ".join(
+        f"{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}"
+        for time, algbw, busbw, wrong in (figures[at : at + 4] for at in range(0, len(figures), 4))
+    )
+    return f"{begin} {size:>10}  {count:>12}  {dtype:>8}  {redop:>6}  {root:>6}  {groups}".rstrip()
+
+
+def _fitting(value: float, width: int) -> str:
+    """Return a number with two decimals, or fewer if they do not fit."""
+    texts = (f"{value:.{digits}f}" for digits in (2, 1))
+    return next((text for text in texts if len(text) <= width), f"{value:.0f}")

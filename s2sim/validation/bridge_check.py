@@ -42,11 +42,11 @@ class PredictedBytes(NamedTuple):
 
 
 def predict_sent_bytes(
-    recording: Recording, library: Library, told: Sequence[Sequence[Mapping[str, Any]]]
+    recording: Recording, library: Library, size_headers: Sequence[Sequence[Mapping[str, Any]]]
 ) -> PredictedBytes:
     """Return the bytes that each rank sends.
 
-    ``told`` has the size headers that each rank sent, as `s2sim.pytorch.members.SizeHeader` defines them.
+    ``size_headers`` has the size headers that each rank sent, as `s2sim.pytorch.members.SizeHeader` defines them.
     """
     workers = recording.workers
     found = PredictedBytes(*np.zeros((3, workers), np.int64))
@@ -56,30 +56,30 @@ def predict_sent_bytes(
             data, headers = gloo_messages(demand, pairs_alone=call.op == "peers").sent(len(ranks))
             found.payload[ranks] += data
             found.headers[ranks] += headers
-    for own in told:
+    for own in size_headers:
         for each in own:
             _add_size_header(found, each)
     return found
 
 
-def _add_size_header(found: PredictedBytes, told: Mapping[str, Any]) -> None:
+def _add_size_header(found: PredictedBytes, header: Mapping[str, Any]) -> None:
     """Add the size headers that one rank noted: its own share, or, of a broadcast, all of it at the root."""
-    ranks, own = np.array(told["ranks"]), told["sizes_bytes"]
-    size, here = len(ranks), told["place"]
-    if told["kind"] == "broadcast":
-        if told["within"]:
-            data = _broadcast_tree_bytes(size, told["root"], own[0]).sent(size)[0]
+    ranks, own = np.array(header["ranks"]), header["sizes_bytes"]
+    size, here = len(ranks), header["place"]
+    if header["kind"] == "broadcast":
+        if header["within"]:
+            data = _broadcast_tree_bytes(size, header["root"], own[0]).sent(size)[0]
             found.size_header_bytes[ranks] += data
-        elif here == told["root"]:
-            data, headers = _broadcast_tree_bytes(size, told["root"], own[0]).sent(size)
+        elif here == header["root"]:
+            data, headers = _broadcast_tree_bytes(size, header["root"], own[0]).sent(size)
             found.size_header_bytes[ranks] += data + headers
         return
-    if told["within"]:
+    if header["within"]:
         found.size_header_bytes[ranks[here]] += sum(own) - own[here]
         return
     words = np.full((size, size), WORD_BYTES, np.int64)
     demand = (
-        Demand("all_gather", (WORD_BYTES,) * size, 1) if told["kind"] == "all_gather" else all_to_all_demand(words, 1)
+        Demand("all_gather", (WORD_BYTES,) * size, 1) if header["kind"] == "all_gather" else all_to_all_demand(words, 1)
     )
     data, headers = gloo_messages(demand).sent(size)
     found.size_header_bytes[ranks[here]] += data[here] + headers[here]
@@ -234,20 +234,20 @@ class _ReducerCheck:
     rows: dict[int, CheckRow] = field(default_factory=dict)
     _told: dict[int, dict[int, Any]] = field(default_factory=dict)
 
-    def hear(self, rank: int, told: Any) -> None:
+    def hear(self, rank: int, report: Any) -> None:
         """Take the report of one process."""
-        number = told["reducer"]
+        number = report["reducer"]
         heard = self._told.setdefault(number, {})
-        heard[rank] = told
+        heard[rank] = report
         if len(heard) == self.spec.workers:
             self.rows[number] = self._row(number, [heard[each] for each in range(self.spec.workers)])
             del self._told[number]
             self.progress.advance()
 
-    def _row(self, number: int, told: Sequence[Any]) -> CheckRow:
+    def _row(self, number: int, reports: Sequence[Any]) -> CheckRow:
         steps = self.asked[number]["steps"]
         row = CheckRow(option_string(self.reducers[number]), len(steps))
-        refused = next((each["refused"] for each in told if "refused" in each), "")
+        refused = next((each["refused"] for each in reports if "refused" in each), "")
         if refused:
             return replace(row, refused=refused)
         differences: list[float | None] = []
@@ -255,7 +255,7 @@ class _ReducerCheck:
         try:
             instances = make_step_instances(self.reducers[number], self._gradients(steps[0][1]), seed=self.spec.seed)
             for place, (step, of_trace) in enumerate(steps):
-                here = [each["steps"][place] for each in told]
+                here = [each["steps"][place] for each in reports]
                 results, recording = run_group(instances, self._gradients(of_trace), seed=self.spec.seed, step=step)
                 differences += (
                     _difference(flat_vector(result.mean), self.folder / each["mean"])
@@ -272,7 +272,7 @@ class _ReducerCheck:
         unequal = [each for each in differences if each is not None]
         largest = max([0.0, *unequal])
         payload, headers, of_shapes, begun, counted = map(int, sums)
-        last = [each["steps"][-1] for each in told]
+        last = [each["steps"][-1] for each in reports]
         return replace(
             row,
             equal=not unequal,
@@ -302,12 +302,12 @@ def _difference(expected: Any, path: Path) -> float | None:
     return off / norm if norm else float("inf")
 
 
-def _count_bytes(recording: Recording, told: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
+def _count_bytes(recording: Recording, reports: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
     """Return the bytes of a step over all ranks, by the parts of a `CheckRow`, and whether they are as expected."""
-    sent = predict_sent_bytes(recording, choose_library("gloo"), [each["told"] for each in told])
+    sent = predict_sent_bytes(recording, choose_library("gloo"), [each["told"] for each in reports])
     # One end of each connection identifies itself to the other.
-    begun = CONNECTION_BYTES * sum(each["connections"] for each in told) // 2
-    counted = np.array([each["sent_bytes"] for each in told]) - barrier_bytes(len(told))
+    begun = CONNECTION_BYTES * sum(each["connections"] for each in reports) // 2
+    counted = np.array([each["sent_bytes"] for each in reports]) - barrier_bytes(len(reports))
     extra = counted - sum(sent)
     agree = bool((extra % CONNECTION_BYTES == 0).all() and (extra >= 0).all() and extra.sum() == begun)
     return [*(int(part.sum()) for part in sent), begun, int(counted.sum())], agree

@@ -14,11 +14,11 @@ from s2sim.collectives.kinds import Kind
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
-from s2sim.libraries.calibration import FittedRange, machine_text
 from s2sim.libraries.constants import ConstantOverrides
+from s2sim.libraries.library import FittedRange, machine_text
 from s2sim.provenance import run_record
 from s2sim.topology.describe import summary_line
-from s2sim.traffic.nccl_tests_writer import program_of
+from s2sim.traffic.nccl_tests import program_of
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, FitRules, TermModel, fit
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_result import (
@@ -172,29 +172,29 @@ class FitResult:
 def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress: ProgressWatcher) -> FitResult:
     """Return the constants that fit best to the samples that take time in simulation."""
     progress.start((_PASSES + 1) * len(_distinct_keys(measured)), "taking predictions apart")
-    told = _build_model(machine, measured, (), progress)
-    samples = tuple(sample for sample in measured if _fastest_s(told[sample.key]))
+    schedules = _build_model(machine, measured, (), progress)
+    samples = tuple(sample for sample in measured if _fastest_s(schedules[sample.key]))
     if not samples:
         raise OptionError("sizes are so small that nothing is sent: measure larger ones")
-    parts = [part for sample in samples for contender in told[sample.key].values() for part in contender.parts]
+    parts = [part for sample in samples for contender in schedules[sample.key].values() for part in contender.parts]
     constants = fittable_constants(machine.library, {name for _, powers in parts for name, _ in powers})
     if not constants:
         raise OptionError(f"what was measured depends on no constant of {machine.library} that a fit could find")
     names = [constant.name for constant in constants]
-    before_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
+    before_s = np.array([_fastest_s(schedules[sample.key]) for sample in samples])
     spread = np.array([constant.spread for constant in constants])
     highest = np.array([constant.highest for constant in constants])
     rules, weights = FitRules(np.zeros(len(names)), highest, 1 / spread), np.full(len(samples), NOISE**-2)
     cuts, logs = ScheduleLinearisations(), np.zeros(len(names))
     for _ in range(_PASSES):
         for key in _distinct_keys(samples):
-            cuts.add(key, told[key], dict(zip(names, logs.tolist(), strict=True)))
+            cuts.add(key, schedules[key], dict(zip(names, logs.tolist(), strict=True)))
         model = cuts.model(samples, names)
         logs = fit(model, rules, weights)
         times = zip(constants, np.exp(logs).tolist(), strict=True)
         own = tuple((each.name, each.as_written(each.value * factor)) for each, factor in times)
-        told = _build_model(machine, samples, own, progress)
-        simulated_s = np.array([_fastest_s(told[sample.key]) for sample in samples])
+        schedules = _build_model(machine, samples, own, progress)
+        simulated_s = np.array([_fastest_s(schedules[sample.key]) for sample in samples])
         if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _CONVERGED:
             break
     covariance = covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
@@ -308,8 +308,8 @@ def suggest(
     shared = slopes @ covariance
     own = np.einsum("ij,ij->i", shared, slopes)
     now = np.einsum("ij,jk,ik->i", wanted, covariance, wanted)
-    told = (wanted @ shared.T) ** 2 / (own + NOISE**2)
-    after = (now[:, None] - told).mean(axis=0)
+    reduction = (wanted @ shared.T) ** 2 / (own + NOISE**2)
+    after = (now[:, None] - reduction).mean(axis=0)
     best = int(after.argmin())
     run, size_bytes = choices[best]
     return Suggestion(

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from s2sim import __version__
 from s2sim.errors import UnitError
 from s2sim.experiment.json_form import ResultForm
-from s2sim.libraries.calibration import FittedRange
 from s2sim.libraries.constants import load_constants
+from s2sim.libraries.library import FittedRange
 from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -140,15 +140,15 @@ class FittableConstant:
         return FittedConstant(self.name, self.unit, self.value, *(float(self.value * each) for each in times))
 
 
-def fittable_constants(library: str, told: Collection[str]) -> tuple[FittableConstant, ...]:
-    """Return the constants of a library among ``told`` that can be fitted, by name.
+def fittable_constants(library: str, names: Collection[str]) -> tuple[FittableConstant, ...]:
+    """Return the constants of a library among ``names`` that can be fitted, by name.
 
     Those are left as they are that are chosen rather than found, because they would stand for what another one does,
     shares of all of a rate, and numbers of things. Shares end at 1, those of protocols as shipped.
     """
     found = []
     for quantity in sorted(load_constants(library).quantities, key=lambda each: each.field):
-        number = None if quantity.field not in told or quantity.kind == "user" else number_of(quantity)
+        number = None if quantity.field not in names or quantity.kind == "user" else number_of(quantity)
         if number is None or not number[0] > 0 or (not number[1] and number[0] >= 1):
             continue
         of_protocol = quantity.field.startswith("protocol.")
@@ -180,7 +180,7 @@ _HEAD = """\
 def profile_text(
     base: str, constants: Sequence[tuple[FittedConstant, str | float]], fitted: FittedRange, origin: str
 ) -> str:
-    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads.
+    """Return the text of a TOML file that `s2sim.libraries.library.read_calibration` reads.
 
     ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """

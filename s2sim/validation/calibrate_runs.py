@@ -40,13 +40,13 @@ class ScheduleLinearisations:
     def __init__(self) -> None:
         self._found: dict[Key, dict[str, list[CandidateSchedule]]] = {}
 
-    def add(self, key: Key, told: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
-        """Add schedules by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
+    def add(self, key: Key, candidates: Mapping[str, CandidateSchedule], logs: Mapping[str, float]) -> None:
+        """Add candidates by their texts, expanded at constants that are exp(``logs``) times the shipped ones."""
         schedules = self._found.setdefault(key, {})
-        for text, contender in told.items():
+        for text, candidate in candidates.items():
             parts = tuple(
                 (part_ps / exp(sum(logs.get(name, 0.0) * power for name, power in powers)), powers)
-                for part_ps, powers in contender.parts
+                for part_ps, powers in candidate.parts
             )
             schedules.setdefault(text, []).append(CandidateSchedule(parts))
 

@@ -13,7 +13,7 @@ from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import GpuLinks, load_links
+from s2sim.topology.hardware import GpuLinks, catalogue_values, find_gpu_links, find_gpu_name, find_network_links
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import MAX_MESHED, ClusterShape
@@ -83,14 +83,13 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
         return []
     if gpu.nvlink is None or gpu.links is None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
-    catalogue = load_links()
-    one = catalogue.nvlink[gpu.nvlink]
+    one = catalogue_values("nvlink", gpu.nvlink)["rate"]
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
     if board.shape in (SWITCH, RACK) and gpus <= board.gpus:
         return [
             one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"),
-            catalogue.latency["nvlink_port"].of("nvlink.latency"),
+            catalogue_values("latency", "nvlink_port")["value"].of("nvlink.latency"),
         ]
     if board.shape in (SWITCH, RACK):
         if board.gpus > MAX_MESHED:
@@ -99,8 +98,8 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
         lines, rate = 1, one.of("nvlink.rate", f"{links * one_GBps / (board.gpus - 1):.9g}GB/s")
     else:
         lines, rate = max(1, links // (board.gpus - 1)), one.of("nvlink.rate")
-    if board.shape in catalogue.board:
-        stated = catalogue.board[board.shape]["pairs"]
+    if of_shape := catalogue_values("board", board.shape):
+        stated = of_shape["pairs"]
         of_board = [(pair[0], pair[1]) for pair in stated.value]
     else:
         stated = gpu.links
@@ -116,7 +115,7 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
     return [
         Quantity("nvlink.kind", "mesh", "user", "index and catalogue"),
         rate,
-        catalogue.latency["nvlink_direct"].of("nvlink.latency"),
+        catalogue_values("latency", "nvlink_direct")["value"].of("nvlink.latency"),
         stated.of("nvlink.pairs", pairs),
     ]
 
@@ -129,7 +128,7 @@ _AMD = "gfx"
 
 def machine_library(machine: MeasuredMachine) -> LibraryProfile:
     """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
-    gpu = load_links().find_gpu(machine.gpu_model)
+    gpu = find_gpu_links(machine.gpu_model)
     if machine.gpu_model.lower().startswith(_NO_GPU):
         return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
     library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
@@ -163,10 +162,10 @@ def machine_shape(machine: MeasuredMachine) -> ClusterShape:
         raise S2SimError(f"{machine.ranks} ranks are more than {_MAX_RANKS}, which takes too long")
     if machine.ranks > machine.gpus_per_node * machine.nodes:
         raise S2SimError(f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs")
-    gpu = load_links().find_gpu(machine.gpu_model)
+    gpu = find_gpu_links(machine.gpu_model)
     if gpu is None:
         raise S2SimError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
-    name = load_links().gpu_name(machine.gpu_model)
+    name = find_gpu_name(machine.gpu_model)
     board = nvlink_board(machine, gpu)
     # Ranks are spread evenly.
     gpus = -(-machine.ranks // machine.nodes)
@@ -207,10 +206,9 @@ def _pcie(
 ) -> list[Quantity]:
     if gpu.pcie is None:
         return []
-    catalogue = load_links()
-    links = catalogue.pcie[str(gpu.pcie.value)]
-    special = catalogue.board[board.shape].get("host") if board is not None and board.shape in catalogue.board else None
-    fields = [(special or links["rate"]).of("pcie.rate"), catalogue.latency["pcie"].of("pcie.latency")]
+    links, latency = catalogue_values("pcie", str(gpu.pcie.value)), catalogue_values("latency", "pcie")["value"]
+    special = None if board is None else catalogue_values("board", board.shape).get("host")
+    fields = [(special or links["rate"]).of("pcie.rate"), latency.of("pcie.latency")]
     text = machine.intra_interconnect.lower()
     no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
     if no_peers:
@@ -229,7 +227,7 @@ def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, join
     if machine.ranks <= joined:
         unused = "index: one node or NVLink domain, which nothing leaves"
         return [Quantity("nic.rate", "1Gbps", "user", unused), Quantity("fabric.kind", "single-switch", "user", unused)]
-    network = None if machine.transport == "none" else load_links().find_network(machine.transport)
+    network = None if machine.transport == "none" else find_network_links(machine.transport)
     if network is None:
         raise S2SimError(f"several nodes over the transport {machine.transport!r}, which is not in the catalogue")
     if not machine.nics_per_node or not machine.nic_rate_gbps:

@@ -26,7 +26,7 @@ from s2sim.simulation.accounting import Iterations, IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.topology.hardware import load_gpu, load_links
+from s2sim.topology.hardware import find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
 from s2sim.validation.implementations import (
@@ -181,7 +181,7 @@ class IterationPredictor:
         library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
         machine = row_machine(row)
         timer = self._clusters.timer(machine).with_profile(library.profile)
-        gpu_name = load_links().gpu_name(machine.gpu_model)
+        gpu_name = find_gpu_name(machine.gpu_model)
         if gpu_name is None:
             raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
         profile = row_profile(row, gpu_name)

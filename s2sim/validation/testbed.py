@@ -219,34 +219,34 @@ def compare_testbeds(
         if row.setting == chosen.name
     }
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
-    points, untold = [], set()
+    points, unmeasured = [], set()
     for kind, row in watched(progress, "predicting", rows):
         setting = settings[row.setting]
         if kind == "collectives":
             predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
         else:
-            told = codecs.get((row.what, row.trace))
-            untold |= {row.what} if told is None else set()
+            codec = codecs.get((row.what, row.trace))
+            unmeasured |= {row.what} if codec is None else set()
             exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
-            predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, told))
+            predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, codec))
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s
         points.append(ComparedTime(*(kind, *cluster, *work, *times_s, setting == chosen)))
     exchanged = [point for point in points if point.kind != "collectives"]
-    notes = _notes(chosen, untold, exchanged=bool(exchanged))
+    notes = _notes(chosen, unmeasured, exchanged=bool(exchanged))
     return PredictionComparison(
         chosen.name, fit.constants, tuple(points), win_predictions(exchanged), break_even_rates(exchanged), notes
     )
 
 
-def _notes(setting: MeasuredSetting, untold: set[str], *, exchanged: bool) -> tuple[str, ...]:
+def _notes(setting: MeasuredSetting, unmeasured: set[str], *, exchanged: bool) -> tuple[str, ...]:
     notes = []
     if exchanged:
         notes.append(
             f"codecs are NumPy on the processors that workers share: what {setting.name} measured beside exchanges, "
             "in proportion to the work that its script notes and to the workers for each processor"
         )
-    if untold:
-        notes.append(f"{setting.name} did not measure {', '.join(sorted(untold))}: codecs count nothing there")
+    if unmeasured:
+        notes.append(f"{setting.name} did not measure {', '.join(sorted(unmeasured))}: codecs count nothing there")
     return tuple(notes)

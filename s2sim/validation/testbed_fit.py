@@ -23,9 +23,9 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.synthetic import load_trace
-from s2sim.libraries.calibration import FittedRange
 from s2sim.libraries.constants import ConstantOverrides, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
+from s2sim.libraries.library import FittedRange
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
@@ -176,13 +176,13 @@ def fit_setting(
     own_rows = tuple(row for row in rows if row.setting == setting.name)
     if not own_rows:
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
-    tellable = _tellable()
-    spread = np.array([constant.spread for constant in tellable])
-    highest = np.array([constant.highest for constant in tellable])
+    fittable = _fittable()
+    spread = np.array([constant.spread for constant in fittable])
+    highest = np.array([constant.highest for constant in fittable])
     progress.start(_MAX_STEPS, f"fitting to {setting.name}")
 
     def errors(logs: Floats) -> Floats:
-        own = _to_overrides(tellable, logs)
+        own = _to_overrides(fittable, logs)
         return np.array([log(collective_s(setting, r.what, r.payload_bytes, own) / r.median_s) for r in own_rows])
 
     def pulled(logs: Floats) -> Floats:
@@ -197,7 +197,7 @@ def fit_setting(
         ]
         return np.stack(found, axis=1)
 
-    start = np.zeros(len(tellable))
+    start = np.zeros(len(fittable))
     bounds = (np.full(len(start), -inf), highest)
     # Several medians are far from any law; they count less than in proportion.
     fitted = least_squares(pulled, start, jac=slopes, bounds=bounds, loss="soft_l1", max_nfev=_MAX_STEPS)
@@ -208,12 +208,12 @@ def fit_setting(
     before, after = (float(np.median(np.abs(each))) for each in (errors(start), left))
     constants = tuple(
         constant.fitted(map(exp, constant.interval(log_, sure)))
-        for constant, log_, sure in zip(tellable, logs.tolist(), deviation.tolist(), strict=True)
+        for constant, log_, sure in zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
     )
-    return SettingFit(setting, constants, _to_overrides(tellable, logs), own_rows, before, after)
+    return SettingFit(setting, constants, _to_overrides(fittable, logs), own_rows, before, after)
 
 
-def _tellable() -> tuple[FittableConstant, ...]:
+def _fittable() -> tuple[FittableConstant, ...]:
     given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
     found = []
     for name, spread in _SPREADS.items():
@@ -224,8 +224,8 @@ def _tellable() -> tuple[FittableConstant, ...]:
     return tuple(found)
 
 
-def _to_overrides(tellable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
-    values = [(each, each.value * exp(log_)) for each, log_ in zip(tellable, logs.tolist(), strict=True)]
+def _to_overrides(fittable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
+    values = [(each, each.value * exp(log_)) for each, log_ in zip(fittable, logs.tolist(), strict=True)]
     return tuple(
         (each.name, f"{value:.6g}{each.unit}" if each.unit else value if isinf(each.highest) else min(value, 1.0))
         for each, value in values
@@ -233,7 +233,7 @@ def _to_overrides(tellable: Sequence[FittableConstant], logs: Floats) -> Constan
 
 
 def profile_toml(fit: SettingFit) -> str:
-    """Return the text of a TOML file that `s2sim.libraries.calibration.read_calibration` reads."""
+    """Return the text of a TOML file that `s2sim.libraries.library.read_calibration` reads."""
     setting, sizes = fit.setting, [row.payload_bytes for row in fit.rows]
     fitted = FittedRange(
         topology=f"testbed-{setting.name}",
@@ -284,15 +284,15 @@ def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOve
 
 def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:
     """Return the measured time of a reducer's codec and of other waiting outside of its exchange."""
-    beside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
-    return CodecTime(max(row.codec_s, beside_s), _work(setting, row))
+    outside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
+    return CodecTime(max(row.codec_s, outside_s), _work(setting, row))
 
 
-def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, told: CodecTime | None) -> float:
+def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, codec: CodecTime | None) -> float:
     """Return the predicted seconds of a codec, in proportion to work and to workers per processor."""
-    if told is None or not told.work:
-        return 0.0 if told is None else told.seconds
-    return told.seconds * _work(setting, row) / told.work
+    if codec is None or not codec.work:
+        return 0.0 if codec is None else codec.seconds
+    return codec.seconds * _work(setting, row) / codec.work
 
 
 def _work(setting: MeasuredSetting, row: MeasuredTiming) -> float:

@@ -78,13 +78,13 @@ class CurvePredictor:
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
         in_a_row = pipelined_messages(machine)
-        timer, demands = self._asked(machine, sizes_bytes)
+        timer, demands = self._timer_and_demands(machine, sizes_bytes)
         return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
         """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
         in_a_row = pipelined_messages(machine)
-        timer, demands = self._asked(machine, sizes_bytes)
+        timer, demands = self._timer_and_demands(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
         library = getattr(timer.profile, "library", "")
         return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
@@ -94,7 +94,7 @@ class CurvePredictor:
         profile = self._profile or machine_library(machine)
         return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
 
-    def _asked(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
+    def _timer_and_demands(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
         base = self._clusters.timer(machine)
@@ -161,13 +161,13 @@ def _predict_curve(
     if not points:
         raise S2SimError("no size is within 20 % of a power of two and no hiccup")
     sizes = [point.size_bytes for point in points]
-    told: list[CalibrationPoint] = []
+    calibration: list[CalibrationPoint] = []
     if tell:
-        contenders = predictor.candidates(curve.machine, sizes)
-        times_s = [each[0].duration_ps / PS_PER_S for each in contenders]
-        told = [
+        candidates = predictor.candidates(curve.machine, sizes)
+        times_s = [each[0].duration_ps / PS_PER_S for each in candidates]
+        calibration = [
             CalibrationPoint(curve.id, curve.machine.source, p.size_bytes, p.measured_s, is_large(p.size_bytes), each)
-            for p, each, time_s in zip(points, contenders, times_s, strict=True)
+            for p, each, time_s in zip(points, candidates, times_s, strict=True)
             if time_s
         ]
     else:
@@ -175,7 +175,7 @@ def _predict_curve(
     pairs = [Point(p.size_bytes, p.measured_s, time_s) for p, time_s in zip(points, times_s, strict=True)]
     found = score_curve(unpredicted_curve(curve, ""), pairs)
     why = likely_error_source(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
-    return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), told
+    return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), calibration
 
 
 def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
@@ -228,9 +228,11 @@ def run_validation(
     complete = len(predicted) == len(curves) + len(others)
     found = [curve for curve, _ in predicted[: len(curves)]]
     found += [unpredicted_curve(curve, NOT_YET) for curve in curves[len(found) :]]
-    told = [point for _, points in predicted for point in points]
+    calibration = [point for _, points in predicted for point in points]
     counted = [curve for curve in found if curve.counts]
-    fits = fit_constants(told, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
+    fits = (
+        fit_constants(calibration, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
+    )
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
@@ -284,8 +286,8 @@ class ConstantFits:
 
 def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
     """Return fits to points, and without each of some sources; None if points depend on no constant."""
-    told = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
-    constants = fittable_library_constants(told)
+    names = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
+    constants = fittable_library_constants(names)
     if not constants:
         return None
     model = TermModel(points, [constant.owned for constant in constants])

@@ -76,8 +76,8 @@ def fit_curves(
     if len(predicted) < len(curves):
         raise KeyboardInterrupt
     found = [curve for curve, _ in predicted]
-    told = [point for _, points in predicted for point in points]
-    fits = fit_constants(told, sorted({curve.source for curve in found}))
+    calibration = [point for _, points in predicted for point in points]
+    fits = fit_constants(calibration, sorted({curve.source for curve in found}))
     if fits is None:
         raise S2SimError("no constant of a library was measured: there is nothing to fit")
     return fits, found
@@ -128,14 +128,14 @@ def value_text(parameter: Parameter) -> str:
 def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> tuple[CurveErrorSamples, ...]:
     """Return the errors of each curve, predicted without its source."""
     times_s = fits.left_out_s
-    told = []
+    samples = []
     for curve in curves:
         points = [point for point in curve.points if (curve.id, point.size_bytes) in times_s]
         if curve.run is not None and points:
             errors = (float(np.log(p.measured_s / times_s[curve.id, p.size_bytes])) for p in points)
             sizes, rounded = tuple(p.size_bytes for p in points), tuple(round(error, 4) for error in errors)
-            told.append(CurveErrorSamples(curve.id, curve.source, curve.run.alike, sizes, rounded))
-    return tuple(told)
+            samples.append(CurveErrorSamples(curve.id, curve.source, curve.run.alike, sizes, rounded))
+    return tuple(samples)
 
 
 def _json(bands: PredictionErrors) -> str:

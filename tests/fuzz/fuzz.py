@@ -158,8 +158,8 @@ def readers() -> dict[str, Reader]:
     from s2sim.gradients.import_trace import read_arrays
     from s2sim.gradients.models import load_model
     from s2sim.gradients.synthetic import load_trace
-    from s2sim.libraries.calibration import read_calibration
     from s2sim.libraries.constants import HOST_FIELDS, read_constants
+    from s2sim.libraries.library import read_calibration
     from s2sim.profiles.kineto import import_profile
     from s2sim.profiles.read import load_profile
     from s2sim.reducers.shared.gossip import read_weights

@@ -9,7 +9,7 @@ import pytest
 import s2sim
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.fields import shipped_topologies, topology_group
-from s2sim.topology.hardware import load_links
+from s2sim.topology.hardware import find_gpu_links, gpu_links
 from s2sim.topology.read_file import load_shape
 from s2sim.validation.curve import read_folder
 from s2sim.validation.curve_machine import machine_shape
@@ -70,7 +70,6 @@ ROWS = {
 
 def assert_same(machine, name):
     """Check that what follows from a row is the shipped node, and its way to others where the row leaves a node."""
-    catalogue = load_links()
     derived, shipped = machine_shape(machine), load_shape(name)
     (one,), (other,) = derived.nodes, shipped.nodes
     if one.transport is None:
@@ -78,7 +77,7 @@ def assert_same(machine, name):
     else:
         assert derived.link.latency_ps == shipped.link.latency_ps
     assert one == other
-    assert catalogue.find_gpu(machine.gpu_model) is catalogue.gpu[shipped.gpu]
+    assert find_gpu_links(machine.gpu_model) is gpu_links()[shipped.gpu]
 
 
 def whole_rows():

@@ -3,7 +3,7 @@
 import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
-from s2sim.topology.hardware import load_gpu, load_links, read_hardware, shipped_tables
+from s2sim.topology.hardware import find_gpu_links, gpu_links, load_gpu, read_hardware, shipped_tables
 from s2sim.topology.read_file import PARTS, find_part, list_parts, read_shape
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
@@ -104,13 +104,12 @@ def test_what_parts_name_is_in_the_catalogue():
     ],
 )
 def test_what_people_write_is_one_gpu_or_none(written, name):
-    catalogue = load_links()
-    assert catalogue.find_gpu(written) is (catalogue.gpu[name] if name else None)
+    assert find_gpu_links(written) is (gpu_links()[name] if name else None)
 
 
 def test_no_gpu_may_have_a_remark():
     for written in ("none", "none (CPU buffers)"):
-        assert load_links().find_gpu(written).names == ("none",)
+        assert find_gpu_links(written).names == ("none",)
 
 
 def test_a_gpu_is_like_another_and_what_stands_alone_has_its_tables_origin(tmp_path):

@@ -17,8 +17,7 @@ from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
-from s2sim.libraries.calibration import machine_text
-from s2sim.libraries.library import Library
+from s2sim.libraries.library import Library, machine_text
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.simulation.faults.fault import Fault, apply_permanent_faults
 from s2sim.simulation.faults.registry import make_faults

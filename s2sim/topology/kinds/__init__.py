@@ -8,7 +8,7 @@ from s2sim.topology.kinds.rail import RAIL_OPTIMISED
 from s2sim.topology.kinds.torus import RING, TORUS
 from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, SINGLE_SWITCH
 from s2sim.topology.layout import FabricKind, Layout
-from s2sim.topology.nodes import fill_nodes, gpus_in_first_nodes
+from s2sim.topology.nodes import fill_nodes
 from s2sim.topology.shape import ClusterShape
 
 KINDS: dict[str, FabricKind] = {
@@ -36,8 +36,13 @@ def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
 
 def most_workers(shape: ClusterShape) -> int | None:
     """Return the most GPUs of a fabric of this shape; None for any number."""
-    places = most_nodes(shape)
-    return None if places is None else gpus_in_first_nodes(shape, places[0])
+    if (limit := most_nodes(shape)) is None:
+        return None
+    gpus, nodes = 0, limit[0]
+    for group in shape.groups:
+        taken = nodes if group.count is None else min(nodes, group.count)
+        gpus, nodes = gpus + taken * group.node.gpus, nodes - taken
+    return gpus
 
 
 def build_layout(shape: ClusterShape, workers: int) -> Layout:

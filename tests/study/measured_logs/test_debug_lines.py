@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from s2sim.traffic.debug_log import NcclDebugInfo
+from s2sim.traffic.log_table import NcclDebugInfo
 from s2sim.traffic.nccl_tests import parse_nccl_tests
 
 from .logs import OF_TODAY
