@@ -312,6 +312,10 @@ def check_targets(**targets: str | None) -> None:
             from s2sim.report.figures.style import check_picture
 
             check_picture(target)
+        if name == "html":
+            from s2sim.report.figures.style import check_matplotlib
+
+            check_matplotlib()
         if place in taken:
             what = "standard output takes one thing" if place == STDOUT else f"{target} would be written twice"
             raise S2SimError(f"{taken[place]} and {option}: {what}, name another file for one of them")

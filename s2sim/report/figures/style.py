@@ -149,12 +149,6 @@ def label_axes(axes: Axes, x: str | None = None, y: str | None = None, title: st
         axes.set_title(title, fontsize=TITLE_SIZE, loc="left")
 
 
-def add_axes_inches(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Add axes at a position in inches from the lower left corner."""
-    total_width, total_height = figure.get_size_inches()
-    return figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
-
-
 def workers_title(rows: Sequence[Row]) -> str:
     """Return the only number of workers of rows, and whether they are extrapolated; `OptionError` for a mixture."""
     counts = sorted({row.workers for row in rows})
@@ -164,8 +158,7 @@ def workers_title(rows: Sequence[Row]) -> str:
     return f"{workers_text(counts[0])}{', extrapolated' if any(row.extrapolated for row in rows) else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyStyle:
+class FamilyStyle(NamedTuple):
     """Colour and marker of a family of reducers."""
 
     colour: str  # As ``#RRGGBB``
