@@ -90,13 +90,8 @@ def _draw_chart(chart: Chart) -> Figure:
     for place, line in enumerate(chart.lines):
         colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
         # A marker per point would hide a long line.
-        style: dict[str, Any] = {
-            "marker": marker,
-            "markersize": 3.5,
-            "markevery": max(1, len(line.x) // 12),
-            "linewidth": 1.2,
-        }
-        axes.plot(line.x, line.y, color=colour, label=line.name, **style)
+        style: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(line.x) // 12)}
+        axes.plot(line.x, line.y, color=colour, label=line.name, linewidth=1.2, **style)
         if line.low:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     style_axes(axes)
