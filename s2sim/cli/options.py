@@ -49,20 +49,12 @@ def argument(metavar: str, text: str, default: str | bool = True) -> Any:
 JsonOption = Annotated[
     str | None,
     option(
-        "FILE|-",
-        "Write the result as JSON to a file; with - to standard output and nothing else there.",
-        "no JSON",
-        flag="--json",
+        "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
     ),
 ]
 PngOption = Annotated[
     str | None,
-    option(
-        "FILE",
-        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        "no picture",
-        flag="--png",
-    ),
+    option("FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture"),
 ]
 TimelineOption = Annotated[
     str | None,

@@ -132,17 +132,10 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
                 continue
             if cell.ties:
                 _draw_shape(axes, [(x + 1, y + 0.3), (x + 1, y + 1), (x + 0.68, y + 1)], fills[cell.ties[0]])
-            ground = {"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"}
-            axes.text(
-                x + (0.45 if cell.ties else 0.5),
-                y + 0.48,
-                _speedup_text(cell.speedup_vs_dense),
-                fontsize=SMALL_SIZE,
-                color=fill.ink,
-                ha="center",
-                va="center",
-                bbox=ground if fill.hatch else None,
-            )
+            text = axes.text(x + (0.45 if cell.ties else 0.5), y + 0.48, _speedup_text(cell.speedup_vs_dense))
+            text.set(fontsize=SMALL_SIZE, color=fill.ink, ha="center", va="center")
+            if fill.hatch:
+                text.set_bbox({"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"})
 
 
 def _draw_shape(axes: Axes, corners: Sequence[tuple[float, float]], fill: _CellStyle) -> None:

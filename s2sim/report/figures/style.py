@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from math import ceil, floor, isfinite, log10, nan
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -147,6 +147,11 @@ def label_axes(axes: Axes, x: str | None = None, y: str | None = None, title: st
         axes.set_ylabel(y, fontsize=TEXT_SIZE)
     if title is not None:
         axes.set_title(title, fontsize=TITLE_SIZE, loc="left")
+
+
+def label_point(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write a small text at an offset in points from a point; the layout does not change."""
+    axes.annotate(text, point, offset, textcoords="offset points", fontsize=SMALL_SIZE, in_layout=False, **look)
 
 
 def workers_title(rows: Sequence[Row]) -> str:

@@ -19,6 +19,7 @@ from s2sim.report.figures.style import (
     figure_style,
     fix_layout,
     label_axes,
+    label_point,
     line_styles,
     log_limits,
     log_ticks,
@@ -110,15 +111,11 @@ def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str
         axes.plot(curves.rates_Bps, speedups, **line, label=reducer, markevery=max(1, len(speedups) // 5))
     _mark_cluster_rate(axes, curves)
     crossings = _shown_crossings(curves)
-    axes.scatter(
+    at_Bps, edges = (
         [item.at_Bps for item in crossings],
-        [1.0] * len(crossings),
-        s=28,
-        facecolor="white",
-        edgecolor=[family_style(family_of(item.reducer)).colour for item in crossings],
-        linewidth=1.4,
-        zorder=4,
+        [family_style(family_of(item.reducer)).colour for item in crossings],
     )
+    axes.scatter(at_Bps, [1.0] * len(at_Bps), s=28, facecolor="white", edgecolor=edges, linewidth=1.4, zorder=4)
     mark = ", extrapolated" if curves.extrapolated else ""
     title = f"{workers_text(curves.workers)}{mark}"
     label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
@@ -135,17 +132,8 @@ def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
     low, high = axes.get_xlim()
     # On the side that has more room.
     side = 1 if curves.own_Bps**2 < low * high else -1
-    axes.annotate(
-        f"here: {format_rate(curves.own_Bps)}",
-        (curves.own_Bps, 0.0),
-        (3 * side, 3),
-        ha="left" if side > 0 else "right",
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        fontsize=SMALL_SIZE,
-        color=GREY,
-        bbox=WHITE_BOX,
-    )
+    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": WHITE_BOX}
+    label_point(axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=GREY, **look)
 
 
 def scaling_figure(
