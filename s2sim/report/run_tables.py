@@ -11,7 +11,6 @@ from s2sim.report.format import (
     REFUSED,
     UNDEFINED,
     aligned,
-    bound_text,
     cosine_text,
     error_text,
     factor_text,
@@ -107,6 +106,9 @@ def errors_grids(result: Result) -> list[Grid]:
 def bounds_grids(result: Result) -> list[Grid]:
     """Return the errors of elements with their theoretical bounds, of reducers for which there are bounds."""
 
+    def bound_error(row: Row, field: str) -> str:
+        return error_text(getattr(row.error_bound, field, None))
+
     def shares(row: Row) -> str:
         bound = row.error_bound
         return UNDEFINED if bound is None else f"{share_text(bound.share)}, {share_text(bound.share_found)}"
@@ -115,12 +117,9 @@ def bounds_grids(result: Result) -> list[Grid]:
         result,
         "{}: bounds on the error of an element, by theorem",
         number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
-        number_column("bound\non it", bound_text),
+        number_column("bound\non it", lambda row: bound_error(row, "element")),
         number_column("which holds for\nat least, found", shares),
-        number_column(
-            "L2 error\nby law",
-            lambda row: error_text(None if (bound := row.error_bound) is None else bound.relative_l2),
-        ),
+        number_column("L2 error\nby law", lambda row: bound_error(row, "relative_l2")),
         only=lambda row: row.error_bound,
     )
 

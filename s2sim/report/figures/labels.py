@@ -142,7 +142,9 @@ def headed_figure(title: str, subtitle: str, height: float, width: float) -> tup
 
 
 def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
-    """Write a legend below the axes of a figure, in as many columns as fit."""
+    """Write a legend below the axes of a figure, in as many columns as fit, if there are handles."""
+    if not handles:
+        return
     widest = max(len(str(handle.get_label())) for handle in handles) * _LETTER + 0.4
     columns = max(1, int(figure.bbox.width / figure.dpi / widest))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=SMALL_SIZE, frameon=False)

@@ -142,8 +142,7 @@ def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], co
     present = {message.adds for message in messages}
     added = Line2D([], [], color=GREY, linewidth=1.2, label="is added to what the rank has")
     replaced = Line2D([], [], color=GREY, linewidth=1.2, linestyle=_REPLACES, label="replaces what the rank has")
-    if present:
-        write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
+    write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
     ends = colours.get_clim()
     if len(set(ends)) > 1:
         key = part.colorbar(colours, ax=axes, location="bottom", shrink=0.25, aspect=22, anchor=(1.0, 0.0), pad=0.02)
