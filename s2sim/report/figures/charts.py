@@ -19,7 +19,6 @@ from s2sim.report.figures.style import (
     log_limits,
     set_log,
     style_axes,
-    svg_text,
 )
 from s2sim.sweeps.study import Scale
 from s2sim.tables import Table
@@ -41,11 +40,6 @@ def chart_figure(picture: Chart | HeatMap) -> Figure:
     """Return a picture as a figure, to be written by `s2sim.report.figures.style.figure_bytes`."""
     with figure_style():
         return _draw_chart(picture) if isinstance(picture, Chart) else _draw_heat_map(picture)
-
-
-def chart_svg(picture: Chart | HeatMap) -> str:
-    """Return a picture as SVG, the same text for the same picture and release of matplotlib."""
-    return svg_text(chart_figure(picture))
 
 
 def table_chart(table: Table, x: str, y: str, colour: str) -> Chart:
