@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
@@ -57,8 +58,8 @@ class Runs:
         """How many were computed."""
         return len(self._known)
 
-    def result(self, spec: RunSpec, *, break_even: bool = False) -> Result | None:
-        """Return a result; None where the spec cannot be run, with the reason in ``refused``."""
+    def needed(self, spec: RunSpec, *, break_even: bool = False) -> Result:
+        """Return a result; `S2SimError` where the spec cannot be run, with the reason in ``refused``."""
         if spec not in self._known:
             try:
                 self._known[spec] = run(spec=spec, break_even=break_even, thorough=False, gate=self._gate)
@@ -67,16 +68,16 @@ class Runs:
                 self.refused[command_of(spec)] = str(error)
             self._progress.advance()
             tell(self._progress, command_of(spec))
-        found = self._known[spec]
-        return found if isinstance(found, Result) else None
+        result = self._known[spec]
+        if isinstance(result, S2SimError):
+            raise result
+        return result
 
-    def needed(self, spec: RunSpec, *, break_even: bool = False) -> Result:
-        """Return a result; `S2SimError` where the spec cannot be run."""
-        self.result(spec, break_even=break_even)
-        found = self._known[spec]
-        if isinstance(found, S2SimError):
-            raise found
-        return found
+    def result(self, spec: RunSpec) -> Result | None:
+        """Return a result; None where the spec cannot be run."""
+        with suppress(S2SimError):
+            return self.needed(spec)
+        return None
 
 
 def command_of(spec: RunSpec) -> str:

@@ -49,20 +49,12 @@ def argument(metavar: str, text: str, default: str | bool = True) -> Any:
 JsonOption = Annotated[
     str | None,
     option(
-        "FILE|-",
-        "Write the result as JSON to a file; with - to standard output and nothing else there.",
-        "no JSON",
-        flag="--json",
+        "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
     ),
 ]
 PngOption = Annotated[
     str | None,
-    option(
-        "FILE",
-        "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).",
-        "no picture",
-        flag="--png",
-    ),
+    option("FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture"),
 ]
 TimelineOption = Annotated[
     str | None,
@@ -312,6 +304,10 @@ def check_targets(**targets: str | None) -> None:
             from s2sim.report.figures.style import check_picture
 
             check_picture(target)
+        if name == "html":
+            from s2sim.report.figures.style import check_matplotlib
+
+            check_matplotlib()
         if place in taken:
             what = "standard output takes one thing" if place == STDOUT else f"{target} would be written twice"
             raise S2SimError(f"{taken[place]} and {option}: {what}, name another file for one of them")

@@ -62,21 +62,16 @@ def paper_command(
     Every figure is computed when asked for. Claims that need training in the loop need the extra torch; what cannot be
     known is said.
     """
-    from s2sim.claims.paper import PAPERS
-
     check_targets(json=json, html=html, png=png)
+
+    from s2sim.claims.paper import PAPERS, PaperEffort, run_papers
+
     if names == [_LIST]:
         _list(json, html or png)
         return
     for word in (_LIST, _ALL):
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
-    if html is not None:
-        from s2sim.report.figures.style import check_matplotlib
-
-        check_matplotlib()
-
-    from s2sim.claims.paper import PaperEffort, run_papers
 
     with watching(quiet=quiet) as progress:
         result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)

@@ -100,7 +100,7 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
     # Nothing is made where there is nothing yet.
     with TemporaryDirectory() as empty, closing(SweepStore(path if path.exists() else Path(empty) / "none")) as store:
         plan: SweepPlan = plan_sweep(Study.load(study), store, part)
-    refused = [cell for cell in plan.cells if cell.spec is None]
+    refused = [cell for cell, _ in plan.cells if cell.spec is None]
     left = sum(len(job.cells) for job in plan.jobs)
     cost = plan.cost()
     taken = f", {cost.text()} at most" if plan.jobs else ""

@@ -20,7 +20,7 @@ TOPOLOGY = examples(
     "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
 )
 FolderOption = Annotated[
-    str | None, option("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped", flag="--folder")
+    str | None, option("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped")
 ]
 
 

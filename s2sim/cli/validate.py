@@ -63,11 +63,6 @@ def validate_command(
     tells how right predictions are elsewhere.
     """
     check_targets(json=json, html=html)
-    if html is not None:
-        from s2sim.report.figures.style import check_matplotlib
-
-        check_matplotlib()
-
     if write:
         from s2sim.validation.write_fits import write_fits
 

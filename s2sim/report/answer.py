@@ -16,6 +16,7 @@ from s2sim.report.format import (
     factor_text,
     group_by,
     group_by_workers,
+    percent_text,
     reason_lines,
     refused_lines,
     row_error_text,
@@ -34,7 +35,7 @@ from s2sim.report.grid import (
     tabulate,
     text_column,
 )
-from s2sim.report.iteration_tables import exchange_text, hidden_text, iteration_of
+from s2sim.report.iteration_tables import exchange_text, iteration_of
 from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
@@ -148,7 +149,7 @@ def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
         number_column("speed-\nup", lambda row: factor_text(_judgement(row).speedup)),
         number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
         number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
-        number_column("hidden", hidden_text),
+        number_column("hidden", lambda row: percent_text(iteration_of(row).hidden_share)),
         number_column("error", lambda row: _error_in_seven(row_error_text(row))),
         text_column("", lambda row: why[row.reducer] or ""),
     ]

@@ -61,11 +61,6 @@ def row_error_text(row: Row) -> str:
     return error if row.error_range is None else f"~{error}"
 
 
-def bound_text(row: Row) -> str:
-    """Return the theoretical bound on the error of an element."""
-    return error_text(None if row.error_bound is None else row.error_bound.element)
-
-
 rates_text: Callable[[float | None], str] = optional_text(
     lambda rate_Bps: f"{format_bytes(rate_Bps)}/s ({format_rate(rate_Bps)})"
 )

@@ -10,7 +10,6 @@ from s2sim.report.format import (
     brief_seconds,
     group_by_workers,
     optional_text,
-    percent_text,
     throughput_text,
     workers_with_mark,
 )
@@ -79,11 +78,6 @@ def scaling_efficiencies(rows: Iterable[Row]) -> dict[int, float]:
         )
     fewest = next(iter(per_worker.values()), 1.0)
     return {workers: value / fewest for workers, value in per_worker.items()}
-
-
-def hidden_text(row: Row) -> str:
-    """Return the share of a row's communication that overlaps with compute or codec."""
-    return percent_text(iteration_of(row).hidden_share)
 
 
 def train_lines(result: TrainResult) -> list[str]:

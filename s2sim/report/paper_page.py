@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from s2sim.report.figures.charts import chart_svg
+from s2sim.report.figures.charts import chart_figure
+from s2sim.report.figures.style import svg_text
 from s2sim.report.html import page, paragraphs, table_html
 from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
 
@@ -32,7 +33,7 @@ def papers_page(result: PapersResult) -> str:
 
 
 def _section(paper: Rebuilt) -> str:
-    pictures = "".join(f"<figure>{chart_svg(picture)}</figure>" for picture in paper.pictures)
+    pictures = "".join(f"<figure>{svg_text(chart_figure(picture))}</figure>" for picture in paper.pictures)
     tables = "".join(table_html(numbers_grid(table)) for table in paper.tables)
     items = "".join(
         f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" if label else f"<dd>{escape(text)}</dd>"

@@ -11,7 +11,6 @@ from s2sim.report.format import (
     REFUSED,
     UNDEFINED,
     aligned,
-    bound_text,
     cosine_text,
     error_text,
     factor_text,
@@ -28,7 +27,7 @@ from s2sim.report.iteration_tables import scaling_efficiencies
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.experiment.row_parts import CollectiveRow, LoweringRow, Verdict
+    from s2sim.experiment.row_parts import Verdict
     from s2sim.experiment.rows import Result, Row
     from s2sim.simulation.faults.fault import Effect
     from s2sim.traffic.link_loads import LinkLoad
@@ -107,6 +106,9 @@ def errors_grids(result: Result) -> list[Grid]:
 def bounds_grids(result: Result) -> list[Grid]:
     """Return the errors of elements with their theoretical bounds, of reducers for which there are bounds."""
 
+    def bound_error(row: Row, field: str) -> str:
+        return error_text(getattr(row.error_bound, field, None))
+
     def shares(row: Row) -> str:
         bound = row.error_bound
         return UNDEFINED if bound is None else f"{share_text(bound.share)}, {share_text(bound.share_found)}"
@@ -115,12 +117,9 @@ def bounds_grids(result: Result) -> list[Grid]:
         result,
         "{}: bounds on the error of an element, by theorem",
         number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
-        number_column("bound\non it", bound_text),
+        number_column("bound\non it", lambda row: bound_error(row, "element")),
         number_column("which holds for\nat least, found", shares),
-        number_column(
-            "L2 error\nby law",
-            lambda row: error_text(None if (bound := row.error_bound) is None else bound.relative_l2),
-        ),
+        number_column("L2 error\nby law", lambda row: bound_error(row, "relative_l2")),
         only=lambda row: row.error_bound,
     )
 
@@ -185,14 +184,10 @@ def steps_grids(result: Result) -> list[Grid]:
 
 def collectives_grids(result: Result) -> list[Grid]:
     """Return all collectives of each reducer as they were executed."""
-
-    def collectives(rows: list[Row]) -> list[tuple[str, CollectiveRow]]:
-        return [(row.reducer, item) for row in rows for item in row.collectives]
-
     return _tables(
         result,
         "collectives, {}",
-        collectives,
+        lambda rows: [(row.reducer, item) for row in rows for item in row.collectives],
         text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or UNDEFINED}"),
         text_column("collective", lambda ran: ran[1].kind),
         number_column("bytes\na rank", lambda ran: format_bytes(ran[1].bytes)),
@@ -205,14 +200,10 @@ def collectives_grids(result: Result) -> list[Grid]:
 
 def lowering_grids(result: Result) -> list[Grid]:
     """Return the collectives that each reducer requests, with those that the library executes for them."""
-
-    def requests(rows: list[Row]) -> list[tuple[str, LoweringRow]]:
-        return [(row.reducer, item) for row in rows for item in row.lowering]
-
     return _tables(
         result,
         f"lowering by {result.library}, {{}}; costs: by how much the phase would be shorter if this alone ran as asked",
-        requests,
+        lambda rows: [(row.reducer, item) for row in rows for item in row.lowering],
         text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or UNDEFINED}"),
         text_column("asks for", lambda ran: ran[1].asked),
         text_column("executed", lambda ran: "as asked" if ran[1].executes == ran[1].asked else ran[1].executes),

@@ -94,11 +94,11 @@ class MessageRow:
     end_s: float | None = None
 
 
-def check_listing(places: int, lines: int) -> None:
-    """Raise `OptionError` for a listing that would be too long to read."""
+def check_listing(places: int, lines: int, what: str = "listing") -> None:
+    """Raise `OptionError` for a listing, or a picture, that would be too long to read."""
     if places > MAX_PLACES or lines > MAX_LINES:
         raise OptionError(
-            f"a listing of {lines} messages between {places} ranks was asked for: it shows at most {MAX_LINES} "
+            f"a {what} of {lines} messages between {places} ranks was asked for: it shows at most {MAX_LINES} "
             f"between {MAX_PLACES}; take fewer workers or chunks"
         )
 

@@ -77,8 +77,8 @@ class Study:
     def cells(self) -> list[Cell]:
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
         base = {canonical_field(self.what, name): value for name, value in flat_fields(self.base).items()}
-        axes = [_Axis.of(self.what, name, value) for name, value in flat_fields(self.axes).items()]
         names = self.axis_names()
+        axes = [_Axis.of(name, value) for name, value in flat_fields(self.axes).items()]
         axes += self._zipped()
         for name in names:
             if names.count(name) > 1 or name in base:
@@ -102,9 +102,7 @@ class Study:
         lengths = {name: len(values) for name, values in self.zip.items()}
         if len(set(lengths.values())) > 1:
             raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
-        names = tuple(canonical_field(self.what, name) for name in self.zip)
-        rows = tuple(zip(*self.zip.values(), strict=True))
-        return [_Axis(names, rows, lambda share: rows[int(share * len(rows))])]
+        return [_Axis.listed(tuple(zip(*self.zip.values(), strict=True)))]
 
     def _combinations(self, axes: Sequence[_Axis]) -> Iterator[tuple[Any, ...]]:
         count = prod(len(axis.values) for axis in axes) if self.sample is None else self.sample.cells
@@ -209,23 +207,24 @@ def flat_fields(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 class _Axis:
     """One or several fields that vary together: their values, and those at a share of the axis from 0 to 1."""
 
-    names: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
     at: Callable[[float], tuple[Any, ...]]
 
     @classmethod
-    def of(cls, what: str, name: str, value: Any) -> _Axis:
-        names = (canonical_field(what, name),)
+    def listed(cls, values: tuple[tuple[Any, ...], ...]) -> _Axis:
+        return cls(values, lambda share: values[int(share * len(values))])
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> _Axis:
         if isinstance(value, dict):
-            return cls._spread(names, name, value)
+            return cls._spread(name, value)
         if not isinstance(value, list) or not value:
             instead = "{ geometric = [first, last, number] }"
             raise OptionError(f"study: {name} = {value!r}: an axis is a list, or {instead}")
-        values = tuple((each,) for each in value)
-        return cls(names, values, lambda share: values[int(share * len(values))])
+        return cls.listed(tuple((each,) for each in value))
 
     @classmethod
-    def _spread(cls, names: tuple[str, ...], name: str, value: dict[str, Any]) -> _Axis:
+    def _spread(cls, name: str, value: dict[str, Any]) -> _Axis:
         ((kind, ends),) = value.items() if len(value) == 1 else [("", None)]
         if kind not in _SPREADS or not isinstance(ends, list) or len(ends) != 3:  # ends and a number
             raise OptionError(f"study: {name} = {value}: write {{ {' | '.join(_SPREADS)} = [first, last, number] }}")
@@ -250,7 +249,7 @@ class _Axis:
                 return (scale.value(first * (last / first) ** share),)
             return (scale.value(first + share * (last - first)),)
 
-        return cls(names, tuple(dict.fromkeys(map(at, shares))), at)
+        return cls(tuple(dict.fromkeys(map(at, shares))), at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.costs import Cost
@@ -32,8 +32,7 @@ class SweepPlan:
     """What a sweep has to do."""
 
     study: Study
-    cells: tuple[Cell, ...]
-    keys: tuple[str, ...]
+    cells: tuple[tuple[Cell, str], ...]  # With their keys
     jobs: tuple[Job, ...]  # What is not finished yet
     finished: int  # Cells that are in the store
 
@@ -61,34 +60,21 @@ class SweepProgress:
     refusal: str | None  # The last one
 
 
-class SweepWatcher(Protocol):
-    """Is told how far a sweep is, about once a second."""
-
-    def __call__(self, progress: SweepProgress) -> None:
-        """Show it."""
+SweepWatcher: TypeAlias = Callable[[SweepProgress], None]
+"""Called about once a second."""
 
 
 def plan_sweep(study: Study, store: SweepStore, shard: tuple[int, int] = (1, 1)) -> SweepPlan:
     """Return the cells of a study, or of the one of several shards, and the jobs that are left."""
-    cells = study.cells()
-    keys = [cell_key(cell) for cell in cells]
+    cells = [(cell, cell_key(cell)) for cell in study.cells()]
     number, count = shard
-    every = make_jobs(zip(cells, keys, strict=True))
-    own = {key for job in every[number - 1 :: count] for key, _ in job.cells}
+    own = {key for job in make_jobs(cells)[number - 1 :: count] for key, _ in job.cells}
     kept = [
-        (cell, key)
-        for cell, key in zip(cells, keys, strict=True)
-        if key in own or (cell.spec is None and cell.number % count == number - 1)
+        (cell, key) for cell, key in cells if key in own or (cell.spec is None and cell.number % count == number - 1)
     ]
     finished = store.finished()
     left = [(cell, key) for cell, key in kept if key not in finished]
-    return SweepPlan(
-        study,
-        tuple(cell for cell, _ in kept),
-        tuple(key for _, key in kept),
-        tuple(make_jobs(left)),
-        len(kept) - len(left),
-    )
+    return SweepPlan(study, tuple(kept), tuple(make_jobs(left)), len(kept) - len(left))
 
 
 def sweep(
@@ -132,10 +118,9 @@ def sweep(
     with closing(SweepStore(folder / store_name(shard))) as store:
         plan = plan_sweep(study, store, shard)
         text = json.dumps(asdict(study))
-        planned = zip(plan.cells, plan.keys, strict=True)
-        store.begin(content_hash(asdict(study)), study.what, text, study.axis_names(), planned)
-        refused = [(key, cell) for cell, key in zip(plan.cells, plan.keys, strict=True) if cell.spec is None]
-        store.add([Outcome.without_answer(key, "refused", cell.problem) for key, cell in refused])
+        store.begin(content_hash(asdict(study)), study.what, text, study.axis_names(), plan.cells)
+        refused = [(key, cell.problem) for cell, key in plan.cells if cell.spec is None]
+        store.add([Outcome.without_answer(key, "refused", problem) for key, problem in refused])
         if plan.jobs:
             engine = _make_engine(folder, jobs, dask, plan)
             with closing(engine):

@@ -16,6 +16,7 @@ from s2sim.report.figures.style import (
     figure_style,
     fix_layout,
     label_axes,
+    label_point,
     style_axes,
     text_size,
     workers_title,
@@ -94,15 +95,7 @@ def _write_texts(axes: Axes, rows: Sequence[Row], bars: _Bars) -> None:
     axes.set_xlim(0, end)
     axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
     for place, row in enumerate(rows):
-        axes.annotate(
-            bars.text(row),
-            (bars.length_s(row), place),
-            (_GAP, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL_SIZE,
-            in_layout=False,
-        )
+        label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
 
 
 def _stack_bars(

@@ -19,7 +19,6 @@ from s2sim.report.figures.style import (
     log_limits,
     set_log,
     style_axes,
-    svg_text,
 )
 from s2sim.sweeps.study import Scale
 from s2sim.tables import Table
@@ -41,11 +40,6 @@ def chart_figure(picture: Chart | HeatMap) -> Figure:
     """Return a picture as a figure, to be written by `s2sim.report.figures.style.figure_bytes`."""
     with figure_style():
         return _draw_chart(picture) if isinstance(picture, Chart) else _draw_heat_map(picture)
-
-
-def chart_svg(picture: Chart | HeatMap) -> str:
-    """Return a picture as SVG, the same text for the same picture and release of matplotlib."""
-    return svg_text(chart_figure(picture))
 
 
 def table_chart(table: Table, x: str, y: str, colour: str) -> Chart:
@@ -90,13 +84,8 @@ def _draw_chart(chart: Chart) -> Figure:
     for place, line in enumerate(chart.lines):
         colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
         # A marker per point would hide a long line.
-        style: dict[str, Any] = {
-            "marker": marker,
-            "markersize": 3.5,
-            "markevery": max(1, len(line.x) // 12),
-            "linewidth": 1.2,
-        }
-        axes.plot(line.x, line.y, color=colour, label=line.name, **style)
+        style: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(line.x) // 12)}
+        axes.plot(line.x, line.y, color=colour, label=line.name, linewidth=1.2, **style)
         if line.low:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
     style_axes(axes)

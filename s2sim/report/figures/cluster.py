@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -144,25 +144,21 @@ def _draw_items(axes: Axes, plan: ClusterDrawing) -> None:
         left, bottom = item.x - item.width / 2, item.y - item.height / 2
         fill, edge = _BOX_COLOURS[item.kind]
         # From the back: lines between frames, frames, lines inside them, boxes, texts.
-        axes.add_patch(
-            FancyBboxPatch(
-                (left, bottom),
-                item.width,
-                item.height,
-                boxstyle=f"round,pad=0,rounding_size={0.0 if item.kind in _SHARP else 0.05}",
-                facecolor=fill,
-                edgecolor=edge,
-                linewidth=0.7,
-                linestyle="--" if item.kind == "more" else "-",
-                zorder=2 if item.kind == "group" else 4,
-            )
-        )
+        shape = f"round,pad=0,rounding_size={0.0 if item.kind in _SHARP else 0.05}"
+        dash, depth = "--" if item.kind == "more" else "-", 2 if item.kind == "group" else 4
+        look: dict[str, Any] = {
+            "facecolor": fill,
+            "edgecolor": edge,
+            "linewidth": 0.7,
+            "linestyle": dash,
+            "zorder": depth,
+        }
+        axes.add_patch(FancyBboxPatch((left, bottom), item.width, item.height, boxstyle=shape, **look))
         if item.kind == "group":
             axes.text(left + 0.08, bottom + item.height - 0.16, item.text, fontsize=_BOX_SIZE, zorder=5)
         else:
-            axes.text(
-                item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, ha="center", va="center", linespacing=1.1
-            )
+            centred: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
+            axes.text(item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, **centred)
 
 
 def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
@@ -173,15 +169,8 @@ def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
         # A parabola's control point is twice as far from the straight line as its middle.
         x, y = point_on_line(line, 0.5)
         curve = Curve([line.start, (x, y + line.bend), line.end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
-        axes.add_patch(
-            PathPatch(
-                curve,
-                facecolor="none",
-                edgecolor=_colour(plan, line.link_class),
-                linewidth=_THINNEST if line.hidden else _thickness(line.rate_Bps, _slowest_Bps(plan)),
-                linestyle=":" if line.hidden else "-",
-                zorder=depth,
-            )
-        )
+        look: dict[str, Any] = {"edgecolor": _colour(plan, line.link_class), "linestyle": ":" if line.hidden else "-"}
+        width = _THINNEST if line.hidden else _thickness(line.rate_Bps, _slowest_Bps(plan))
+        axes.add_patch(PathPatch(curve, facecolor="none", linewidth=width, zorder=depth, **look))
     for x, y, text in place_counts(plan):
         axes.text(x, y, text, fontsize=_COUNT_SIZE, ha="center", va="center", bbox=WHITE_BOX, zorder=3.5)

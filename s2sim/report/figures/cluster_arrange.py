@@ -224,15 +224,6 @@ _HEIGHT = 0.13
 Box = tuple[float, float, float, float]
 
 
-def count_text(count: int) -> str:
-    """Return the number of parallel links as text.
-
-    >>> count_text(4)
-    '4×'
-    """
-    return f"{count}\N{MULTIPLICATION SIGN}"
-
-
 def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
     """Return the centre and the text of numbers of parallel links that overlap nothing."""
     taken: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind != "group"]
@@ -242,7 +233,7 @@ def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
     for line, covered in chain(((line, frames) for line in plan.outer), ((line, []) for line in plan.inner)):
         if line.count < 2 or line.hidden:
             continue
-        text = count_text(line.count)
+        text = f"{line.count}\N{MULTIPLICATION SIGN}"
         width = text_width(text) - 0.06
         for share in _SHARES:
             x, y = point_on_line(line, share)

@@ -98,26 +98,24 @@ class Canvas:
 
     def put_more(self, level: int, hidden: list[int], x: float, y: float) -> None:
         """Place a box for hidden parts."""
-        text = self._more_text(level, hidden)
+        text, width = self._more_text(level, hidden)
         height = _CELL_HEIGHT if level == 0 else _MORE_HEIGHT
-        inside = np.isin(self.parts.part[level], hidden)
-        self.add(Item(x, y, self._more_width(level, hidden), height, text, "more"), np.flatnonzero(inside))
+        self.add(Item(x, y, width, height, text, "more"), np.flatnonzero(np.isin(self.parts.part[level], hidden)))
 
     def _row(self, level: int, part: int) -> list[tuple[list[int], float]]:
         """Return the parts below one with their widths, the hidden ones together at one position."""
         first, hidden, last = shortened(self.parts.children(level, part), self.limits[level - 1])
         row = [([child], self.width(level - 1, child)) for child in first]
         if hidden:
-            row.append((hidden, self._more_width(level - 1, hidden)))
+            row.append((hidden, self._more_text(level - 1, hidden)[1]))
         return row + [([child], self.width(level - 1, child)) for child in last]
 
-    def _more_text(self, level: int, hidden: list[int]) -> str:
+    def _more_text(self, level: int, hidden: list[int]) -> tuple[str, float]:
+        """Return the text of a box for hidden parts, and the width of the box."""
         if level == 0:
-            return f"+{len(hidden)}"
-        return f"{len(hidden)} more\n{plural(len(hidden), self.parts.part_name(level, hidden[0]))}"
-
-    def _more_width(self, level: int, hidden: list[int]) -> float:
-        return self.sizes.cell if level == 0 else text_width(self._more_text(level, hidden))
+            return f"+{len(hidden)}", self.sizes.cell
+        text = f"{len(hidden)} more\n{plural(len(hidden), self.parts.part_name(level, hidden[0]))}"
+        return text, text_width(text)
 
     def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
         """Place the vertices of a part's own level side by side, as far as there is room."""

@@ -13,7 +13,6 @@ from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
-    add_axes_inches,
     family_of,
     family_style,
     figure_bytes,
@@ -127,13 +126,16 @@ def _draw_curves(curves: Sequence[CurveErrors]) -> str:
     from matplotlib.figure import Figure
 
     rows, columns = ceil(len(curves) / _COLUMNS), min(_COLUMNS, len(curves))
-    width, height = _WIDTH - _CURVES_LEFT - _RIGHT, _CURVES_HEIGHT - _CURVES_TOP - _CURVES_BOTTOM
+    width, height = columns * _WIDTH, rows * _CURVES_HEIGHT
+    across, along = _CURVES_LEFT + _RIGHT, _CURVES_TOP + _CURVES_BOTTOM
     with figure_style():
-        figure = Figure(figsize=(columns * _WIDTH, rows * _CURVES_HEIGHT), facecolor="white")
-        for number, curve in enumerate(curves):
-            row, column = divmod(number, _COLUMNS)
-            left, bottom = column * _WIDTH + _CURVES_LEFT, (rows - row - 1) * _CURVES_HEIGHT + _CURVES_BOTTOM
-            _draw_curve_panel(add_axes_inches(figure, left, bottom, width, height), curve)
+        figure = Figure(figsize=(width, height), facecolor="white")
+        figure.subplots_adjust(
+            _CURVES_LEFT / width, _CURVES_BOTTOM / height, 1 - _RIGHT / width, 1 - _CURVES_TOP / height
+        )
+        figure.subplots_adjust(wspace=across / (_WIDTH - across), hspace=along / (_CURVES_HEIGHT - along))
+        for number, curve in enumerate(curves, 1):
+            _draw_curve_panel(figure.add_subplot(rows, columns, number), curve)
     return svg_text(figure)
 
 

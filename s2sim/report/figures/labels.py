@@ -17,6 +17,7 @@ from s2sim.report.figures.style import (
     blank_figure,
     family_of,
     family_style,
+    label_point,
     text_size,
 )
 
@@ -141,7 +142,9 @@ def headed_figure(title: str, subtitle: str, height: float, width: float) -> tup
 
 
 def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
-    """Write a legend below the axes of a figure, in as many columns as fit."""
+    """Write a legend below the axes of a figure, in as many columns as fit, if there are handles."""
+    if not handles:
+        return
     widest = max(len(str(handle.get_label())) for handle in handles) * _LETTER + 0.4
     columns = max(1, int(figure.bbox.width / figure.dpi / widest))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=SMALL_SIZE, frameon=False)
@@ -216,18 +219,8 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
         place = next((place for place in _places(centre, size, pixels) if free(place, number)), None)
         if place is None:
             continue
-        axes.annotate(
-            label.text,
-            (label.x, label.y),
-            (place.right, place.up),
-            textcoords="offset points",
-            ha=_HORIZONTAL[int(np.sign(place.right))],
-            va=_VERTICAL[int(np.sign(place.up))],
-            fontsize=SMALL_SIZE,
-            color=label.colour,
-            # The layout must not change.
-            in_layout=False,
-        )
+        sides = {"ha": _HORIZONTAL[int(np.sign(place.right))], "va": _VERTICAL[int(np.sign(place.up))]}
+        label_point(axes, label.text, (label.x, label.y), (place.right, place.up), color=label.colour, **sides)
         taken.append(place.box)
         if place.leader is not None:
             start, end = axes.transData.inverted().transform(place.leader.vertices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError
 from s2sim.report.figures.labels import figure_with_head, write_legend
@@ -23,6 +23,7 @@ from s2sim.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
 
     from s2sim.regimes.map import Cell, RegimeMap
 
@@ -62,35 +63,37 @@ def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
     fills = _cell_styles(result)
     width = _AROUND_WIDTH + len(overlaps) * max(_PANEL_WIDTH, _FIELD_WIDTH * len(rates))
     height = _AROUND_HEIGHT + len(latencies) * max(_PANEL_HEIGHT, _FIELD_HEIGHT * len(densities))
-    cells = {(cell.overlap, cell.latency_s, cell.density, cell.rate_Bps): cell for cell in result.cells}
     with figure_style():
         figure, body = figure_with_head(result.cluster, _reading_note(result, fills), height, max(_MIN_WIDTH, width))
-        panels = body.subplots(len(latencies), len(overlaps), sharex=True, sharey=True, squeeze=False)
-        for latency, row in zip(latencies, panels, strict=True):
-            for overlap, axes in zip(overlaps, row, strict=True):
-                fields = [[cells.get((overlap, latency, density, rate)) for rate in rates] for density in densities]
-                _draw_panel(axes, fields, fills)
-            row[-1].yaxis.set_label_position("right")
-            row[-1].set_ylabel(f"latency {format_seconds(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
-        for overlap, axes in zip(overlaps, panels[0], strict=True):
-            meaning = {0.0: " (each rank its own rows)", 1.0: " (all ranks the same rows)"}.get(overlap, "")
-            axes.set_title(f"overlap {overlap:g}{meaning}", fontsize=TEXT_SIZE, pad=4)
-        corner = panels[-1, 0]
-        corner.set_xticks(
-            [x + 0.5 for x in range(len(rates))], [format_rate(rate).replace(" ", "\n") for rate in rates]
-        )
-        corner.set_yticks([y + 0.5 for y in range(len(densities))], [f"{density:g}" for density in densities])
-        for axes in panels[-1]:
-            label_axes(axes, "rate of a NIC")
-        body.supylabel("density: share of the rows\nthat one rank holds", fontsize=TEXT_SIZE)
+        if result.cells:
+            _draw_panels(body, result.cells, fills)
+        look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
+        styles = fills.items()
         write_legend(
-            body,
-            [
-                Patch(facecolor=fill.colour, hatch=fill.hatch, edgecolor="white", linewidth=0, label=reducer)
-                for reducer, fill in fills.items()
-            ],
+            body, [Patch(facecolor=fill.colour, hatch=fill.hatch, label=name, **look) for name, fill in styles]
         )
         return figure_bytes(figure, file_format)
+
+
+def _draw_panels(body: SubFigure, cells: Sequence[Cell], fills: dict[str, _CellStyle]) -> None:
+    densities, overlaps, rates, latencies = axis_values(cells)
+    known = {(cell.overlap, cell.latency_s, cell.density, cell.rate_Bps): cell for cell in cells}
+    panels = body.subplots(len(latencies), len(overlaps), sharex=True, sharey=True, squeeze=False)
+    for latency, row in zip(latencies, panels, strict=True):
+        for overlap, axes in zip(overlaps, row, strict=True):
+            fields = [[known.get((overlap, latency, density, rate)) for rate in rates] for density in densities]
+            _draw_panel(axes, fields, fills)
+        row[-1].yaxis.set_label_position("right")
+        row[-1].set_ylabel(f"latency {format_seconds(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
+    for overlap, axes in zip(overlaps, panels[0], strict=True):
+        meaning = {0.0: " (each rank its own rows)", 1.0: " (all ranks the same rows)"}.get(overlap, "")
+        axes.set_title(f"overlap {overlap:g}{meaning}", fontsize=TEXT_SIZE, pad=4)
+    for axes in panels[-1]:
+        label_axes(axes, "rate of a NIC")
+    rate_names = [format_rate(rate).replace(" ", "\n") for rate in rates]
+    panels[-1, 0].set_xticks([x + 0.5 for x in range(len(rates))], rate_names)
+    panels[-1, 0].set_yticks([y + 0.5 for y in range(len(densities))], [f"{density:g}" for density in densities])
+    body.supylabel("density: share of the rows\nthat one rank holds", fontsize=TEXT_SIZE)
 
 
 def check_picture_size(cells: int) -> None:
@@ -132,17 +135,10 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
                 continue
             if cell.ties:
                 _draw_shape(axes, [(x + 1, y + 0.3), (x + 1, y + 1), (x + 0.68, y + 1)], fills[cell.ties[0]])
-            ground = {"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"}
-            axes.text(
-                x + (0.45 if cell.ties else 0.5),
-                y + 0.48,
-                _speedup_text(cell.speedup_vs_dense),
-                fontsize=SMALL_SIZE,
-                color=fill.ink,
-                ha="center",
-                va="center",
-                bbox=ground if fill.hatch else None,
-            )
+            text = axes.text(x + (0.45 if cell.ties else 0.5), y + 0.48, _speedup_text(cell.speedup_vs_dense))
+            text.set(fontsize=SMALL_SIZE, color=fill.ink, ha="center", va="center")
+            if fill.hatch:
+                text.set_bbox({"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"})
 
 
 def _draw_shape(axes: Axes, corners: Sequence[tuple[float, float]], fill: _CellStyle) -> None:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import OptionError
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style, label_axes
-from s2sim.report.traffic_tables import MAX_PLACES, MessageRow, place_name, spans_text
+from s2sim.report.traffic_tables import MessageRow, check_listing, place_name, spans_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
     from matplotlib.figure import SubFigure
 
-MAX_MESSAGES = 1000
-"""Limit of drawn messages, with repetitions."""
-
 # Inches: around the axes, a rank, a round, and the width of the figure.
 _AROUND_HEIGHT, _PLACE, _ROUND_WIDTH, _MIN_WIDTH, _MAX_WIDTH = 1.3, 0.42, 0.9, 8.5, 19.0
 _LABEL_SIZE = 6.0  # points
+_LABEL: dict[str, Any] = {"fontsize": _LABEL_SIZE, "ha": "center", "va": "center", "bbox": WHITE_BOX}
+_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 0, "shrinkB": 0, "linewidth": 1.1}
 # Limits of messages and of letters up to which messages have labels.
 _MAX_LABELS, _MAX_LABEL = 40, 12
 # Their position as a share of the arrow: near the source, where arrows are apart.
@@ -35,12 +33,8 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
 
 def check_drawing(places: int, messages: int) -> None:
-    """Raise `OptionError` for a figure that would be too large to read."""
-    if places > MAX_PLACES or messages > MAX_MESSAGES:
-        raise OptionError(
-            f"a picture of {messages} messages between {places} ranks was asked for: it shows at most {MAX_MESSAGES} "
-            f"between {MAX_PLACES}; take fewer workers or chunks"
-        )
+    """Raise `OptionError` for a figure that would be too large to read; messages are counted with repetitions."""
+    check_listing(places, messages, "picture")
 
 
 def draw_schedule(
@@ -134,33 +128,12 @@ def _draw_messages(
     shades = colours.to_rgba(np.array([_first_position(message) for message in messages], np.float64))
     for message, (left, right), colour in zip(messages, times, shades, strict=True):
         start, end = (left, places.index(message.src)), (right, places.index(message.dst))
-        axes.add_patch(
-            FancyArrowPatch(
-                start,
-                end,
-                arrowstyle="-|>",
-                mutation_scale=7,
-                shrinkA=0,
-                shrinkB=0,
-                color=colour,
-                linewidth=1.1,
-                linestyle="-" if message.adds else _REPLACES,
-                zorder=3,
-            )
-        )
+        dash = "-" if message.adds else _REPLACES
+        axes.add_patch(FancyArrowPatch(start, end, **_ARROW, color=colour, linestyle=dash, zorder=3))
         axes.plot(*start, marker="o", markersize=2.6, color=colour, zorder=4)
         if labelled:
-            axes.text(
-                start[0] + _LABEL_AT * (end[0] - start[0]),
-                start[1] + _LABEL_AT * (end[1] - start[1]),
-                spans_text(message.spans, most=1),
-                fontsize=_LABEL_SIZE,
-                color=colour,
-                ha="center",
-                va="center",
-                bbox=WHITE_BOX,
-                zorder=5,
-            )
+            x, y = (first + _LABEL_AT * (last - first) for first, last in zip(start, end, strict=True))
+            axes.text(x, y, spans_text(message.spans, most=1), **_LABEL, color=colour, zorder=5)
 
 
 def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], colours: ScalarMappable) -> None:
@@ -169,8 +142,7 @@ def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], co
     present = {message.adds for message in messages}
     added = Line2D([], [], color=GREY, linewidth=1.2, label="is added to what the rank has")
     replaced = Line2D([], [], color=GREY, linewidth=1.2, linestyle=_REPLACES, label="replaces what the rank has")
-    if present:
-        write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
+    write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
     ends = colours.get_clim()
     if len(set(ends)) > 1:
         key = part.colorbar(colours, ax=axes, location="bottom", shrink=0.25, aspect=22, anchor=(1.0, 0.0), pad=0.02)

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from math import ceil, floor, isfinite, log10, nan
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -149,10 +149,9 @@ def label_axes(axes: Axes, x: str | None = None, y: str | None = None, title: st
         axes.set_title(title, fontsize=TITLE_SIZE, loc="left")
 
 
-def add_axes_inches(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Add axes at a position in inches from the lower left corner."""
-    total_width, total_height = figure.get_size_inches()
-    return figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
+def label_point(axes: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], **look: Any) -> None:
+    """Write a small text at an offset in points from a point; the layout does not change."""
+    axes.annotate(text, point, offset, textcoords="offset points", fontsize=SMALL_SIZE, in_layout=False, **look)
 
 
 def workers_title(rows: Sequence[Row]) -> str:
@@ -164,8 +163,7 @@ def workers_title(rows: Sequence[Row]) -> str:
     return f"{workers_text(counts[0])}{', extrapolated' if any(row.extrapolated for row in rows) else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyStyle:
+class FamilyStyle(NamedTuple):
     """Colour and marker of a family of reducers."""
 
     colour: str  # As ``#RRGGBB``

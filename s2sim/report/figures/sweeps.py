@@ -19,6 +19,7 @@ from s2sim.report.figures.style import (
     figure_style,
     fix_layout,
     label_axes,
+    label_point,
     line_styles,
     log_limits,
     log_ticks,
@@ -106,33 +107,24 @@ def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str
     above.spines["top"].set_color(GREY)
     axes.axhline(1.0, color=family_style("dense").colour, linewidth=1.2, zorder=1.5)
     for reducer, dash in line_styles(curves.speedups).items():
-        look, speedups = family_style(family_of(reducer)), curves.speedups[reducer]
-        axes.plot(
-            curves.rates_Bps,
-            speedups,
-            color=look.colour,
-            linestyle=dash,
-            marker=look.marker,
-            markersize=4.0,
-            markevery=max(1, len(speedups) // 5),
-            linewidth=1.4,
-            alpha=PALE if reducer in rejected else 1.0,
-            label=reducer,
-        )
+        line, speedups = _line_style(reducer, dash, rejected), curves.speedups[reducer]
+        axes.plot(curves.rates_Bps, speedups, **line, label=reducer, markevery=max(1, len(speedups) // 5))
     _mark_cluster_rate(axes, curves)
     crossings = _shown_crossings(curves)
-    axes.scatter(
+    at_Bps, edges = (
         [item.at_Bps for item in crossings],
-        [1.0] * len(crossings),
-        s=28,
-        facecolor="white",
-        edgecolor=[family_style(family_of(item.reducer)).colour for item in crossings],
-        linewidth=1.4,
-        zorder=4,
+        [family_style(family_of(item.reducer)).colour for item in crossings],
     )
+    axes.scatter(at_Bps, [1.0] * len(at_Bps), s=28, facecolor="white", edgecolor=edges, linewidth=1.4, zorder=4)
     mark = ", extrapolated" if curves.extrapolated else ""
     title = f"{workers_text(curves.workers)}{mark}"
     label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
+
+
+def _line_style(reducer: str, dash: str, rejected: Mapping[str, str]) -> dict[str, Any]:
+    look, alpha = family_style(family_of(reducer)), PALE if reducer in rejected else 1.0
+    line = {"color": look.colour, "linestyle": dash, "linewidth": 1.4, "alpha": alpha}
+    return {**line, "marker": look.marker, "markersize": 5.0}
 
 
 def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
@@ -140,17 +132,8 @@ def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
     low, high = axes.get_xlim()
     # On the side that has more room.
     side = 1 if curves.own_Bps**2 < low * high else -1
-    axes.annotate(
-        f"here: {format_rate(curves.own_Bps)}",
-        (curves.own_Bps, 0.0),
-        (3 * side, 3),
-        ha="left" if side > 0 else "right",
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        fontsize=SMALL_SIZE,
-        color=GREY,
-        bbox=WHITE_BOX,
-    )
+    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": WHITE_BOX}
+    label_point(axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=GREY, **look)
 
 
 def scaling_figure(
@@ -230,18 +213,10 @@ def _draw_scaling_panel(
         axes.axhline(quantity.mark, color=GREY, linewidth=1.0, zorder=1)
     for name, dash in line_styles(dict.fromkeys(row.reducer for row in rows)).items():
         points = sorted((row for row in rows if row.reducer == name), key=lambda row: row.workers)
-        look, alpha = family_style(family_of(name)), PALE if name in rejected else 1.0
-        line: dict[str, Any] = {"color": look.colour, "linestyle": dash, "linewidth": 1.4, "alpha": alpha}
-        axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], label=name, **line)
-        for row in points:
-            axes.plot(
-                [row.workers],
-                [quantity.shown(row)],
-                marker=look.marker,
-                markersize=5.0,
-                markerfacecolor="white" if row.extrapolated else look.colour,
-                markeredgecolor=look.colour,
-                alpha=alpha,
-            )
+        line = _line_style(name, dash, rejected)
+        axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], **line, label=name)
+        hollow = [row for row in points if row.extrapolated]
+        line |= {"linestyle": "", "markerfacecolor": "white"}
+        axes.plot([row.workers for row in hollow], [quantity.shown(row) for row in hollow], **line)
     label_axes(axes, "workers", title=quantity.title)
     axes.tick_params(axis="x", labelsize=SMALL_SIZE)

@@ -11,9 +11,11 @@ from s2sim.report.figures.style import (
     GREY,
     SMALL_SIZE,
     TEXT_SIZE,
+    WHITE_BOX,
     WIDTH,
     figure_style,
     label_axes,
+    label_point,
     style_axes,
 )
 from s2sim.report.testbed_tables import rate_text
@@ -51,17 +53,10 @@ def profile_figure(described: Mapping[str, Any]) -> Figure:
         for tensor in described["tensors"]:
             if tensor["bytes"] >= _NAMED_SHARE * whole:
                 late = tensor["ready_s"] > backward_s / 2
-                axes.annotate(
-                    f"{tensor['name']}, {format_bytes(tensor['bytes'])} ",
-                    (tensor["ready_s"], tensor["ready_bytes"] - tensor["bytes"] / 2),
-                    xytext=(-4 if late else 4, 0),
-                    textcoords="offset points",
-                    ha="right" if late else "left",
-                    va="center",
-                    fontsize=SMALL_SIZE,
-                    color=GREY,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
-                )
+                text = f"{tensor['name']}, {format_bytes(tensor['bytes'])} "
+                point = (tensor["ready_s"], tensor["ready_bytes"] - tensor["bytes"] / 2)
+                look = {"ha": "right" if late else "left", "va": "center", "color": GREY, "bbox": WHITE_BOX}
+                label_point(axes, text, point, (-4 if late else 4, 0), **look)
         axes.set(xlim=(0, backward_s * 1.02 or 1.0), ylim=(0, whole * 1.04))
         axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
         axes.yaxis.set_major_formatter(lambda value, _: format_bytes(value) if value else "0")
