@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "s2sim"
-MAX_LINES = 77_450
+MAX_LINES = 77_200
 MAX_FILES = 480
 MAX_FILE_LINES = 400
 SMALL_LINES = 40
