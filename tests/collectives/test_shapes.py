@@ -130,7 +130,7 @@ def test_tables_of_blocks_are_what_all_their_rows_are(ranks, rows):
 def test_the_bound_of_an_exchange_is_that_of_all_its_messages(demand):
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     ranks, worst_s = np.arange(16), 0.0
-    sizes = blocks_of(demand).bytes(ranks[:, None], ranks)
+    sizes = np.broadcast_to(blocks_of(demand).bytes(ranks[:, None], ranks), (16, 16))
     for family in cluster.cuts().families:
         group = family.group_of_rank
         out, into = np.zeros((2, family.groups))
