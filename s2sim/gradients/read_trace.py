@@ -305,9 +305,9 @@ def open_trace(path_or_name: str | Path) -> Trace:
     path = Path(path_or_name)
     # Without a name the path would be the working directory. `os.path` says no to a text that is too long for a path,
     # which is an error of `Path.is_dir`.
-    if text and os.path.isdir(text):  # noqa: PTH112
+    if text and os.path.isdir(text):  # noqa: PTH112  (Path.is_dir raises for a text too long)
         return Trace(path.resolve().name, path, read_manifest(path))
-    if text and os.path.exists(text):  # noqa: PTH110
+    if text and os.path.exists(text):  # noqa: PTH110  (as above)
         raise TraceError(f"{text} is a file; a trace is a directory (import a file with 's2sim trace import {text}')")
     if os.sep in text or "/" in text:
         raise TraceError(f"there is no trace directory {text}; record one with 's2sim trace record'")
