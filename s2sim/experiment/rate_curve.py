@@ -109,10 +109,9 @@ class RateReplays:
 
     def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
         """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
-        key = (rate_Bps, ranks)
-        if key not in self._plain:
-            self._plain[key] = self._at(rate_Bps).plain().timer(ranks)
-        return self._plain[key]
+        if (rate_Bps, ranks) not in self._plain:
+            self._plain[rate_Bps, ranks] = self._at(rate_Bps).plain().timer(ranks)
+        return self._plain[rate_Bps, ranks]
 
     def _at(self, rate_Bps: float) -> ReducerScenario:
         if rate_Bps not in self._scenarios:

@@ -141,8 +141,11 @@ def top_percent_energy(values: NDArray[Any]) -> float | None:
     if total == 0:
         return None
     count = max(1, len(values) // 100)
-    magnitudes = np.abs(values)
-    magnitudes.partition(len(magnitudes) - count)
+    # Partitions of many equal values, such as zeros, take ten times as long.
+    magnitudes = values[values != 0]
+    np.abs(magnitudes, out=magnitudes)
+    if len(magnitudes) > count:
+        magnitudes.partition(len(magnitudes) - count)
     return float(np.square(magnitudes[-count:].astype(np.float64)).sum() / total)
 
 
