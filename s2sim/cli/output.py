@@ -22,7 +22,7 @@ import typer
 from s2sim.cli import INTERRUPTED
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import finite
-from s2sim.experiment.progress import ProgressWatcher, SilentProgress
+from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import replace_file
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def write_bytes(data: bytes, target: str) -> None:
 @contextmanager
 def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
     """Yield a progress bar if standard error is a terminal and ``quiet`` is false, else a silent watcher."""
-    progress: ProgressWatcher = SilentProgress() if quiet or not sys.stderr.isatty() else Bar()
+    progress = SILENT if quiet or not sys.stderr.isatty() else Bar()
     try:
         yield progress
     finally:
@@ -243,8 +243,8 @@ def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
 _AT_ONCE_S = 1.0
 
 
-class Bar:
-    """A transient progress bar per phase, a `s2sim.experiment.progress.ProgressWatcher`.
+class Bar(ProgressWatcher):
+    """A transient progress bar per phase.
 
     Results of work that takes more than a second are printed above the bar as they are finished.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -11,8 +11,8 @@ INTERRUPTED_NOTE = "interrupted: what was not finished is missing"
 """Stands among the notes of a result that somebody did not want to wait for."""
 
 
-class ProgressWatcher(Protocol):
-    """Watches one phase after another; `s2sim.cli` draws a bar."""
+class ProgressWatcher:
+    """Watches one phase after another, without a word; `s2sim.cli` draws a bar."""
 
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
@@ -40,17 +40,5 @@ def tell(watcher: ProgressWatcher, line: str) -> None:
         listens(line)
 
 
-class SilentProgress:
-    """Watches without a word."""
-
-    def start(self, total: int, what: str) -> None:
-        """Do nothing."""
-
-    def advance(self, steps: int = 1) -> None:
-        """Do nothing."""
-
-    def stop(self) -> None:
-        """Do nothing."""
-
-
-SILENT = SilentProgress()
+SILENT = ProgressWatcher()
+"""Watches without a word."""
