@@ -11,13 +11,14 @@ import resource
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
-from s2sim.experiment.costs import collective_features, cost_of, run_features
+from s2sim.experiment.costs import collective_features, cost_of, import_features, run_features
 from s2sim.experiment.run import resolve_named
 from s2sim.experiment.spec import RunSpec
 
@@ -43,6 +44,9 @@ COLLECTIVES = [
     for algorithm in ("ring", "double-binary-tree", "auto")
     for workers in (16, 256, 1024, 4096)
 ] + [("all_to_all", "pairwise", workers) for workers in (16, 128, 512, 1024)]
+
+# Megabytes of a file, files, share of values that are not zero.
+IMPORTS = [(size, files, density) for size in (1, 25, 100) for files in (1, 4) for density in (1.0, 0.1)]
 
 
 # A child has its parent's ru_maxrss; the peak of its own memory stands in /proc.
@@ -78,6 +82,18 @@ def run_case(topology: str, workers: int, options: dict[str, Any]) -> tuple[dict
     return run_features(scenario, [scenario.ranks_of(workers)]), words
 
 
+def import_case(folder: Path, size_MB: int, files: int, density: float) -> tuple[dict[str, float], list[str]]:
+    """Write files of gradients; return the features and the arguments of their import."""
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(files):
+        values = rng.standard_normal(size_MB * 250_000, dtype=np.float32)
+        values[rng.random(len(values)) >= density] = 0
+        paths.append(str(folder / f"{size_MB}-{files}-{density}-rank{number}.npy"))
+        np.save(paths[-1], values)
+    return import_features(paths), ["trace", "import", *paths, "--out", str(folder / "trace"), "--overwrite", "-q"]
+
+
 def fitted(features: list[dict[str, float]], figures: list[float]) -> dict[str, float]:
     """Return coefficients by name that minimise relative errors."""
     names = list(features[0])
@@ -86,8 +102,8 @@ def fitted(features: list[dict[str, float]], figures: list[float]) -> dict[str, 
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def main() -> None:
-    """Measure, fit, and write or compare."""
+def main(folder: Path) -> None:
+    """Measure, fit, and write or compare; ``folder`` takes files to import."""
     lines = [
         "# Made by benchmarks/costs.py: CPU seconds and bytes for one unit of each feature of s2sim.experiment.costs."
     ]
@@ -104,6 +120,7 @@ def main() -> None:
             )
             for kind, algorithm, workers in COLLECTIVES[::step]
         ],
+        "import": [import_case(folder, *case) for case in IMPORTS[::step]],
     }
     for what, several in cases.items():
         figures = [measured(words) for _, words in several]
@@ -120,4 +137,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(temporary))

@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s2sim.cli.options import JsonOption, SilentOption, TextOption, argument, check_targets, examples, group, option
-from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
+from s2sim.cli.options import (
+    ForceOption,
+    JsonOption,
+    SilentOption,
+    TextOption,
+    argument,
+    check_targets,
+    examples,
+    group,
+    option,
+)
+from s2sim.cli.output import STDOUT, note, show_grids, show_lines, watching, working, write_json
 from s2sim.experiment.cluster_spec import parse_workers
 
 if TYPE_CHECKING:
@@ -132,10 +142,13 @@ def import_command(
     licence: Annotated[str, typer.Option(help="Licence of these data.")] = "not stated",
     overwrite: OverwriteOption = False,
     quiet: SilentOption = False,
+    force: ForceOption = False,
 ) -> None:
     """Make a trace of your own gradients, one file a rank, or a step and rank."""
+    from s2sim.experiment.costs import cost_of, import_features, make_gate
     from s2sim.gradients.import_trace import import_trace
 
+    make_gate(note, force=force, less="fewer files, or smaller ones")(cost_of("import", import_features(files)))
     with working(f"importing {len(files)} files", quiet=quiet):
         imported = import_trace(files, out, model=model, data=data, licence=licence, overwrite=overwrite)
     _written(imported, out, quiet=quiet)

@@ -1,4 +1,4 @@
-"""What a run or a collective will take: CPU time and memory, by a model fitted to measurements in ``costs.toml``.
+"""What a run, a collective or an import will take: CPU time and memory, as fitted to measurements in ``costs.toml``.
 
 ``benchmarks/costs.py`` measures and fits: figures are sums of features of the scenario with coefficients of at least 0.
 """
@@ -50,12 +50,12 @@ def accept_any(_cost: Cost) -> None:
     """Accept any cost without a word."""
 
 
-def make_gate(say: Callable[[str], None], *, force: bool) -> Gate:
+def make_gate(say: Callable[[str], None], *, force: bool, less: str = "fewer workers, reducers or parameters") -> Gate:
     """Return a check of a cost: large ones are said first, those beyond free memory refused unless ``force``."""
 
     def check(cost: Cost) -> None:
         if not force:
-            refuse_too_large(cost, "ask for fewer workers, reducers or parameters, or add --force")
+            refuse_too_large(cost, f"ask for {less}, or add --force")
         if cost.seconds > _LONG_S or cost.bytes > _LARGE_BYTES:
             say(f"this takes {cost.text()}")
 
@@ -75,8 +75,7 @@ def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, 
 
     reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
     tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)
-    found = dict.fromkeys(("start", "pairs", "gradients", "recorded", "scaled", "buckets"), 0.0)
-    found["start"] = 1.0
+    found = {"start": 1.0} | dict.fromkeys(("pairs", "gradients", "recorded", "scaled", "buckets"), 0.0)
     for ranks in counts:
         by_ranks = {few: len(items) for few, items in scenario.by_recorded_ranks(ranks).items()}
         run = sum(few * count for few, count in by_ranks.items())
@@ -99,13 +98,19 @@ def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, floa
     }
 
 
+def import_features(paths: Sequence[str]) -> dict[str, float]:
+    """Return the features of an import of files of gradients by name; missing ones count nothing."""
+    sizes_MB = [path.stat().st_size / _MB for path in map(Path, paths) if path.is_file()]
+    return {"start": 1.0, "largest": max(sizes_MB, default=0.0) / 1e3, "files": sum(sizes_MB) / 1e3}
+
+
 @lru_cache(maxsize=1)
 def _coefficients() -> dict[str, dict[str, dict[str, float]]]:
     return tomllib.loads(Path(__file__).with_name("costs.toml").read_text(encoding="utf-8"))
 
 
 def cost_of(what: str, features: Mapping[str, float]) -> Cost:
-    """Return the cost of a ``run`` or ``collective`` of some features."""
+    """Return the cost of a ``run``, ``collective`` or ``import`` of some features."""
     table = _coefficients()[what]
     seconds, size = (sum(table[each][name] * value for name, value in features.items()) for each in ("cpu_s", "bytes"))
     return Cost(seconds, size)

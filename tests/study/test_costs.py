@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import s2sim
 from s2sim.cli.main import main
 from s2sim.experiment import costs
-from s2sim.experiment.costs import Cost, TooLargeError, collective_features, cost_of, make_gate, run_cost
+from s2sim.experiment.costs import (
+    Cost,
+    TooLargeError,
+    collective_features,
+    cost_of,
+    import_features,
+    make_gate,
+    run_cost,
+)
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 
@@ -24,6 +33,24 @@ def test_more_ranks_and_reducers_take_more():
     assert small < more_ranks < cost(4096, reducers=("union", "fp16", "topk"))
     exchange = cost_of("collective", collective_features("all_to_all", "pairwise", 4096))
     assert exchange.seconds > cost_of("collective", collective_features("all_reduce", "ring", 4096)).seconds
+
+
+def test_an_import_is_gated_by_the_sizes_of_its_files(monkeypatch, capsys, tmp_path):
+    small, large = tmp_path / "small.npy", tmp_path / "large.npy"
+    np.save(small, np.ones(1000, np.float32))
+    np.save(large, np.ones(1_000_000, np.float32))
+    one, two = (cost_of("import", import_features(list(map(str, paths)))) for paths in ([small], [small, large]))
+    # A file is held as read, widened, and compared with what comes before it.
+    assert one.bytes + 2 * 4e6 < two.bytes < one.bytes + 10 * 4e6
+    arguments = ["trace", "import", str(small), "--out", str(tmp_path / "trace")]
+    with monkeypatch.context() as patch:
+        patch.setattr(costs, "free_memory_bytes", lambda: 1e6)
+        assert main(arguments) == 2
+    assert "ask for fewer files, or smaller ones, or add --force" in capsys.readouterr().err
+    assert not (tmp_path / "trace").exists()
+    assert main(arguments) == 0
+    assert main([*arguments[:2], "missing.npy", *arguments[3:], "--overwrite"]) == 2
+    assert "missing.npy cannot be read" in capsys.readouterr().err
 
 
 def test_what_is_long_or_large_is_said_and_what_is_too_large_refused(monkeypatch):
