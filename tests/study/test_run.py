@@ -16,7 +16,7 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.break_even import HIGHEST_BPS, LOWEST_BPS, find_crossings, pays, search_loads
 from s2sim.experiment.lower_bounds import stages
-from s2sim.experiment.progress import SilentProgress
+from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
 
@@ -318,7 +318,7 @@ class Interrupting:
         pass
 
 
-class Listening(SilentProgress):
+class Listening(ProgressWatcher):
     """Keeps the results that it is told."""
 
     def __init__(self):

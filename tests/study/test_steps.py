@@ -6,7 +6,7 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError
 from s2sim.experiment import steps as follow_rows
-from s2sim.experiment.progress import INTERRUPTED_NOTE, SilentProgress
+from s2sim.experiment.progress import INTERRUPTED_NOTE, ProgressWatcher
 from s2sim.experiment.steps import residual_trend
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.synthetic import load_trace
@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_the_rows_that_are_finished(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(follow_rows, "run_steps", interrupted)
-    result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=SilentProgress())
+    result = s2sim.run("fat-tree", workers=2, trace=TRACE, reducers=["union"], steps=3, progress=ProgressWatcher())
     assert [row.option_string for row in result.rows] == ["dense", "union"]
     assert INTERRUPTED_NOTE in result.notes
 
