@@ -99,8 +99,10 @@ def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, floa
 
 
 def import_features(paths: Sequence[str]) -> dict[str, float]:
-    """Return the features of an import of files of gradients by name; missing ones count nothing."""
-    sizes_MB = [path.stat().st_size / _MB for path in map(Path, paths) if path.is_file()]
+    """Return the features of an import of files of gradients by name; what cannot be read counts nothing."""
+    from s2sim.gradients.import_trace import begins_right
+
+    sizes_MB = [path.stat().st_size / _MB for path in map(Path, paths) if path.is_file() and begins_right(path)]
     return {"start": 1.0, "largest": max(sizes_MB, default=0.0) / 1e3, "files": sum(sizes_MB) / 1e3}
 
 

@@ -107,6 +107,12 @@ def _to_array(tensor: Any, label: str, file_bytes: int) -> NDArray[Any]:
 _SINGLE_LAYER = "gradient"
 # How what NumPy writes begins. It takes all else for a pickle, and tells how to run the code in it.
 _ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
+_STARTS = {
+    ".npy": (_ARRAY, _ARCHIVE),
+    ".npz": (_ARRAY, _ARCHIVE),
+    ".pt": (_ARCHIVE, b"\x80"),
+    ".pth": (_ARCHIVE, b"\x80"),
+}
 DAMAGED = (
     ValueError,
     EOFError,
@@ -148,7 +154,7 @@ def _read_numpy(path: Path) -> Layers:
     # with a ValueError.
     with path.open("rb") as file:
         start = file.read(len(_ARRAY))
-        if not start.startswith((_ARRAY, _ARCHIVE)):
+        if not start.startswith(_STARTS[path.suffix]):
             raise TraceError(f"{path} is empty, damaged or not written by NumPy: save it again")
         if start.startswith(_ARCHIVE):
             refuse_archive_bomb(path)
@@ -187,6 +193,17 @@ _READERS = {
     ".pt": _read_torch,
     ".pth": _read_torch,
 }
+
+
+def begins_right(path: Path) -> bool:
+    """Return whether a file begins as those with its ending do: a first look at what may not be worth reading."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError:
+        return False
+    # Eight bytes tell how long the JSON is that safetensors begins with.
+    return start[8:] == b"{" if path.suffix == ".safetensors" else start.startswith(_STARTS.get(path.suffix, ()))
 
 
 def read_arrays(path: Path) -> Layers:
