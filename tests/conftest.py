@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import pickle
 from functools import cache
@@ -41,6 +42,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker("extra")
 
 
+def pytest_collection():
+    """Collect no garbage while tests are found: hardly any of what is made then goes."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Leave tests, modules and their classes, which stay to the end, out of every later search for garbage."""
+    gc.enable()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_tree_of_commands():
     """Make the tree of commands once: a process of a user's own makes it at its one call, and that takes 30 ms."""
@@ -49,10 +61,9 @@ def one_tree_of_commands():
         yield
 
 
-@pytest.fixture(autouse=True)
-def no_width(monkeypatch):
+def pytest_runtest_setup():
     """Leave what commands print as it is in a pipe, whatever a library has told the environment of a terminal."""
-    monkeypatch.delenv("COLUMNS", raising=False)
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def test_nothing_betters_a_cell_of_the_frontier(every):
         assert not [item for item in alike if item[0] <= cell.price and item[1] < cell.compared_s * cell.doubt], cell
 
 
+@pytest.mark.slow
 def test_the_best_density_is_the_least_with_an_error_that_is_allowed():
     advice = s2sim.advise("best", "leaf-spine", workers=4, reducers=("topk",), max_error=0.3)
     best = advice.cells[1]
@@ -93,6 +94,7 @@ def test_the_best_density_is_the_least_with_an_error_that_is_allowed():
     assert less.rows[-1].error.relative_l2 > 0.3
 
 
+@pytest.mark.slow
 def test_nothing_helps_where_communication_hides():
     job = {"topology": "dgx-h100", "workers": 4, "profile": "resnet-18", "discipline": "ddp:bucket=25MiB"}
     advice = s2sim.advise("best", **job, reducers=("fp16",), max_error=0.1)

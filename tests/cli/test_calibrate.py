@@ -94,6 +94,7 @@ def test_five_points_of_another_machine_make_all_others_surer(s2sim, tmp_path):
     assert all(value["kind"] == "measured" for value in written["network"]["ib-verbs"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_machine")
 def test_the_screen_has_constants_errors_and_points(s2sim):
     code, out, err = s2sim("dev", "calibrate", "five.log", *MACHINE, "--out", "mine.toml")

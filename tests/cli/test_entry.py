@@ -72,6 +72,7 @@ def test_what_ends_a_job_does_as_an_interruption():
     assert started("s2sim.cli.listing", number="SIGTERM") == (130, "", "s2sim: interrupted\n")
 
 
+@pytest.mark.slow
 def test_whoever_starts_it_may_have_it_not_interrupted():
     code, out, err = started("typer", handler=signal.SIG_IGN)
     assert (code, err) == (0, "")

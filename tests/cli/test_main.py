@@ -142,6 +142,7 @@ def test_closed_streams_do_no_harm(closed, code, out, err):
     assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_news():
     # The pipe is closed before anything is written to it.
     read, write = os.pipe()
@@ -158,6 +159,7 @@ def test_a_reader_that_goes_away_is_no_news():
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.slow
 def test_letters_that_a_terminal_lacks_do_no_harm(process):
     done = process("list", "collectives", env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert done.returncode == 0

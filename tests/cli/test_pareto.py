@@ -66,6 +66,7 @@ def test_a_picture_is_written(s2sim, tmp_path, suffix):
     assert target.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_numbers_of_workers_that_are_finished(s2sim, monkeypatch, tmp_path):
     from s2sim.experiment import prediction as workers
 

@@ -36,9 +36,9 @@ def test_an_old_command_does_what_the_new_one_does(old, new, s2sim):
 
 
 def test_old_options_of_run_are_views_now(s2sim, tiny):
-    code, out, err = s2sim(*tiny, "--details", "--per-layer")
+    code, out, err = s2sim(*tiny, "--no-break-even", "--details", "--per-layer")
     assert (code, err.count("s2sim: note: ")) == (0, 2)
-    assert out == s2sim(*tiny, "--show", "details,layers")[1]
+    assert out == s2sim(*tiny, "--no-break-even", "--show", "details,layers")[1]
 
 
 def test_codec_compare_is_a_view_of_run(s2sim, tiny):

@@ -33,10 +33,10 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
-def test_json_on_standard_output_is_strict_and_has_the_pinned_keys(process, tiny):
-    done = process(*tiny, "--json", "-")
-    assert (done.returncode, done.stderr) == (0, "")
-    value = strict(done.stdout)
+def test_json_on_standard_output_is_strict_and_has_the_pinned_keys(s2sim, tiny):
+    code, out, err = s2sim(*tiny, "--json", "-")
+    assert (code, err) == (0, "")
+    value = strict(out)
     assert {"spec", "provenance", "results", "verdict"} <= set(value)
     assert len(value["results"]) == 3
     for item in value["results"]:
@@ -164,7 +164,7 @@ def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, 
     _, out, _ = s2sim(*arguments, "--show", "details")
     assert "\n2 workers: phases " in out
     assert "\n4 workers: phases " in out
-    _, out, _ = s2sim(*tiny)
+    _, out, _ = s2sim(*tiny, "--no-break-even")
     assert "scaling" not in out
 
 

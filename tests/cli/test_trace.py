@@ -110,6 +110,7 @@ def test_bad_input_is_told_in_one_line(fails, arguments, part):
     assert part in fails("trace", *arguments)
 
 
+@pytest.mark.slow
 def test_recording_without_torch_names_the_extra(tmp_path):
     # None in sys.modules makes an import fail as that of a package that is not installed.
     code = (

@@ -53,6 +53,7 @@ def checked():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(REDUCERS)))
 def test_values_and_bytes_of_processes_are_those_in_memory(checked, place):
     row = checked.rows[place]
@@ -62,6 +63,7 @@ def test_values_and_bytes_of_processes_are_those_in_memory(checked, place):
     assert bool(row.rounded) == (row.reducer == "fp16")
 
 
+@pytest.mark.slow
 def test_the_interface_counts_what_connections_send_and_headers(checked):
     if checked.interface is None:
         pytest.skip("no network namespace may be made here")

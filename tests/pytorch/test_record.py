@@ -157,6 +157,7 @@ def test_ncf_on_given_interactions():
         settings.prepare_from(interactions, workers=100, seed=0)
 
 
+@pytest.mark.slow
 def test_convolutional_network_learns(tmp_path):
     pytest.importorskip("sklearn")
     trace = record("cnn:channels=2,hidden=8,images=16,warmup_steps=2", workers=2, steps=1, out=tmp_path / "t")

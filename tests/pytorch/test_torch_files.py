@@ -124,6 +124,7 @@ def test_what_is_no_gradient_is_named_in_one_line(tmp_path, content, text):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_truncated_and_altered_files_raise_nothing_but_trace_errors(tmp_path):
     content = {"w": torch.randn(4, 3), "t": torch.randn(4, 3).to_sparse(1), "b": torch.randn(3).bfloat16()}
     whole = saved(tmp_path / "a.pt", content).read_bytes()

@@ -66,6 +66,7 @@ def test_the_clock_is_what_a_run_says_of_the_same_step(whole):
     assert slow.curves[0].step_loss.tolist() == dense.step_loss.tolist()[:2]
 
 
+@pytest.mark.slow
 def test_a_training_that_was_interrupted_goes_on_to_the_same_bits(whole, tmp_path, monkeypatch):
     real, left = Trainer.step, [9]
 
@@ -126,6 +127,7 @@ def test_what_diverges_is_told_and_the_others_go_on():
     assert "with no seed" in result.verdict[-1]
 
 
+@pytest.mark.slow
 def test_signs_take_steps_of_their_own_length():
     spec = replace(SPEC, reducers=("signsgd-vote",), learning_rates=("signsgd-vote=0.01",), seeds=1, steps=20)
     sign = train(spec).curves[1]

@@ -166,6 +166,7 @@ def test_training_goes_on_from_its_state_bit_for_bit(reducer, text):
     assert second.evaluate() == whole.evaluate()
 
 
+@pytest.mark.slow
 def test_adam_and_momentum_go_on_bit_for_bit():
     for settings in (SMALL_CNN, replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1, momentum=0.9)):
         for reducer in ("dense", "dense:h=2"):

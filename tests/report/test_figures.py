@@ -279,6 +279,7 @@ def test_rows_that_differ_in_more_than_a_number_are_no_sweep(rows):
     assert sum(len(series.rows) for series in find_series(rows)) == len(rows)
 
 
+@pytest.mark.slow
 def test_every_number_of_workers_has_its_panels(rows):
     more = tuple(replace(row, workers=16) for row in rows)
     figure = error_figure({8: rows, 16: more})
@@ -326,7 +327,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_said(rows):
 
 
 def test_one_worker_has_figures_too():
-    lone = s2sim.run("fat-tree", workers=1, trace=SMALL, reducers=["union"], library="ideal").rows
+    lone = s2sim.run("fat-tree", workers=1, trace=SMALL, reducers=["union"], library="ideal", break_even=False).rows
     assert "1 worker" in breakdown_figure({1: lone}).axes[0].get_title(loc="left")
     figure = error_figure({1: lone})
     # Nothing is sent: what the rank would hand to a network stands in its place.
@@ -394,7 +395,7 @@ def test_rows_of_several_numbers_of_workers_do_not_mix(rows):
 
 
 def test_iterations_and_extrapolations_say_so(curves):
-    compared = s2sim.run("fat-tree", workers=16, trace="cnn", reducers=["fp16"], compute="1ms").rows
+    compared = s2sim.run("fat-tree", workers=16, trace="cnn", reducers=["fp16"], compute="1ms", break_even=False).rows
     figure = breakdown_figure({16: compared})
     assert figure.axes[0].get_title(loc="left") == "16 workers, extrapolated"
     assert "of iterations" in figure.texts[0].get_text()

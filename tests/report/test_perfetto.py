@@ -97,6 +97,7 @@ def test_a_rank_that_is_not_shown_is_refused(options, rank, says):
         s2sim.run("fat-tree", workers=4, trace=SMALL, timelines={}, timeline_rank=rank, **options)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_profile_shows_a_rank_that_is_asked_for(tmp_path, capsys):
     command = "run --topology single-switch --workers 4 --profile resnet-18 --discipline ddp --reducer fp16 -q"
     path = tmp_path / "timeline.json"

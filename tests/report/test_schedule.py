@@ -83,7 +83,9 @@ def texts_of(svg):
     return ["".join(each.itertext()) for each in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-@pytest.mark.parametrize("file_format", MAGIC)
+@pytest.mark.parametrize(
+    "file_format", ["svg", *(pytest.param(each, marks=pytest.mark.slow) for each in MAGIC if each != "svg")]
+)
 def test_a_picture_is_the_same_at_every_run(file_format):
     first, again = (draw_schedule(RING, file_format, ranks=2, title="ring") for _ in range(2))
     assert first.startswith(MAGIC[file_format])

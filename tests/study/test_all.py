@@ -104,6 +104,7 @@ def test_one_that_refuses_a_later_step_loses_its_row():
     assert all(row.steps for row in result.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_one_that_cannot_be_checked_is_not_extrapolated():
     result = s2sim.run("fat-tree", workers=6, trace="lstm-lm-steps", reducers=["all"], break_even=False)

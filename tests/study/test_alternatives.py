@@ -34,7 +34,7 @@ def test_with_a_fault_the_healthy_cluster_is_beside_it():
     [
         (SMALL, "nic.count=2,nic.rate=200Gbps"),
         # Other nodes: reducers run anew.
-        (SMALL | {"reducers": ["node-union"]}, "node.gpus=2"),
+        pytest.param(SMALL | {"reducers": ["node-union"]}, "node.gpus=2", marks=pytest.mark.slow),
         pytest.param(
             {"workers": 8, "profile": "resnet-18", "reducers": ["fp16"], "discipline": "mg-wfbp"},
             "nic.rate=1Gbps",

@@ -34,6 +34,7 @@ def test_dense_in_the_type_of_the_gradients_is_a_row_and_the_baseline(reducers):
         assert row.judgement.exact == (name == "dense")
 
 
+@pytest.mark.slow
 def test_dense_in_another_type_is_a_candidate_as_any_other():
     result = run("dense:dtype=bf16")
     rounded = result.rows[1]

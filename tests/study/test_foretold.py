@@ -128,7 +128,7 @@ def choice_of_json(rows, max_error):
 @pytest.mark.parametrize(
     "options",
     [
-        {"topology": "fat-tree", "workers": 8},
+        pytest.param({"topology": "fat-tree", "workers": 8}, marks=pytest.mark.slow),
         {"topology": "fat-tree", "workers": 8, "max_error": 0.1, "reducers": ["fp16", "topk", "union", "s2:cells=4"]},
         {"topology": "leaf-spine", "workers": 4, "profile": "resnet-18", "reducers": ["fp16"]},
         pytest.param(
@@ -159,6 +159,7 @@ def test_the_best_follows_from_rows_alone_and_each_row_says_why_it_is_not(option
             assert able.pays_over(Candidate("dense", dense_s, 0.0, exact=True, baseline=True))
 
 
+@pytest.mark.slow
 def test_the_least_time_of_dense_is_the_threshold_of_the_choice():
     options = {"workers": 4, "profile": "resnet-18", "reducers": ["fp16"], "break_even": False, "thorough": False}
     row = s2sim.run("leaf-spine", **options).rows[1]

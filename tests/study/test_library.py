@@ -20,7 +20,7 @@ from s2sim.reducers.script import Call, ring_bytes
 SMALL = "synthetic:density=0.02,overlap=0.5,rows=2000,width=16,dense=300"
 LIBRARIES = ("ideal", "nccl", "nccl:or=gather", "nccl:or=owners", "gloo", "mpi", "mpi:half=user-op,buffers=device")
 MEASURED = ("nccl:timing=measured", "mpi:timing=measured", "gloo:timing=measured")
-TIMED = [*LIBRARIES, *(pytest.param(text, marks=[pytest.mark.slow] if "gloo" in text else []) for text in MEASURED)]
+TIMED = [*LIBRARIES, *(pytest.param(text, marks=pytest.mark.slow) for text in MEASURED)]
 
 
 def of_wire(text):
@@ -286,6 +286,7 @@ def test_the_library_is_part_of_the_spec():
     assert dataclasses.replace(spec, library="ideal") != spec
 
 
+@pytest.mark.slow
 def test_what_groups_ask_alike_is_one_row_and_its_gap_is_closed_for_all():
     options = {"reducers": ["owner-reduce:hierarchical=true"], "trace": "ncf", "break_even": False}
     row = next(row for row in s2sim.run("fat-tree", workers=8, **options).rows if row.name == "owner-reduce")

@@ -24,7 +24,7 @@ def speedups(result):
 
 @pytest.mark.parametrize(
     "options",
-    [{"compute": "1ms"}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"library": "nccl"})), FAULTY],
+    [{"compute": "1ms"}, *(pytest.param(each, marks=pytest.mark.slow) for each in ({}, {"library": "nccl"}, FAULTY))],
 )
 def test_at_a_rate_the_curve_is_what_a_run_at_that_rate_says(options):
     spec = RunSpec("fat-tree", (4, 8), trace=SMALL, reducers=REDUCERS, **options)
@@ -40,6 +40,7 @@ def test_at_a_rate_the_curve_is_what_a_run_at_that_rate_says(options):
         assert {name: values[number] for name, values in curves.speedups.items()} == speedups(result)
 
 
+@pytest.mark.slow
 def test_warm_reducers_carry_over_as_in_a_run():
     overrides = ("nic.rate=100Gbps",)
     options = {"trace": "lstm-lm-steps", "reducers": ("s2:cells=1,warm=true",)}

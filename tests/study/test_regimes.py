@@ -209,6 +209,7 @@ def test_progress_ends_where_it_said():
     assert progress.total == -1 - progress.advances
 
 
+@pytest.mark.slow
 def test_a_reducer_that_refuses_some_gradients_is_noted():
     result = run_regimes(small(reducers=("dense", "s2:rows=1,error=0.01"), rates=("1Gbps",), latencies=("1us",)))
     assert all([each.reducer for each in cell.reducers] == ["dense"] for cell in result.cells)

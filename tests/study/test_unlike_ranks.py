@@ -421,7 +421,9 @@ def post(group, kind, root, sizes, label):
     return group.all_reduce(one, label=label)
 
 
-@pytest.mark.parametrize("library", ["ideal", "nccl", "gloo", "mpi"])
+@pytest.mark.parametrize(
+    "library", ["ideal", "nccl", *(pytest.param(each, marks=pytest.mark.slow) for each in ("gloo", "mpi"))]
+)
 @given(seed=st.integers(0, 10**6), ranks=st.integers(1, 9))
 @settings(max_examples=10)
 def test_no_drawn_program_beats_its_bound(library, gpu_once, seed, ranks):

@@ -195,6 +195,7 @@ def test_a_reducer_is_called_faster_or_slower_than_its_dense_row(tmp_path):
     assert result.by_source[0].calls.right_share == 0.5
 
 
+@pytest.mark.slow
 def test_a_wrong_prediction_says_what_its_row_tells(tmp_path):
     quick = {"nodes": "1", "gpus_per_node": "2", "intra_interconnect": "NVLink2", "transport": "none"}
     few = {"reducer": "topk", "dense_pair": "dense"}

@@ -51,6 +51,7 @@ def test_a_row_is_that_of_a_run(swept):
         assert [row["reducer"] for row in rows if row["chosen"]] == [result.verdict.best]
 
 
+@pytest.mark.slow
 def test_reducers_on_an_axis_share_runs_and_say_the_same(swept, tmp_path):
     axes = {"reducers": [["union"], ["topk:density=0.01"], ["union", "topk:density=0.01"]]} | STUDY["axes"]
     base = {name: value for name, value in STUDY["base"].items() if name != "reducers"}
@@ -111,6 +112,7 @@ def test_what_is_refused_is_a_row_with_its_reason(tmp_path):
     assert all("above 0" in row["reason"] for row in rows if row["reducer"] == "topk:density=7")
 
 
+@pytest.mark.slow
 def test_shards_make_a_whole(swept, tmp_path):
     for number in (1, 2, 3):
         part = s2sim.sweep(STUDY, out=tmp_path, jobs=1, shard=(number, 3))

@@ -99,9 +99,8 @@ def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
     assert rates == {**ports, **interfaces, **uplinks}
 
 
-@pytest.mark.parametrize(
-    "namespaces", [pytest.param(1, marks=pytest.mark.slow), 12, pytest.param(41, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("namespaces", [1, 12, 41])
 def test_up_killed_midway_is_found_and_removed(apart, namespaces):
     command = [sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
     process = subprocess.Popen(apart.command(*command))
