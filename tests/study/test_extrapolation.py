@@ -171,8 +171,7 @@ def test_a_growth_doubles_only_its_part():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["lstm-lm-steps", *(pytest.param(each, marks=pytest.mark.slow) for each in ("lstm-lm", "ncf", "cnn"))],
+    "name", ["lstm-lm-steps", *(pytest.param(each, marks=pytest.mark.slow) for each in ("lstm-lm", "ncf", "cnn"))]
 )
 @pytest.mark.filterwarnings("ignore:union|s2")
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
