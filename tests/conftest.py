@@ -1,7 +1,5 @@
 """How many examples properties are tried on, and cluster files that many tests write for themselves."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import os

@@ -3,8 +3,6 @@
 Raising a number here takes a line in the CHANGELOG that says for what.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from functools import cache

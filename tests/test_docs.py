@@ -1,7 +1,5 @@
 """Every example in a document runs: console lines here, Python ones as doctests of the same files."""
 
-from __future__ import annotations
-
 import doctest
 import re
 import shlex

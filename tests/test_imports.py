@@ -1,7 +1,5 @@
 """What is started or imported alone imports nothing heavy that it does not need."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

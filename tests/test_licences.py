@@ -1,7 +1,5 @@
 """The package names the licence of everything that it ships."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

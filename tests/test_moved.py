@@ -1,7 +1,5 @@
 """Plug-ins that were written for version 0.1.0 find what they import, and are told where it is now."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

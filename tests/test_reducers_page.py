@@ -1,7 +1,5 @@
 """docs/reducers.md and the pages of its groups are what reducers say now, and s2sim list says the same."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

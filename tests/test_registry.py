@@ -1,7 +1,5 @@
 """The registry of plug-ins: built-in names first, installed ones beside them, and what is wrong with either."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables that leave the tool."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """Quantities at the edge: what is read, what is refused, and what is written for people."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Advice: answers are those of trying everything, and each cell is what a run says."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The search for the cheapest combination finds what trying all of them finds."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import inf
 

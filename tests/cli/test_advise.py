@@ -1,7 +1,5 @@
 """``s2sim advise``: each cell of an answer is what its command says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Whatever is wrong with what is asked, the answer is one line that says so, soon and in little memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """``s2sim cache``: what the store has, and how it is emptied."""
 
-from __future__ import annotations
-
 
 def test_the_store_is_counted_and_emptied(s2sim, monkeypatch, tmp_path):
     monkeypatch.setenv("S2SIM_CACHE", str(tmp_path))

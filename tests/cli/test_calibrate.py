@@ -1,7 +1,5 @@
 """``s2sim dev calibrate``: from logs to constants, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 import tomllib

@@ -1,7 +1,5 @@
 """A library's constants in a file of one's own: they count, and a use outside of what they were fitted to is named."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Listing, picture, GOAL, timeline, unequal sizes and the other network, through the command line."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

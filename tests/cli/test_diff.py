@@ -1,7 +1,5 @@
 """``s2sim diff``: which inputs and figures differ between two results."""
 
-from __future__ import annotations
-
 import csv
 import io
 

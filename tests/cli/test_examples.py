@@ -1,7 +1,5 @@
 """The examples under every --help run as they are printed."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Faults on the command line."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``s2sim flows --network``: the packet network, and both beside each other."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups of ranks beside each other on the command line."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The package that ``s2sim new reducer`` writes works as it is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``s2sim notebook`` starts the shipped notebook, or says what is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import util

@@ -1,7 +1,5 @@
 """The command that draws regime maps, alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

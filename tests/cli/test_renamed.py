@@ -1,7 +1,5 @@
 """Names of before work, with a line that says the new ones; the help shows few commands and options."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``--spec``: what was saved runs again, and nothing beside it is dropped quietly."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

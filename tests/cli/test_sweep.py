@@ -1,7 +1,5 @@
 """``s2sim sweep`` and ``s2sim results``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a testbed cannot be is refused before anything is made; tests/testbed makes some."""
 
-from __future__ import annotations
-
 import pytest
 
 

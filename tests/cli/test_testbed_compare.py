@@ -1,7 +1,5 @@
 """``dev testbed compare`` and ``topology``, and ``dev calibrate --testbed``, on times that known constants make."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

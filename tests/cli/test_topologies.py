@@ -1,7 +1,5 @@
 """One question on several clusters: what the table, the sentences and the JSON say, beside runs on each."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The conformance kit over every registered codec, and what is particular to one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

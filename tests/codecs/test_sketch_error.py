@@ -1,7 +1,5 @@
 """Law 6: what is published on the count sketch's error holds for this one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Clusters whose ranks share no link, of every size that tests of algorithms try."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.topology.cluster import build_cluster

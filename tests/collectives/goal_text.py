@@ -1,7 +1,5 @@
 """GOAL text, read back by its grammar."""
 
-from __future__ import annotations
-
 import re
 
 OPERATION = re.compile(r"(l\d+): (?:(send|recv) (\d+)b (?:to|from) (\d+) tag (\d+)|(calc) 0)")

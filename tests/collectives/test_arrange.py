@@ -1,7 +1,5 @@
 """Stages one after another, side by side, and one behind the other."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.algorithms.ring import Ring

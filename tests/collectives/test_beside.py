@@ -1,7 +1,5 @@
 """Groups that do the same at once: their rounds share links, and whoever asks sees one group alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import simpy

@@ -1,7 +1,5 @@
 """All-to-alls whose blocks differ from pair to pair: messages, times and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Bruck's all-gather and what runs like it: rounds, messages and closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ranks that wait for their own messages alone: against clocked rounds, GOAL text, and times by hand."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

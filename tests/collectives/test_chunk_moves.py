@@ -1,7 +1,5 @@
 """Runs of chunks: what a message carries, against a plain sum, and rounds that repeat."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Direct collectives: rounds, times, closed form where a rank has one partner."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.algorithms.all_to_all import Direct

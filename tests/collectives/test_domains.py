@@ -1,7 +1,5 @@
 """NVLink domains of several nodes: to collectives each is one node of all its GPUs and interfaces."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm

@@ -1,7 +1,5 @@
 """Rings and trees in a given order: they compute what they should, and in rank order take what made ones take."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

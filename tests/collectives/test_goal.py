@@ -1,7 +1,5 @@
 """GOAL text, read back by its grammar and executed in random order: it matches, ends, and computes what it should."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 import numpy as np

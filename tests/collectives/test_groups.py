@@ -1,7 +1,5 @@
 """Groups of ranks at work at once, and stages one after another."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recursive halving and doubling: rounds, closed forms and the order of distances."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Hierarchical all-reduce: values, bytes, closed form, pipelining, nodes of unequal size, scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Host memory that GPUs share: sums of what they write to it and read from it, and links between sockets."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

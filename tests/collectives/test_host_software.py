@@ -1,7 +1,5 @@
 """What MPI and Gloo add between hosts, against sums worked out by hand from their files; and RCCL beside NCCL."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """In-network all-reduce: every port carries the buffer once each way; where switches cannot help."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

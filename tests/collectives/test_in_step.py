@@ -1,7 +1,5 @@
 """Ranks that begin at unlike instants, their messages as fast as with all in step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

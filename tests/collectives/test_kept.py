@@ -1,7 +1,5 @@
 """What a library adds to a pattern is found once for all sizes and rates, and is what it would be alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.schedules.demand import Demand

@@ -1,7 +1,5 @@
 """What libraries execute: each way's launches and work against what can be counted by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Closed forms that hold only where every pair of ranks has a link of its own, each way."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

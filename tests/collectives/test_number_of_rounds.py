@@ -1,7 +1,5 @@
 """Rounds of algorithms on 1 to 33 ranks, and closed forms, which mixed ways refuse."""
 
-from __future__ import annotations
-
 from math import ceil, log2
 
 import pytest

@@ -1,7 +1,5 @@
 """NVLS inside nodes and trees between them: bytes on every port, times, and where it cannot be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

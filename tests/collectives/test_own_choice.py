@@ -1,7 +1,5 @@
 """NCCL's own choice of rings and trees: its formulas by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.schedules.demand import make_demand

@@ -1,7 +1,5 @@
 """Pairwise exchange: partners, closed forms, and rounds that are made when asked for."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

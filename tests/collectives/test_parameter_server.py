@@ -1,7 +1,5 @@
 """Parameter servers: rounds, times, and where servers stand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Parallel aggregated trees: rounds, closed forms, and the limit on what a message carries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

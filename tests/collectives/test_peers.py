@@ -1,7 +1,5 @@
 """What a rank pays for each other that it sends to or receives from, and what one interface gives a message."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

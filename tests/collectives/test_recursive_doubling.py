@@ -1,7 +1,5 @@
 """Recursive doubling: rounds and closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

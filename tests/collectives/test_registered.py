@@ -1,7 +1,5 @@
 """Laws 2, 3 and 4 for every registered algorithm: values, bytes, times, their terms, closed forms, bounds."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

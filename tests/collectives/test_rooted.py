@@ -1,7 +1,5 @@
 """Broadcast and reduce by trees and chains: who sends to whom, closed forms, chunks and groups."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

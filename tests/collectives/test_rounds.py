@@ -1,7 +1,5 @@
 """Rounds timed by their bounds, by content and at other rates, beside all of their messages solved afresh."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Rounds that pass without a message leave the same times as the plain path, whatever comes in between."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import simpy

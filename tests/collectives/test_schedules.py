@@ -1,7 +1,5 @@
 """Law 3: schedules compute what they are called, and their bytes are those of the formula."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Collectives at several rates with schedules made once, beside timers that make everything anew; tables of blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """What a library's constants add to the wire, against sums worked out by hand from the shipped file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

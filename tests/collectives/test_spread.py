@@ -1,7 +1,5 @@
 """Everything at once: what sharing ports costs, and the refusal of too many pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The terms of a schedule's time: their sum is the simulated time, and constants act on them as on the simulation."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from contextlib import suppress

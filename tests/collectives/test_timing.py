@@ -1,7 +1,5 @@
 """Laws 1, 2 and 4: fluid against closed forms, fast paths against the plain path, nothing under its bound."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Torus all-reduce: values, bytes, closed form, parts side by side, sizes."""
 
-from __future__ import annotations
-
 from math import prod
 
 import pytest

@@ -1,7 +1,5 @@
 """What a version of a library has, and protocols that somebody asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.schedules.demand import Demand

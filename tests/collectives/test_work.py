@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.algorithms.registry import make_algorithm

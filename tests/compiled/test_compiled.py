@@ -1,7 +1,5 @@
 """The extra ``numba``: the same bits as NumPy gives."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -4,8 +4,6 @@
 differs first: without the variable the tests say so. A new command is a new line at the end.
 """
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Importing a user's own gradients from each format."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Layer tables add up to what is published, and files that are none are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.errors import S2SimError, UnknownNameError

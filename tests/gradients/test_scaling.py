@@ -1,7 +1,5 @@
 """Scaling: doubled parts are there twice, kept rows are the same rows, and a model takes statistics from the trace."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Shipped traces: the manifest against figures computed here, naively, from the raw files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthetic gradients have the density, overlap and tail that were asked for, and the same values every time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Writing and reading traces, and everything that reading refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Everything solved anew at every event: for reading, and to compare with."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from s2sim.network.max_min import TIE

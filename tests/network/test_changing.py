@@ -1,7 +1,5 @@
 """Links that slow down, recover and fail under flows: phases by hand, and an oracle that solves everything."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import simpy

@@ -1,7 +1,5 @@
 """Max-min fairness of flows in flight: against naive oracles, and by its definition, also as flows come and go."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

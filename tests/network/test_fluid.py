@@ -1,7 +1,5 @@
 """The fluid network: sharing, arrivals in the middle, ties, and an oracle that solves everything at every event."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

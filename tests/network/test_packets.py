@@ -1,7 +1,5 @@
 """How messages are cut, and which network a name stands for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import simpy

@@ -1,7 +1,5 @@
 """Transfers with nothing else in flight: against the simulated network and a naive oracle; compiled or plain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The notebook says what ``s2sim run`` says, of any cluster, gradients and library, and draws its pictures."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

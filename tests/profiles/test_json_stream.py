@@ -1,7 +1,5 @@
 """Events read as a stream: the same as all of the file at once, in bounded memory, and broken files in one line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tracemalloc

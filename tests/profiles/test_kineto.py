@@ -1,7 +1,5 @@
 """Profiles of traces of PyTorch's profiler, made by hand with round times."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What profiles give is near what others published for the same GPU and precision."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

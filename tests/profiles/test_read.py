@@ -1,7 +1,5 @@
 """Profiles are read from files that fit their layer tables, and files that are none are refused in one line."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a rank computes of a model that others share with it, against what can be worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.errors import OptionError

@@ -1,7 +1,5 @@
 """Times that are computed or scaled follow operations, bytes, mini-batch and GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

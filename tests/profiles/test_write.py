@@ -1,7 +1,5 @@
 """A profile that is written loads again as it was."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

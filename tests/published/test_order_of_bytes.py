@@ -5,8 +5,6 @@ compared with the lengths of real messages of fewer elements, grown alike: all a
 bytes a message.
 """
 
-from __future__ import annotations
-
 from math import log2
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A generated text with word frequencies like a real one's, and jobs of processes."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the processes of tests/pytorch/test_hook.py run: small trainings with and without the hook."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

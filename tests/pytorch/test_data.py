@@ -1,7 +1,5 @@
 """Texts, shards and interactions: what models learn from, without PyTorch."""
 
-from __future__ import annotations
-
 import sys
 from itertools import pairwise
 

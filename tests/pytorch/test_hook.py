@@ -1,7 +1,5 @@
 """The communication hook in trainings of two processes, beside plain DistributedDataParallel."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

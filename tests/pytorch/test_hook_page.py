@@ -1,7 +1,5 @@
 """The trainings that README and the page on hooks show."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Papers in the loop: a small training gives tables, charts and judgements."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("torch")

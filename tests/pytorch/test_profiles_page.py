@@ -1,7 +1,5 @@
 """What the page on profiles shows of one's own training: recorded, and traced by PyTorch's profiler."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recording: gradients against PyTorch's own at the same weights, on tiny settings."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The recorder that the documentation shows, in a training of two processes whose files are imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

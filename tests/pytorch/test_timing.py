@@ -1,7 +1,5 @@
 """Recorded compute profiles: order and completeness on tiny models, and PyTorch's own profiler beside the hooks."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

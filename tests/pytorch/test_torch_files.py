@@ -1,7 +1,5 @@
 """Gradients that PyTorch saved: what is read, and what is refused without executing anything."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

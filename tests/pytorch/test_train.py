@@ -1,7 +1,5 @@
 """``s2sim train``: real runs, interrupted and gone on with, and what it says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training by reducers gives what plain PyTorch gives where they are exact, and what their papers say elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

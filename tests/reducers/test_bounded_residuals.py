@@ -1,7 +1,5 @@
 """What every reducer keeps back stays bounded over twenty steps of real training."""
 
-from __future__ import annotations
-
 from functools import cache
 from math import sqrt
 

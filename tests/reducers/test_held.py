@@ -1,7 +1,5 @@
 """Gradients that training holds in bf16: what travels, and what is lost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

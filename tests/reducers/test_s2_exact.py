@@ -1,7 +1,5 @@
 """Exact S2: its accuracy, its rounds cold and warm, and what goes in the second message."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Units that are carried over: their groups, and which keys they did not serve."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A sketch sized for an error has it: by the law for one row, by measurement for more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """S2 on several tables: a sketch each, and cells shared so that the whole error is least."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import numpy as np

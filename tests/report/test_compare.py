@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 from s2sim.report.answer import pareto_grid

@@ -1,7 +1,5 @@
 """Figures hold what rows say, and can be read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import unescape
 from itertools import combinations, pairwise

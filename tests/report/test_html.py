@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 from s2sim.report.html import result_html

@@ -1,7 +1,5 @@
 """What tables and pictures say of iterations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

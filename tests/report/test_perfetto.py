@@ -1,7 +1,5 @@
 """Timelines are files that viewers show as they are meant."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 

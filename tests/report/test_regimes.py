@@ -1,7 +1,5 @@
 """Regime maps as tables and pictures, from cells made by hand."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 
 from s2sim.experiment.row_parts import StepRow

@@ -1,7 +1,5 @@
 """Listings and pictures of schedules: what a reader finds in them, and what is refused."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from s2sim.report.answer import lines_text
 from s2sim.report.format import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
 from s2sim.traffic.collective_result import CollectiveResult

@@ -1,7 +1,5 @@
 """Verdicts on iterations say on which overlap they rest, and when dense hides all that could be gained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A strict reader of Google's "Trace Event Format", as far as timelines use it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from math import isfinite
 

@@ -1,7 +1,5 @@
 """Faults as values, and what jitter and background traffic draw."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import simpy

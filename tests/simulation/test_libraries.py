@@ -1,7 +1,5 @@
 """What libraries execute, in simulated time: on a switch, against closed forms worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.collectives.schedules.demand import Demand

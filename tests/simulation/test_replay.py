@@ -1,7 +1,5 @@
 """Scripts in simulated time: hand-made recordings against what can be worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

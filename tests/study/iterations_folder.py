@@ -1,7 +1,5 @@
 """Folders of measured iterations made for tests."""
 
-from __future__ import annotations
-
 import csv
 
 from s2sim.files import data_directory

@@ -1,7 +1,5 @@
 """The same question without faults and on other hardware, beside runs there."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

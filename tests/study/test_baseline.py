@@ -1,7 +1,5 @@
 """What all reducers are compared with: the all-reduce in the type that gradients are held in."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

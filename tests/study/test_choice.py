@@ -1,7 +1,5 @@
 """The law of choice, over random rows and over the cases that it was made for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The hash of a spec: the same however it is written, another wherever another number may come out."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

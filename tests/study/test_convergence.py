@@ -1,7 +1,5 @@
 """Curves, targets, intervals, checkpoints and words of a training, whatever has trained."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from math import sqrt

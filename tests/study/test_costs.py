@@ -1,7 +1,5 @@
 """What a computation takes is said or refused before it begins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

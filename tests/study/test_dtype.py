@@ -1,7 +1,5 @@
 """Gradients that training holds in bf16: as the trace says, or as is asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

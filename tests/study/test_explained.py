@@ -1,7 +1,5 @@
 """Which terms explain a difference: scales that were put in come out, and what rows do not tell stays as it is."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

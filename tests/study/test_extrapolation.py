@@ -1,7 +1,5 @@
 """Runs beyond what was recorded: scaled scripts are those of larger gradients, and half predicts the whole."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

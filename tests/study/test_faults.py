@@ -1,7 +1,5 @@
 """Collectives and transfers with faults: against times by hand, and the same twice."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

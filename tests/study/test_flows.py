@@ -1,7 +1,5 @@
 """Any traffic: against the shares that can be worked out by hand, and the file's own rules."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One rule of decision: what sentences about rates and mini-batches foretell is the verdict of a run there."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

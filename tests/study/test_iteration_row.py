@@ -1,7 +1,5 @@
 """Where the time of an iteration went, in a row and its JSON."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whole experiments with a communication library: what is shown beside the ideal, and the laws for every library."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Results are read back from their JSON as they were."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which GPU and library a cluster runs: what is asked for, what its topology says, or what is usual."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """With which mini-batches and numbers of workers reducers pay in iterations."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

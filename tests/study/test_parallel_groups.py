@@ -1,7 +1,5 @@
 """Tensor-, pipeline- and data-parallel groups as people write them, and replays of one of them beside the others."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

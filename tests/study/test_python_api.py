@@ -1,7 +1,5 @@
 """What a caller in Python meets first: names, keywords, and what a wrong one says."""
 
-from __future__ import annotations
-
 import re
 from inspect import getdoc, isclass, signature
 from pathlib import Path

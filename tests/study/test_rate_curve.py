@@ -1,7 +1,5 @@
 """The curve of speed-ups against a rate, beside runs at that rate."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

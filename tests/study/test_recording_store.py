@@ -1,7 +1,5 @@
 """The store of recordings: what it has is what would be computed, whatever happens to its files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 

@@ -1,7 +1,5 @@
 """Regime maps against single runs, and against what their cells say."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """One run reads each file once, splits each option string once and builds each cluster once."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whole experiments in Python: rows against each other and against what they are made of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Faults of a whole run."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.errors import OptionError, S2SimWarning, UnknownNameError

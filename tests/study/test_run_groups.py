@@ -1,7 +1,5 @@
 """Comparisons of reducers where replicas stand beside tensor- and pipeline-parallel ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

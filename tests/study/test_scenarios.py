@@ -1,7 +1,5 @@
 """Scenarios S1 to S5, which other simulators were measured on, and their like, against closed forms."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The JSON of results: its schema, what of it stays from version to version, and its names in Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Reducers whose scripts follow from shapes alone: one rank runs, for as many as there are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A run in three calls says what a run says."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

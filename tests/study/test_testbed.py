@@ -1,7 +1,5 @@
 """Testbeds predicted: the cluster that a setting is, constants recovered, calls and break-even rates."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """docs/testbed.md says what the shipped measurements make of it."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whole iterations in a run: what they rest on, what they compare, and what cannot be asked for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

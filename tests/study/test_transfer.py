@@ -1,7 +1,5 @@
 """Statistics of one recorded model predict the recorded gradients of others as badly as they do."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

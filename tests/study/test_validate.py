@@ -1,7 +1,5 @@
 """Errors of predictions against measured curves: computed by hand on made-up folders."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

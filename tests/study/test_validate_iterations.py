@@ -1,7 +1,5 @@
 """Predictions of measured iterations: computed by hand on made-up rows, and of the public ones."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

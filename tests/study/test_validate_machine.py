@@ -1,7 +1,5 @@
 """From a row of an index to a cluster: boards, bridges, islands, spread ranks."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import TypeAdapter
 

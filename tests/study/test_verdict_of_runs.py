@@ -1,7 +1,5 @@
 """The law of choice over real runs: what may be recommended, worked out anew from rows, is what the verdict says."""
 
-from __future__ import annotations
-
 from statistics import median_low
 
 import pytest

@@ -1,7 +1,5 @@
 """A run says whose gradients it is about, how large and how sparse: as simulated, not as recorded."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of a made-up testbed, whose times known constants make."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Folders of measured curves made for tests."""
 
-from __future__ import annotations
-
 import csv
 
 # With an empty cell unless a test says otherwise.

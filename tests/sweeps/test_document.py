@@ -1,7 +1,5 @@
 """The page on sweeps: its study and its commands, those of batch systems too, run as they are written."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Studies: the cells that axes, zips, conditions and samples make."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

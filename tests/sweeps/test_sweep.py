@@ -1,7 +1,5 @@
 """Sweeps: what a run says of each cell, once, whatever happens."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -1,7 +1,5 @@
 """The kit against description files and clusters that break its rules."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

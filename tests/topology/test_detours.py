@@ -1,7 +1,5 @@
 """Other ways after failures: they avoid what is dead, are as short as can be, and are refused where there are none."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dragonflies against the counts of their paper, and ways against the rules that they follow."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What holds for every kind of fabric: conformance, descriptions, cuts and routings."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rings through a mesh use its links as evenly as can be: against counts of links, and brute force on small graphs."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Single links that differ from their like."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

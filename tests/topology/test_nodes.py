@@ -1,7 +1,5 @@
 """Inside a node: NVLink meshes and PCIe trees, against plain facts."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The price of a cluster, by the hour of a GPU or a node, or of nodes that were bought."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.errors import TopologyError

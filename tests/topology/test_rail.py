@@ -1,7 +1,5 @@
 """Rail-optimised fabrics: who meets on a leaf switch, and who crosses a spine."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from s2sim.topology.cluster import build_cluster

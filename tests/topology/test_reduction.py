@@ -1,7 +1,5 @@
 """The tree of an in-network reduction against a walk from every rank to one root."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

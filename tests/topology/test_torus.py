@@ -1,7 +1,5 @@
 """Tori against closed facts, a breadth-first search and the ring."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Nodes of several kinds in one cluster."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

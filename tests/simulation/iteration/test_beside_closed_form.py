@@ -1,7 +1,5 @@
 """Simulated iterations beside the closed form of their exchanges, for every discipline."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

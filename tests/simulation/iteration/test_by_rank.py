@@ -1,7 +1,5 @@
 """Ranks that compute unequally long: each begins when it has posted, and goes on when its own part is done."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

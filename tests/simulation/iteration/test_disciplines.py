@@ -1,7 +1,5 @@
 """Which gradients leave together, and when their exchanges end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """When exchanges end, beside sums done by hand: two layers, two buckets, one network."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

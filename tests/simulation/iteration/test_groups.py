@@ -1,7 +1,5 @@
 """Iterations of a rank that shares a model with others: it waits for stages, and its group shares links with others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Merged gradients: the rule of MG-WFBP and the search of TopKA2A, beside all merges that there are."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Iterations in simulated time against closed forms: what can be worked out by hand, and the phase without compute."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the next forward needs first goes first."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from s2sim.simulation.bucketing.policy import Bucket, ReadyTensors, finish_ps, make_discipline

@@ -1,7 +1,5 @@
 """Terms that were taken at several values of constants, of times that wait for the slowest of two links."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

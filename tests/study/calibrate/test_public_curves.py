@@ -1,7 +1,5 @@
 """Five of a curve's own points as anchors, and how far off its others then are: over public curves."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

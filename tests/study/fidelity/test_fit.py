@@ -1,7 +1,5 @@
 """Fits of constants to points that are told by them: recovered where they are known, and blind to what is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Logs in the forms that people keep, with figures made up."""
 
-from __future__ import annotations
-
 OF_TODAY = """\
 $ mpirun -np 16 ./build/all_reduce_perf -b 1M -e 4M -f 2 -g 1
 # nccl-tests version 2.17.2 nccl-headers=22705 nccl-library=22705

@@ -1,7 +1,5 @@
 """What lines of NCCL_DEBUG=INFO tell of channels, rings, trees, algorithms, protocols and transports."""
 
-from __future__ import annotations
-
 import pytest
 
 from s2sim.traffic.log_table import NcclDebugInfo

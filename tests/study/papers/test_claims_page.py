@@ -1,7 +1,5 @@
 """Each paper has its page in docs/claims/, which rebuilding it gives; docs/claims.md is their index."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

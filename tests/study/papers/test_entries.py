@@ -1,7 +1,5 @@
 """What entries rest on: figures of messages, sweeps over clusters, and what is said where nothing can be trained."""
 
-from __future__ import annotations
-
 from math import prod
 
 import pytest

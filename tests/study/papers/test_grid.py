@@ -1,7 +1,5 @@
 """Gains in many settings are those of runs, counts of them are right, and one recording serves all clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 import s2sim

@@ -1,7 +1,5 @@
 """Papers: a made-up one of another package goes all the way, and what is interrupted keeps what is finished."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

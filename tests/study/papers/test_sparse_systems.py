@@ -1,7 +1,5 @@
 """Claims of sparse all-reduces and PowerSGD: arithmetic by closed forms, and what whole entries come to."""
 
-from __future__ import annotations
-
 from math import log2, prod
 
 import pytest

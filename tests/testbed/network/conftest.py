@@ -1,7 +1,5 @@
 """Testbeds apart from those of the machine: in a mount namespace whose end is theirs too."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Links keep their rates by the law of a token bucket, count what they should, and lose nothing."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

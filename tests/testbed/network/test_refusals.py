@@ -1,7 +1,5 @@
 """A testbed that cannot be is refused in one line, with the reason, and nothing is left of it."""
 
-from __future__ import annotations
-
 import os
 import sys
 

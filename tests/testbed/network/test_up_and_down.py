@@ -1,7 +1,5 @@
 """Testbeds come up, are found again without a file, and go down without a trace, whatever was killed meanwhile."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """One end of a transfer, `send ADDRESS BYTES` or `receive SENDERS`; prints when it began or ended."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import time
