@@ -139,24 +139,14 @@ def test_the_longest_way_between_many_nodes_is_that_of_the_row(name, tmp_path):
     assert longest_ps[0] == longest_ps[1]
 
 
-def check_runs(name):
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_every_machine_and_cluster_runs(name):
     result = s2sim.run(name, workers=[1, 3, 8, 64], reducers=["union"], trace=SMALL, break_even=False)
     assert [row.workers for row in result.rows if row.reducer == "union"] == [1, 3, 8, 64]
     assert all(row.time_s.total >= row.lower_bound_s >= 0 for row in result.rows)
     # The largest of these does not fit into one node but a rack.
     assert result.rows[-1].time_s.communication > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dgx-1-v100", "nvl72", "mi250x-8", "summit", "rtx-4090-8", "aws-p5"])
-def test_machines_of_every_build_run(name):
-    check_runs(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_every_machine_and_cluster_runs(name):
-    check_runs(name)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -157,7 +157,8 @@ def test_an_iteration_is_never_under_its_bound():
 def test_every_row_shows_its_bound_and_how_long_ranks_wait():
     for options in ({}, {"compute_cv": 0.1}, {"discipline": "two-priorities"}, {"accumulate": 3}):
         for rate in ("10Gbps", "1Tbps"):
-            for row in run(reducers=("fp16",), overrides=(f"nic.rate={rate}",), **options).rows:
+            overrides = (f"nic.rate={rate}",)
+            for row in run(reducers=("fp16",), overrides=overrides, profile="resnet-18", **options).rows:
                 assert 0 < row.iteration.lower_bound <= row.iteration_s
                 waits = row.iteration.waiting_mean > 0
                 assert not waits or "compute_cv" in options
