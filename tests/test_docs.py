@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[1]
 SLOW = {
     "dev validate --html fidelity.html --json fidelity.json",
     "run --topology leaf-spine --workers 32 --reducer union --reducer s2:rows=3,cells=4 --compute 120ms",
+    "run --topology fat-tree --workers 8,16,32 --reducer topk:density=0.01 --max-error 0.1 --json result.json",
+    "run --spec result.json --quiet",
     "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 8 --reducer topk:density=0.01",
     "run --topology fat-tree --trace ncf --workers 8,64 --show pareto",
     "run --topology fat-tree --trace lstm-lm --workers 8,64 --show pareto --png compare.png",

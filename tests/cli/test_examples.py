@@ -33,7 +33,7 @@ PAPERS = ("s2sim paper s2-reducer", "s2sim paper dgc", "s2sim paper does-it-pay"
 # It serves until somebody stops it; tests/notebooks runs what it serves.
 NOTEBOOK = "s2sim notebook"
 # Seconds each, even without those that are slow one by one.
-HEAVY = {"s2sim run", "s2sim dev validate", "s2sim dev calibrate", "s2sim regimes", "s2sim collective"}
+HEAVY = {"s2sim run", "s2sim dev validate", "s2sim dev calibrate", "s2sim regimes", "s2sim collective", "s2sim advise"}
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
 TESTBED = "s2sim dev testbed"
 # They need an extra; tests/pytorch runs them.

@@ -77,6 +77,12 @@ def test_a_function_of_ones_own_is_recorded(s2sim):
     assert (profile.name, profile.model, profile.batch) == ("mine", "training.py:make", 4)
     assert [tensor.shape for tensor in profile.tensors] in ([(1,), (1, 3)], [(1, 3), (1,)])
     assert s2sim("profile", "show", "mine.toml")[0] == 0
+
+
+@pytest.mark.slow
+@needs_torch
+@pytest.mark.usefixtures("training")
+def test_on_request_a_recording_says_nothing(s2sim):
     assert s2sim(*options(), "--quiet") == (0, "", "")
 
 

@@ -36,8 +36,8 @@ def test_a_reducer_pays_where_it_is_chosen_before_dense(time_s, dense_s, near, d
     assert own.pays_over(dense) == (choose([dense, own], None).decision == "use")
 
 
-# Seeds of runs that take less than .3 s, and of others, so that each topology, number of workers and reducer stands with
-# gradients of a profile and of a table, as far as the first 30 seeds have them.
+# Seeds of runs that take less than .3 s, and of others, so that each topology, number of workers and reducer stands
+# with gradients of a profile and of a table, as far as the first 30 seeds have them.
 QUICK = (5, 6, 13, 15, 18, 27)
 SEEDS = (*QUICK, 1, 2, 3, 7, 8, 11, 14, 19, 23, 24, 29)
 TOPOLOGIES = ("fat-tree", "leaf-spine", "dgx-a100", "dgx-h100", "single-switch", "torus")

@@ -48,7 +48,9 @@ STEPS = {"workers": (2, 4), "trace": "lstm-lm-steps", "reducers": ("fp16", "topk
 SCALED = {"topology": "dgx-a100", "workers": 16, "model": "gnmt-8", "reducers": ("union",), "library": "nccl"}
 
 
-@pytest.mark.parametrize("options", [ITERATIONS, STEPS, SCALED])
+@pytest.mark.parametrize(
+    "options", [ITERATIONS, *(pytest.param(each, marks=pytest.mark.slow) for each in (STEPS, SCALED))]
+)
 def test_a_run_reads_each_file_once(counts, options):
     s2sim.run(**{"topology": "leaf-spine"} | options)
     for name in ("read_bytes", "split_option_string", "build_cluster", "open_profile"):

@@ -44,9 +44,9 @@ COMMANDS = [
     ("flows", TRANSFERS),
     ("regimes", f"{REGIMES} --density 0.05,0.2 --reducer fp16"),
     ("validate", "dev validate curves --no-fit"),
-    ("iterations", "validate iterations"),
 ]
 MORE_COMMANDS = [
+    ("iterations", "validate iterations"),
     ("validate", "dev validate curves"),
     ("run", f"{RUN} --workers 2,4 --compute 5ms --library nccl"),
     ("run", f"{RUN} --workers 1"),
