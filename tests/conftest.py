@@ -46,7 +46,7 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Leave tests, modules and their classes, which stay to the end, out of later searches for garbage, and search less.
+    """Leave tests, modules and classes, which stay to the end, out of searches for garbage, and search less often.
 
     Together that is a tenth of the CPU time.
     """

@@ -5,14 +5,17 @@ import io
 
 import pytest
 
-RUN = ("run", "--topology", "tcp-10g", "--workers", 8, "--reducer", "union", "--no-break-even", "-q", "--json")
+from s2sim.cli.main import main
+
+RUN = ("run", "--topology", "tcp-10g", "--workers", "8", "--reducer", "union", "--no-break-even", "-q", "--json")
 
 
-@pytest.fixture
-def results(s2sim, tmp_path):
-    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    paths = [folder / "a.json", folder / "b.json"]
     for path, rate in zip(paths, ("10Gbps", "20Gbps"), strict=True):
-        assert s2sim(*RUN, path, "--set", f"nic.rate={rate}")[0] == 0
+        assert main([*RUN, str(path), "--set", f"nic.rate={rate}"]) == 0
     return paths
 
 

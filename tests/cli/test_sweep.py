@@ -1,9 +1,13 @@
 """``s2sim sweep`` and ``s2sim results``."""
 
+import io
 import json
+import shutil
+from contextlib import redirect_stdout
 
 import pytest
 
+from s2sim.cli.main import main
 from s2sim.report.figures.charts import table_chart
 from s2sim.tables import table_of
 
@@ -19,13 +23,20 @@ size = ["1KiB", "1MiB"]
 """
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Carry the study out once."""
+    folder, said = tmp_path_factory.mktemp("swept"), io.StringIO()
+    (folder / "study.toml").write_text(STUDY)
+    with redirect_stdout(said):
+        assert main(["sweep", str(folder / "study.toml"), "--out", str(folder / "out"), "--jobs", "1", "-q"]) == 0
+    assert said.getvalue() == "8 cells: 8 done.\n"
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, s2sim):
-    (tmp_path / "study.toml").write_text(STUDY)
-    assert s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", 1, "-q")[:2] == (
-        0,
-        "8 cells: 8 done.\n",
-    )
+def folder(swept, tmp_path):
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     return tmp_path / "out"
 
 
