@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import hashlib
 import os
 import pickle
 from functools import cache
@@ -92,24 +93,45 @@ def make_cluster(cluster_file):
 
 @pytest.fixture
 def one_validation(monkeypatch, tmp_path_factory, worker_id):
-    """Let all workers together make the validation of the public curves, a minute of fits, once; return what does."""
-    from s2sim.validation import validate_curves as run
+    """Let all workers together predict the public curves and iterations, a minute each, once.
+
+    Returns what validates the curves, and what validates the iterations.
+    """
+    from s2sim.validation import validate_curves, validate_iterations
 
     own = tmp_path_factory.getbasetemp()
-    kept = (own if worker_id == "master" else own.parent) / "validation.pickle"
-    validate = run.run_validation
+    shared = own if worker_id == "master" else own.parent
 
-    def once(folder=None, *arguments, fit=True):
-        if folder is not None or not fit:
-            return validate(folder, *arguments, fit=fit)
+    def once(name, compute):
+        kept = shared / f"{name}.pickle"
         with kept.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not kept.exists():
-                kept.write_bytes(pickle.dumps(validate(folder, *arguments)))
+                kept.write_bytes(pickle.dumps(compute()))
             return pickle.loads(kept.read_bytes())
 
-    monkeypatch.setattr(run, "run_validation", once)
-    return once
+    predict, curves, iterations = (
+        validate_curves._predict_curve,
+        validate_curves.run_validation,
+        validate_iterations.validate_iterations,
+    )
+
+    def predict_once(curve, predictor, *, tell):
+        name = hashlib.sha256(pickle.dumps((curve, tell))).hexdigest()
+        return once(name, lambda: predict(curve, predictor, tell=tell))
+
+    def curves_once(folder=None, *progress, fit=True):
+        if folder is not None or not fit:
+            return curves(folder, *progress, fit=fit)
+        return once("curves", lambda: curves(None, *progress))
+
+    def iterations_once(folder=None, *progress):
+        return iterations(folder, *progress) if folder else once("iterations", lambda: iterations(None, *progress))
+
+    monkeypatch.setattr(validate_curves, "_predict_curve", predict_once)
+    monkeypatch.setattr(validate_curves, "run_validation", curves_once)
+    monkeypatch.setattr(validate_iterations, "validate_iterations", iterations_once)
+    return curves_once, iterations_once
 
 
 @pytest.fixture

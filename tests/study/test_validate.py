@@ -380,9 +380,8 @@ def test_the_page_on_fidelity_is_made_of_what_the_command_says(folder, script, t
 
 @pytest.mark.slow
 def test_the_page_on_fidelity_is_up_to_date(script, one_validation):
-    assert script.PAGE.read_text("utf-8") == script.page(one_validation(), validate_iterations()), (
-        "run python docs/make_fidelity.py"
-    )
+    curves, iterations = (validate() for validate in one_validation)
+    assert script.PAGE.read_text("utf-8") == script.page(curves, iterations), "run python docs/make_fidelity.py"
 
 
 def mutated(text, draw):

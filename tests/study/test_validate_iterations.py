@@ -388,9 +388,9 @@ def test_the_command_writes_json_and_a_screen(tmp_path, capsys):
     assert main(["dev", "validate", str(folder), "--html", "page.html"]) == 2
 
 
-@pytest.fixture(scope="module")
-def public():
-    return validate_iterations()
+@pytest.fixture
+def public(one_validation):
+    return one_validation[1]()
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ def test_shipped_bands_hold_nine_of_ten_points_of_sources_that_they_have_not_see
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_validation")
 def test_the_command_writes_what_is_shipped():
     """Constants stay where a fit to the public curves puts them, and bands are those of their errors."""
     fits, found = fit_curves(
