@@ -79,7 +79,10 @@ class BloomFilter:
         smallest on, each set in which none is chosen yet draws one; if that makes fewer than k, others are drawn at
         random. DeepReduce's policy P2, but that its code goes through the sets again for the rest.
         """
-        bits, members = self._conflicts(positives)
+        # Every bit that a positive sets with the positive's place, ordered by both.
+        count = max(1, len(positives))
+        pairs = [place * count + np.arange(len(positives)) for place in self._places(self._mixed(positives))]
+        bits, members = np.divmod(np.unique(np.concatenate(pairs)), count)
         starts = np.flatnonzero(np.diff(bits, prepend=-1))
         sizes = np.diff(starts, append=len(bits))
         draws = members[starts + (random.random(len(starts)) * sizes).astype(np.int64)]
@@ -101,15 +104,6 @@ class BloomFilter:
         more = random.choice(rest, k - len(found), replace=False)
         likeliest: Ints = positives[np.sort(np.concatenate([found, more]))]
         return likeliest
-
-    def _conflicts(self, positives: Ints) -> tuple[Ints, Ints]:
-        """Return every bit that a positive sets with the positive's place, ordered by both."""
-        count = max(1, len(positives))
-        places = np.arange(len(positives))
-        pairs = [place * count + places for place in self._places(self._mixed(positives))]
-        ordered = np.sort(np.concatenate(pairs))
-        ordered = ordered[np.diff(ordered, prepend=-1) != 0]
-        return ordered // count, ordered % count
 
     def _mixed(self, keys: Ints) -> Words:
         return mix32(keys.astype(np.uint32), mix_constants(self.hashes, self.seed)[0])

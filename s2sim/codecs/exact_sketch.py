@@ -193,7 +193,8 @@ class ExactSketch:
         numbers = result[:, 0].view(np.uint32)
         numbers[...] = keys
         runs = self.table.sorted_runs(keys, numbers)
-        stuck, rounds, clean = [np.empty(0, np.uint32)], 0, True
+        stuck: list[Words] = []
+        rounds, clean = 0, True
         for block in range(self.table.blocks):
             own = runs.take(block)
             columns = self.table.columns_of(own)
@@ -205,7 +206,8 @@ class ExactSketch:
             if sums.read < len(own):
                 stuck.append(own.take(self._stuck(columns)))
         self.table.restore(keys, numbers)
-        return DecodedSums(result, _indices_of(np.concatenate(stuck), keys), rounds, clean)
+        left = np.flatnonzero(np.isin(keys, np.concatenate(stuck))) if stuck else np.empty(0, np.int64)
+        return DecodedSums(result, left, rounds, clean)
 
     def _stuck(self, columns: Ints) -> Ints:
         # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
@@ -229,14 +231,3 @@ class ExactSketch:
         found = 0 if exponents is None else len(exponents)
         if found != self.groups:
             raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
-
-
-def _indices_of(chosen: Words, keys: Words) -> Ints:
-    """Return where in ``keys`` some of them are, int64, increasing."""
-    chosen.sort()
-    found = [np.empty(0, np.int64)]
-    for start in range(0, len(keys) if len(chosen) else 0, _CHUNK_VALUES):
-        chunk = keys[start : start + _CHUNK_VALUES]
-        near = chosen.take(np.searchsorted(chosen, chunk), mode="clip")
-        found.append(start + np.flatnonzero(near == chunk))
-    return np.concatenate(found)

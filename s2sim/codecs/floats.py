@@ -76,43 +76,33 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        out[chunk] = _half_bits(flat[chunk])
+        values = flat[start : start + _CHUNK]
+        bits = values.view(np.uint32)
+        magnitudes = bits & _FLOAT32_MAGNITUDE
+        if magnitudes.max() >= _OVERFLOWING:
+            largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+            if largest >= _OVERFLOWING.view(np.float32):
+                raise CodecError(
+                    f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is "
+                    f"{LARGEST_HALF:g}: scale the array down first"
+                )
+            out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
+            continue
+        rounded = _HALF.round_magnitudes(magnitudes)
+        rounded |= bits >> np.uint32(16) & _HALF_SIGN
+        out[start : start + _CHUNK] = rounded
     return half.view(np.float16)
 
 
-def _half_bits(values: Floats32) -> NDArray[Any]:
-    bits = values.view(np.uint32)
-    magnitudes = bits & _FLOAT32_MAGNITUDE
-    if magnitudes.max() >= _OVERFLOWING:
-        _refuse_overflow(values)
-        return values.astype(np.float16).view(np.uint16)
-    rounded = _HALF.round_magnitudes(magnitudes)
-    signs = bits >> np.uint32(16)
-    signs &= _HALF_SIGN
-    rounded |= signs
-    return rounded
-
-
-def _refuse_overflow(values: Floats32) -> None:
-    """Raise `CodecError` if a finite value is too large for half precision."""
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    if largest >= _OVERFLOWING.view(np.float32):
-        raise CodecError(
-            f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is {LARGEST_HALF:g}: "
-            "scale the array down first"
-        )
+@cache
+def _halves() -> Floats32:
+    """Return every half as float32, by its bits: looking one up takes a fifth of the time of converting it."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
 def from_half(array: NDArray[np.float16]) -> Floats32:
     """Return half-precision ``array`` as float32, exactly."""
-    return _half_decode_table().take(array.view(np.uint16))
-
-
-@cache
-def _half_decode_table() -> Floats32:
-    """Return every half as float32, by its bits: looking one up takes a fifth of the time of converting it."""
-    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return _halves().take(array.view(np.uint16))
 
 
 @dataclass(frozen=True, slots=True)

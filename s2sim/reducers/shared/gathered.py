@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Bits, Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, to_dense
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer
 from s2sim.reducers.reduction import refuse_overflow
@@ -79,9 +79,6 @@ class Gathered(Reducer):
     aggregate: Aggregate
     # Bounds on the error of the last step's elements, by layer; unset until they are known.
     _off: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        check_options(self, self.about.name)
 
     @abstractmethod
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:

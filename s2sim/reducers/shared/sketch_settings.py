@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, floor, frexp, isfinite, log, sqrt
+from math import ceil, exp, frexp, isfinite, log, sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +15,6 @@ from s2sim.arrays import Floats, Floats32
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
 from s2sim.errors import OptionError, suggest_nearest
-from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.shared.row_sparse import BitmapFormat
 from s2sim.seeds import named_generator
 
@@ -31,10 +30,6 @@ class PublishedSettings:
     density: float  # Sigma, assumed of every table
     multiplier: float  # Rho, of the assumed non-zeros
     seed: int = 42
-
-    def columns(self, tables: Sequence[RowSparse]) -> list[int]:
-        """Return the columns of each table's sketch: floor(n m sigma rho), at least 1."""
-        return [max(1, floor(table.size * self.density * self.multiplier)) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +59,6 @@ class SketchSettings:
     def shares(self, tables: int) -> bool:
         """Return whether the columns are shared by the tables' energies too, not by their values alone."""
         return tables > 1 and self.floor is not None and self.floor < 1
-
-    def columns_for(self, union: float) -> int:
-        """Return the columns of all tables' sketches together for a union of that many non-zeros."""
-        assert self.cells is not None
-        return max(1, ceil(self.cells * union / self.rows))
 
 
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,

@@ -9,17 +9,16 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Floats32
+from s2sim.arrays import Floats, Floats32, Mask
 from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
 from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, check_shares, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
-from s2sim.reducers.shared.gossip import Graph, mixing_matrix
 from s2sim.seeds import named_generator
 
 SERVER = 0
@@ -36,6 +35,7 @@ class FedAvg(Reducer):
     end of this one, and all others end it with what they had. Models are followed in units of the learning rate.
     """
 
+    shares = ("fraction",)
     fraction: float = option(
         0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
     )
@@ -56,10 +56,6 @@ class FedAvg(Reducer):
         formula="4n up where chosen; the server 4n for each that downloads",
         scope="gradient",
     )
-
-    def __post_init__(self) -> None:
-        check_options(self, "fedavg")
-        check_shares(self, "fedavg", "fraction")
 
     @property
     def traits(self) -> Traits:
@@ -132,6 +128,79 @@ Compressor: TypeAlias = Literal["topk", "sign", "none"]
 _DENSITY = 0.01
 
 
+Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
+
+
+_ROUNDING = 1e-6
+
+
+def graph_weights(graph: Graph, ranks: int) -> Floats:
+    """Return the mixing matrix of a graph with Metropolis weights, float64 of shape (ranks, ranks).
+
+    w_ij = 1/(1 + max(degree i, degree j)) for neighbours, and the remainder for the rank itself (L. Xiao and S. Boyd,
+    "Fast linear iterations for distributed averaging", Systems & Control Letters 2004): symmetric and doubly
+    stochastic on any graph.
+
+    >>> graph_weights("ring", 4)[0]
+    array([0.33333333, 0.33333333, 0.        , 0.33333333])
+    """
+    linked = _adjacency(graph, ranks)
+    degrees = linked.sum(axis=1)
+    weights = np.where(linked, 1 / (1 + np.maximum.outer(degrees, degrees)), 0.0)
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return weights
+
+
+def _adjacency(graph: Graph, ranks: int) -> Mask:
+    linked = np.zeros((ranks, ranks), np.bool_)
+    indices = np.arange(ranks)
+    if graph == "complete":
+        linked[:] = True
+    elif graph == "torus":
+        # The most square full grid.
+        grid = indices.reshape(next(rows for rows in range(int(ranks**0.5), 0, -1) if ranks % rows == 0), -1)
+        for axis in (0, 1):
+            linked[grid, np.roll(grid, 1, axis)] = True
+    else:
+        hops = [1] if graph == "ring" else [2**power for power in range(max(ranks - 1, 0).bit_length())]
+        for hop in hops:
+            linked[indices, (indices + hop) % ranks] = True
+    linked |= linked.T
+    np.fill_diagonal(linked, False)
+    return linked
+
+
+def read_weights(path: str) -> Floats:
+    """Return a mixing matrix from a text file with a row of numbers for each rank, float64 of shape (P, P).
+
+    `OptionError` unless it is symmetric, without negative weights, and every row adds up to 1.
+    """
+    text = read_text(user_path(path, OptionError), noun="mixing matrix", error=OptionError)
+    try:
+        weights = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
+    except ValueError as error:
+        raise OptionError(f"the mixing matrix {path} is no table of numbers: {error}") from None
+    rows, columns = weights.shape
+    if rows != columns:
+        raise OptionError(f"the mixing matrix {path} has {rows} rows and {columns} columns: give one of each a rank")
+    good = np.isfinite(weights).all() and (weights >= 0).all() and np.allclose(weights, weights.T, 0, _ROUNDING)
+    if not good or not np.allclose(weights.sum(axis=1), 1, 0, _ROUNDING):
+        raise OptionError(
+            f"the mixing matrix {path} must be symmetric, without negative weights, and every row must add up to 1"
+        )
+    return weights
+
+
+def mixing_matrix(graph: Graph, path: str | None, ranks: int) -> Floats:
+    """Return the weights of a file, or else those of a graph; `OptionError` if the file is for other ranks."""
+    if path is None:
+        return graph_weights(graph, ranks)
+    weights = read_weights(path)
+    if len(weights) != ranks:
+        raise OptionError(f"the mixing matrix {path} is for {len(weights)} ranks: there are {ranks}")
+    return weights
+
+
 @dataclass(slots=True)
 class Choco(Reducer):
     """Gossip with public copies: q = C(x - x̂) to all neighbours, x̂ += q, x += γ·Σ w_ij (x̂_j - x̂_i).
@@ -145,6 +214,7 @@ class Choco(Reducer):
     """
 
     compresses_all = True
+    shares = ("gamma", "density")
     graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
     weights: str | None = option(
         None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."
@@ -175,8 +245,7 @@ class Choco(Reducer):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "choco")
-        check_shares(self, "choco", "gamma", "density")
+        Reducer.__post_init__(self)
         if self.compressor != "topk" and self.density != _DENSITY:
             raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
         if self.weights is not None and self.graph != "ring":

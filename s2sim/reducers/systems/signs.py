@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from s2sim.arrays import Floats32
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import (
@@ -59,7 +59,7 @@ class SignSgdVote(Gathered):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "signsgd-vote")
+        Gathered.__post_init__(self)
         if self.wire == "int8" and self.aggregate != "two-phase":
             raise OptionError(
                 f"signsgd-vote: wire=int8 is summed by an all-reduce: leave aggregate={self.aggregate} out"
@@ -148,6 +148,7 @@ class OneBitSgd(Gathered):
     sends the sum in one bit again. Both losses belong into residuals.
     """
 
+    least: ClassVar = {"column": 0}
     column: int = option(
         0,
         "Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 "
@@ -164,9 +165,6 @@ class OneBitSgd(Gathered):
         formula="2(n/(8P) + 8L)(P-1)",
         certainty="recalled",
     )
-
-    def __post_init__(self) -> None:
-        check_options(self, "onebit-sgd", column=0)
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the means of negative and other elements of every column, shape (2, columns), and the signs."""

@@ -1,34 +1,31 @@
-"""Sparse all-reduce with balanced parts: Ok-Topk and SparDL."""
+"""Ok-Topk: pairs to the owners of balanced regions, and the largest sums to all."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
-from math import ceil
-from typing import Literal
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log, sqrt
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from s2sim.codecs.hashing import check_key_space
+from s2sim.arrays import Ints
 from s2sim.codecs.top_k import elements_kept
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
-from s2sim.reducers.shared.blocks import TruncatedBlocks
-from s2sim.reducers.shared.gathered import flat_vector
-from s2sim.reducers.shared.owners import LEAST, agree_on_regions, balance_pairs, send_to_owners, threshold_of_sums
 from s2sim.reducers.shared.pairs import (
     Pairs,
     concatenate_pairs,
     intersect_pairs,
     merge_pairs,
-    pairs_to_gradient,
     pairs_to_mean,
     read_pairs,
     select_pairs,
+    send_to_owners,
 )
 from s2sim.reducers.shared.selection import Selecting, select_above, select_largest
 
@@ -40,6 +37,14 @@ _GLOBAL_NUDGE, _GLOBAL_BAND = 1.008, (2 / 3, 4 / 3)
 
 # How many times its share an owner may hold before sums are moved.
 _SKEW = 4
+
+
+LEAST = float(np.finfo(np.float32).smallest_subnormal)
+"""The least non-zero magnitude."""
+
+
+_FINEST = 1 / 64
+"""The smallest relative step of `_probe_ranks`."""
 
 
 @dataclass(slots=True)
@@ -55,6 +60,7 @@ class OkTopK(Selecting):
     A rank counts as sent what it selected and the result keeps.
     """
 
+    least: ClassVar = {"recompute": 1}
     density: float = option(
         0.01, "Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1]."
     )
@@ -93,10 +99,6 @@ class OkTopK(Selecting):
         certainty="summary read",
         scope="gradient",
     )
-
-    def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        check_options(self, "ok-topk", recompute=1)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, add up by regions, keep the largest sums, gather them."""
@@ -165,102 +167,72 @@ def _adjust_threshold(threshold: float, found: int, k: int, by: float, band: tup
     return threshold * by if found > band[1] * k else threshold
 
 
-@dataclass(slots=True)
-class SparDL(Selecting):
-    """A Spar-Reduce-Scatter of ceil(log2 P) rounds and an all-gather, of blocks that keep their share of elements.
+def agree_on_regions(rank: Rank, own: Pairs, n: int) -> Generator[Pending, None, list[int]]:
+    """Return the bounds of the ranks' regions of ``n`` elements: ranks + 1 positions.
 
-    B. Zhao et al., ICDE 2024, by the authors' code. Block b of a team of T ranks belongs to its rank b. In a round of
-    distance g every rank sends the blocks of those 2g - 1 to g ranks on to the one g on, for g = 2^(l-1), ..., 1. A
-    block is cut to its k just before it is sent, not when something is added to it. The code sends a message a block,
-    here one message carries all of a round; its second half is a Bruck all-gather, here that of the cluster. Sizes are
-    fixed: zeros fill up.
-
-    With ``teams`` of neighbouring ranks, ranks in the same place of all teams then gather h pairs of their block each
-    (Spar-All-Gather), cut the sum to k, and go on inside their teams; h moves so that sums have about k.
-
-    What a rank cuts off stays with it, of what all teams cut an equal part. It counts as sent what it has put into the
-    elements that the result keeps, so that all ranks' add up to P times the mean (global residual collection).
+    Each is the mean over ranks of the ends of equal shares of their own pairs, which are sent as fractions of n.
     """
+    shares = chunk_bounds(len(own) or n, rank.size)[1:-1]
+    ends = own.indices[shares] if len(own) else shares
+    fractions = rank.all_reduce((ends / max(n, 1)).astype(np.float32), label="ends of equal shares")
+    yield fractions
+    means = np.rint(fractions.value.astype(np.float64) * (n / rank.size)).astype(np.int64)
+    return [0, *np.minimum(means, n).tolist(), n]
 
-    density: float = option(0.01, "Fraction of each block's elements, zeros included, that is kept, in (0, 1].")
-    teams: int = option(1, "How many teams there are; they divide the ranks.")
-    local: Literal["all", "selected"] = option(
-        "all",
-        "What a rank adds to what comes: all of its own block, as the code does, or that block's k largest alone.",
-    )
 
-    gathered: float = field(init=False, repr=False, default=0.0)
-    """Pairs that each team contributes to the sum of a block; 0 before the first step."""
-    stride: float = field(init=False, repr=False, default=0.0)
-    """By how much that was changed last."""
+def threshold_of_sums(rank: Rank, sums: Pairs, k: int, whole: int) -> Generator[Pending, None, float]:
+    """Return a magnitude that at least the ``k`` largest of all owners' sums reach, and few others.
 
-    about = Traits(
-        name="spardl",
-        summary="a reduce-scatter of sparse blocks, cut to size at every hop, and an all-gather",
-        source="Zhao et al., SparDL: Distributed Deep Learning Training with Efficient Sparse Communication, ICDE 2024",
-        feedback="needed",
-        formula="16k(P-1)/P; with d teams 16k(P-d)/P and up to 8k d(d-1)/P",
-        certainty="code read",
-        scope="gradient",
-    )
+    Owners gather the magnitudes at some positions of their order: c sums reach that at position c, which bounds the
+    number of sums from below. The positions are chosen for ``whole``, which differs from k only if the sums are those
+    of a small copy, and are scaled to k.
+    """
+    positions = np.maximum(1, _probe_ranks(whole, rank.size) * k // whole)
+    probes = np.zeros(len(positions), np.float32)
+    rank.work(cost.select(len(sums), len(sums)))
+    falling = -np.sort(-np.abs(sums.values))
+    present = positions <= len(sums)
+    probes[present] = falling[positions[present] - 1]
+    gathered = rank.all_gather(probes, label="magnitudes of sums")
+    yield gathered
 
-    def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        check_options(self, "spardl", teams=1)
+    def least() -> float:
+        magnitudes = np.concatenate(gathered.value)
+        counts = np.tile(np.diff(positions, prepend=0), rank.size)
+        order = np.argsort(-magnitudes, kind="stable")
+        reached = np.flatnonzero(np.cumsum(counts[order]) >= k)
+        return max(LEAST, float(magnitudes[order[reached[0]]])) if len(reached) else LEAST
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Scatter and reduce inside teams, gather between teams, gather inside teams."""
-        if rank.size % self.teams:
-            raise OptionError(f"spardl: teams={self.teams} does not divide {rank.size} ranks: give a divisor")
-        check_key_space(0, gradient.size)
-        members = rank.size // self.teams
-        first = rank.index - rank.index % members
-        team = rank.subgroup(range(first, first + members))
-        blocks = TruncatedBlocks(flat_vector(gradient), chunk_bounds(gradient.size, members), self.density, self.held)
-        if self.local == "selected":
-            blocks.select(rank)
+    return rank.replicated(least)
 
-        # Spar-Reduce-Scatter: every rank ends with the sum of its own block.
-        gap = 1 << (members - 1).bit_length() >> 1
-        while gap:
-            ahead = range(gap, min(2 * gap, members))
-            leaving = [(team.index + distance) % members for distance in ahead]
-            coming = [(team.index + distance - gap) % members for distance in ahead]
-            message = blocks.hand_out(rank, leaving)
-            arrived = team.exchange({(team.index + gap) % members: message}, label=f"blocks, {gap} ranks on")
-            yield arrived
-            blocks.take_in(rank, coming, *arrived.value.values())
-            gap //= 2
-        if self.teams > 1:
-            yield from self._sum_over_teams(rank.subgroup(range(team.index, rank.size, members)), team.index, blocks)
 
-        message = blocks.hand_out(rank, [team.index], share=1 / self.teams)
-        sums = team.all_gather(message, label="sums of blocks", unequal=True)
-        yield sums
-        kept = rank.replicated(lambda: blocks.read_all(sums.value))
-        rank.work(cost.add_pairs(gradient.nbytes, len(kept)))
+def balance_pairs(rank: Rank, held: Pairs, dtype: GradientDtype, *, skew: float) -> Generator[Pending, None, Pairs]:
+    """Return this rank's equal share of all owners' pairs, in order, if one has ``skew`` times that; else its own."""
+    numbers = rank.all_gather(np.array([len(held)], np.int32), label="numbers of sums")
+    yield numbers
+    counts = np.concatenate(numbers.value).astype(np.int64)
+    if counts.max() * rank.size <= skew * counts.sum():
+        return held
+    begin = counts[: rank.index].sum()
+    cuts = np.clip(chunk_bounds(int(counts.sum()), rank.size) - begin, 0, len(held))
+    parts = [Pairs(held.indices[a:b], held.values[a:b]) for a, b in pairwise(cuts)]
+    handed = {to: part.message(dtype) for to, part in enumerate(parts) if to != rank.index and len(part)}
+    moved = rank.exchange(handed, label="sums to those who hold few", size_from_data=True)
+    yield moved
+    received = {source: read_pairs(message) for source, message in moved.value.items()}
+    received[rank.index] = parts[rank.index]
+    return concatenate_pairs([received[source] for source in sorted(received)])
 
-        def sent() -> Gradient:
-            rank.work(cost.keep_pairs(gradient.nbytes, len(kept)))
-            return pairs_to_gradient(blocks.own_share(kept), gradient)
 
-        return Reduced(rank.replicated(lambda: pairs_to_mean(kept, rank.size, gradient)), sent)
+def _probe_ranks(k: int, ranks: int) -> Ints:
+    """Return positions that increase by a relative step, from this part of an equal share of ``k`` to k.
 
-    @property
-    def traits(self) -> Traits:
-        """How many pairs teams gather changes from step to step."""
-        return replace(self.about, carries=self.teams > 1)
-
-    def _sum_over_teams(self, across: Rank, block: int, blocks: TruncatedBlocks) -> Generator[Pending, None, None]:
-        """Spar-All-Gather: make a block the sum of some pairs of each team, and move their number for the next step."""
-        most = blocks.sizes[block]
-        least = most / self.teams
-        if not self.gathered:
-            self.gathered, self.stride = least, (most - least) / 100
-        pairs = blocks.hand_out(across, [block], length=min(most, ceil(self.gathered)))
-        gathered = across.all_gather(pairs, label="pairs of all teams", unequal=True)
-        yield gathered
-        found = blocks.replace(across, block, gathered.value, 1 / self.teams)
-        # On in the same direction, in strides twice as long, or back in half of them.
-        self.stride *= 2 if (found < most) == (self.stride > 0) else -1 / 2
-        self.gathered = min(max(self.gathered + self.stride, least), most)
+    There are (1 + ln ranks) / step of them, of four bytes each, and up to ``step`` k pairs of eight bytes too many are
+    selected; the step is the one for which both take equally many bytes.
+    """
+    step = min(1.0, max(_FINEST, sqrt((ranks - 1) * (1 + log(ranks)) / k)))
+    first = max(1, int(k * step / ranks))
+    positions = [min(first, k)]
+    while positions[-1] < k:
+        positions.append(min(k, max(positions[-1] + first, int(positions[-1] * (1 + step)))))
+    return np.array(positions, np.int64)
