@@ -52,21 +52,12 @@ class Rank(Protocol):
 
     A program is given the group of all; `subgroup` makes others, on which members post by themselves. Sums are in rank
     order. Integers that overflow in one are an error, unless ``wraps`` says that they are meant modulo 2^bits.
-
-    Attributes
-    ----------
-    index, size : int
-        This rank's place in the group and the number of members.
-    step : int
-        Which training step this is, from 0.
-    seed : int
-        Root seed, the same on all ranks.
     """
 
-    index: int
-    size: int
-    step: int
-    seed: int
+    index: int  # This rank's place in the group
+    size: int  # Number of members
+    step: int  # Which training step this is, from 0
+    seed: int  # Root seed, the same on all ranks
 
     def all_reduce(
         self, payload: Contribution, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
@@ -150,17 +141,10 @@ class Rank(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced:
-    """What a reduction leaves on one rank.
+    """What a reduction leaves on one rank."""
 
-    Attributes
-    ----------
-    mean : Gradient
-        The average over ranks as this rank ends with it.
-    sent : callable
-        Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``.
-    """
-
-    mean: Gradient
+    mean: Gradient  # The average over ranks as this rank ends with it
+    # Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``
     sent: Callable[[], Gradient]
 
 

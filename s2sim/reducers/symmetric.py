@@ -12,7 +12,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.process_group import Handle, Member, RankProgress, World
 from s2sim.reducers.rank import Contribution, Reducer
-from s2sim.reducers.reduction import CallHeader, open_collective
+from s2sim.reducers.reduction import CallHeader, Collective
 from s2sim.reducers.script import Call, Post, Recording
 
 # ruff: noqa: D102  (SymmetricRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
@@ -47,7 +47,7 @@ class SymmetricRank(Member):
     def _post(self, heading: CallHeader, payloads: Mapping[int, Contribution]) -> Handle:
         if heading.kind in ("reduce", "broadcast") or heading.op == "peers":
             raise self._refusal(heading.label)
-        self.calls.append(open_collective(heading, self.group.ranks).record_alike(payloads))
+        self.calls.append(Collective(heading, self.group.ranks).record_alike(payloads))
         combines = heading.kind in ("all_reduce", "reduce_scatter")
         self.values.append(payloads[0] if combines else (payloads[0],) * self.size)
         self.progress.script.append(Post(len(self.calls) - 1))

@@ -277,27 +277,23 @@ class PacTrain(Reducer):
     rarely, by n/8 bytes. What the paper's training does, pruned weights without a gradient, the gradients of a trace
     have not been through: all that they hold outside of the mask is lost here and shows as error, which in such a
     training is no error. Nothing of it is fed back.
-
-    Attributes
-    ----------
-    pruned : float
-        Share of the weights that is pruned, from 0 and below 1.
-    mask : {"random", "magnitude"}
-        Which weights are left, as a trace has no weights: any, drawn once by the shared seed, or those whose mean
-        gradient is largest in the first step, which is the smallest error that any mask can have there.
-    ternary : bool
-        Send what is left as -1, 0 or 1 times the largest magnitude over ranks, drawn at random without bias, summed in
-        a byte, or two from 128 ranks on. ceil(log2(2P + 1)) bits would do in a network that adds them.
-    kept : int64 array or None
-        The mask of largest magnitude, once it is fitted.
     """
 
     compresses_all = True
-    pruned: float = 0.8
-    mask: Literal["random", "magnitude"] = "random"
-    ternary: bool = False
+    pruned: float = option(0.8, "Share of the weights that is pruned, from 0 and below 1.")
+    mask: Literal["random", "magnitude"] = option(
+        "random",
+        "Which weights are left, as a trace has no weights: any, drawn once by the shared seed, or those whose mean "
+        "gradient is largest in the first step, which is the smallest error that any mask can have there.",
+    )
+    ternary: bool = option(
+        False,
+        "Send what is left as -1, 0 or 1 times the largest magnitude over ranks, drawn at random without bias, summed "
+        "in a byte, or two from 128 ranks on. ceil(log2(2P + 1)) bits would do in a network that adds them.",
+    )
 
     kept: Ints | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """The mask of largest magnitude, once it is fitted."""
 
     about = Traits(
         name="pactrain",

@@ -19,20 +19,11 @@ from s2sim.reducers.wrappers.wrapper import Wrapper
 
 @dataclass(slots=True)
 class Feedback(Wrapper):
-    """A lossy reducer that gets, in later steps, what it failed to send in earlier ones.
+    """A lossy reducer that gets, in later steps, what it failed to send in earlier ones."""
 
-    Attributes
-    ----------
-    adds : str
-        What that is, for people: "error feedback".
-    conserves : {"sum", "gradient", "nothing"}
-        See `Traits`.
-    residual : Gradient or None
-        What this rank still holds back; None before the first step.
-    """
-
-    adds: ClassVar[str]
-    conserves: ClassVar[Conserves] = "sum"
+    adds: ClassVar[str]  # What that is, for people: "error feedback"
+    conserves: ClassVar[Conserves] = "sum"  # See `Traits`
+    # What this rank still holds back; None before the first step
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
@@ -49,8 +40,8 @@ class Feedback(Wrapper):
             raise OptionError(f"{name}: {self.option_text} would be a second feedback, as {name} has its own")
         if traits.estimates != "mean":
             raise OptionError(
-                f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with {traits.estimates} "
-                f"here"
+                f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with "
+                f"{traits.estimates} here"
             )
 
     def check_delays(self) -> None:
@@ -96,17 +87,13 @@ class EF21(Feedback):
     error feedback", NeurIPS 2021, algorithm 2, by its abstract and summaries. g starts at zero, so that the first step
     sends C(gradient); the paper also allows to begin with the gradient itself. Bytes and collectives are those of C.
     Written ``ef=ef21``.
-
-    Attributes
-    ----------
-    estimate : Gradient or None
-        g, this rank's part of what all know; ``shared`` is its mean over ranks.
     """
 
     key = "ef"
     adds = "EF21"
     conserves = "gradient"
     ef: Literal["ef21"] = "ef21"
+    # g, this rank's part of what all know, and its mean over ranks
     estimate: Gradient | None = field(init=False, repr=False, default=None)
     shared: Gradient | None = field(init=False, repr=False, default=None)
 
@@ -198,20 +185,13 @@ class GlobalMomentum(Feedback):
     (GMC), of which abstracts were read; algorithm and authors are recalled. As every rank takes ``w - rate mean(c)``,
     the model's difference is the last mean times the rate, and nothing more is sent: ``u = e + gradient + gmc mean``.
     The mean that comes out is what a plain step of SGD takes: momentum is in it already. Written ``gmc=0.9``.
-
-    Attributes
-    ----------
-    gmc : float
-        The momentum, beta in the paper, above 0 and below 1.
-    last_mean : Gradient or None
-        What the last step ended with.
     """
 
     key = "gmc"
     adds = "global momentum"
     conserves = "nothing"
-    gmc: float = 0.9
-    last_mean: Gradient | None = field(init=False, repr=False, default=None)
+    gmc: float = option(0.9, "The momentum, beta in the paper, above 0 and below 1.")
+    last_mean: Gradient | None = field(init=False, repr=False, default=None)  # What the last step ended with
 
     def check(self) -> None:
         """Refuse also what nobody would correct."""
@@ -246,28 +226,22 @@ class MomentumCorrection(Feedback):
     Y. Lin et al., "Deep gradient compression", ICLR 2018: momentum correction and factor masking, which clears u and v
     where something was sent (GRACE's code was read, the paper is recalled). The mean is what a plain step of SGD takes:
     momentum is in it already. What a compressor rounds stays in v. Written ``momentum=0.9``.
-
-    Attributes
-    ----------
-    momentum : float
-        Above 0 and below 1.
-    masking : bool
-        Clear u where something was sent, so that it does not push on in a direction that is out of date.
-    clip : float, optional
-        L2 norm that gradients are scaled down to, if they are longer, before they are added: one of P ranks to
-        clip / sqrt(P). Their length is the root of the mean square over ranks, which an all-reduce of one value tells
-        (GRACE's code; the paper has each rank take its own).
-    velocity : Gradient or None
-        u; ``residual`` is v.
     """
 
     key = "momentum"
     adds = "momentum correction"
     conserves = "nothing"
-    momentum: float = 0.9
-    masking: bool = True
-    clip: float | None = None
-    velocity: Gradient | None = field(init=False, repr=False, default=None)
+    momentum: float = option(0.9, "Above 0 and below 1.")
+    masking: bool = option(
+        True, "Clear u where something was sent, so that it does not push on in a direction that is out of date."
+    )
+    clip: float | None = option(
+        None,
+        "L2 norm that gradients are scaled down to, if they are longer, before they are added: one of P ranks to "
+        "clip / sqrt(P). Their length is the root of the mean square over ranks, which an all-reduce of one value "
+        "tells (GRACE's code; the paper has each rank take its own).",
+    )
+    velocity: Gradient | None = field(init=False, repr=False, default=None)  # u; ``residual`` is v
 
     def check(self) -> None:
         """Refuse also what nobody would correct, and masks that would clear everything."""
@@ -281,8 +255,7 @@ class MomentumCorrection(Feedback):
         if self.masking and "density" not in self.inner.options():
             raise OptionError(
                 f"{name}: {self.option_text} would be cleared everywhere in every step, as {name} sends something of "
-                f"every "
-                "element: add masking=false"
+                "every element: add masking=false"
             )
 
     @property

@@ -27,20 +27,12 @@ class LocalSteps(Wrapper):
 
     Between exchanges a rank ends with zeros: nothing that others know of has changed. Gradients are those of a trace
     in which ranks never drifted apart; what drifting does to training they cannot tell.
-
-    Attributes
-    ----------
-    h : int
-        Steps from one exchange to the next, from 2.
-    after : int
-        Steps at the beginning in which every one is exchanged.
-    gathered : Gradient or None
-        Sum of this rank's gradients since the last exchange; ``waiting`` says of how many.
     """
 
     key = "h"
-    h: int = 10
-    after: int = 0
+    h: int = option(10, "Steps from one exchange to the next, from 2.")
+    after: int = option(0, "Steps at the beginning in which every one is exchanged.")
+    # Sum of this rank's gradients since the last exchange, and of how many
     gathered: Gradient | None = field(init=False, repr=False, default=None)
     waiting: int = field(init=False, repr=False, default=0)
 

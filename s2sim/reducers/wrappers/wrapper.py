@@ -24,17 +24,10 @@ class Wrapper(Reducer):
 
     A dataclass: one of its fields is named like the option that asks for it, and its other fields are options that go
     with this one. Every instance has an inner reducer of its own.
-
-    Attributes
-    ----------
-    key : str
-        The option that asks for it, see `takes`.
-    inner : Reducer
-        What is wrapped.
     """
 
-    key: ClassVar[str]
-    inner: Reducer
+    key: ClassVar[str]  # The option that asks for it, see `takes`
+    inner: Reducer  # What is wrapped
 
     def __post_init__(self) -> None:
         self.check()
