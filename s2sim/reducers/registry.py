@@ -133,7 +133,9 @@ def make_reducer(text: str) -> Reducer:
     own = {key: text for key, text in options.items() if key not in added}
     reducer: Reducer
     if cls.takes_reducers:
-        reducer = cls(tuple(_part(pattern, text) for pattern, text in own.items()))
+        # Between the options of a reducer that stands among those of another one there is ``;``.
+        parts = [(pattern, make_reducer(text.replace(";", ","))) for pattern, text in own.items()]
+        reducer = cls(tuple(PatternPart(key, option_string(part).replace(",", ";"), part) for key, part in parts))
     else:
         known = {field.name for field in fields(cls) if field.init} | added
         for key in own:
@@ -141,12 +143,6 @@ def make_reducer(text: str) -> Reducer:
                 raise OptionError(f"{name} has no option {key!r}{suggest_nearest(key, known)}")
         reducer = cast("Reducer", build(cls, own, name))
     return wrap(reducer, {key: text for key, text in options.items() if key in added})
-
-
-def _part(pattern: str, text: str) -> PatternPart:
-    """Return a reducer that stands among the options of another one, with ``;`` between its own options."""
-    reducer = make_reducer(text.replace(";", ","))
-    return PatternPart(pattern, option_string(reducer).replace(",", ";"), reducer)
 
 
 def option_string(reducer: Reducer) -> str:

@@ -110,8 +110,7 @@ class Gathered(Reducer):
 
     def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return the differences of an owner's sums from their decoded messages."""
-        kept = self.decode_all(messages, [len(total) for total in sums])
-        return [total - decoded for total, decoded in zip(sums, kept, strict=True)]
+        return list(map(np.subtract, sums, self.decode_all(messages, list(map(len, sums)))))
 
     @property
     def known_size(self) -> bool:
@@ -175,17 +174,14 @@ class Gathered(Reducer):
         yield second
         rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, second.value))))
 
-        def decoded(messages: Iterable[Sequence[Message]]) -> list[list[Floats32]]:
-            return [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
+        def joined(messages: Iterable[Sequence[Message]], loss: Sequence[Floats32] = ()) -> list[Floats32]:
+            parts = [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
+            if loss:
+                parts[rank.index] = list(map(np.subtract, parts[rank.index], loss))
+            return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
-        def sent() -> Gradient:
-            parts = decoded(own)
-            parts[rank.index] = [part - loss for part, loss in zip(parts[rank.index], lost, strict=True)]
-            return self.from_vectors(_concatenate_chunks(parts), gradient)
-
-        return Reduced(
-            rank.replicated(lambda: self._result(_concatenate_chunks(decoded(second.value)), rank.size, gradient)), sent
-        )
+        mean = rank.replicated(lambda: self._result(joined(second.value), rank.size, gradient))
+        return Reduced(mean, sent=lambda: self.from_vectors(joined(own, lost), gradient))
 
     def _through_server(self, rank: Rank, gradient: Gradient, own: _Messages, sizes: Sequence[int]) -> Program:
         serves = rank.index == SERVER
@@ -201,8 +197,7 @@ class Gathered(Reducer):
         mean = rank.replicated(lambda: self._result(self.decode_all(arrived, sizes), rank.size, gradient))
 
         def sent() -> Gradient:
-            parts = self.decode_all(own, sizes)
-            return self.from_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
+            return self.from_vectors(list(map(np.subtract, self.decode_all(own, sizes), lost)), gradient)
 
         return Reduced(mean, sent)
 
@@ -269,12 +264,8 @@ class Gathered(Reducer):
 
 
 def _for_shapes(rank: Rank) -> bool:
-    """Return whether a rank reads no values, as `s2sim.reducers.symmetric.SymmetricRank`."""
+    """Return whether a rank reads no values, as `s2sim.reducers.run.SymmetricRank`."""
     return getattr(rank, "for_shapes", False)
-
-
-def _concatenate_chunks(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:
-    return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
 
 def _bytes_of(messages: Sequence[Message]) -> int:

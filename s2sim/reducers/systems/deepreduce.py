@@ -146,8 +146,12 @@ class DeepReduce(Selecting):
         told = bloom.encode(keys) if self.index == "bloom" else keys.astype(np.uint32)
         chosen = self._chosen(rank, bloom, told, rank.index, gradient.size)
         if self.index == "bloom":
-            rank.work(cost.insert_keys_cost(len(keys), bloom.hashes, bloom.bits))
-            rank.work(cost.probe_keys_cost(gradient.size, 1, "encode"))
+            # The filter is cleared, and each hash of each key sets a bit. Of all keys two hashes on average are read
+            # from a table in order, as DeepReduce keeps them, and tested; filters stay in the cache.
+            inserted = len(keys) * (cost.INDEX_BYTES + bloom.hashes * cost.SCATTER_BYTES)
+            rank.work(Work("encode", bloom.bits // 8 + inserted, launches=2))
+            tested = gradient.size * 2 * cost.INDEX_BYTES
+            rank.work(Work("encode", tested, launches=cost.SELECT_LAUNCHES))
         code = ValueCode(self.values, self.held, self.pieces)
         random = named_generator(rank.seed, "deepreduce values", rank.step, rank.index)
         rank.work(cost.copy_out_cost(len(chosen), scattered=True))
@@ -163,7 +167,7 @@ class DeepReduce(Selecting):
 
         parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
         if self.index == "bloom":
-            rank.work(cost.probe_keys_cost(gradient.size, rank.size, "decode"))
+            rank.work(Work("decode", rank.size * tested, launches=rank.size * cost.SELECT_LAUNCHES))
         rank.work(cost.add_pairs(gradient.nbytes, sum(map(len, parts))))
         mean = rank.replicated(lambda: pairs_to_mean(merge_pairs(parts), rank.size, gradient))
         return Reduced(mean, sent=lambda: pairs_to_gradient(parts[rank.index], gradient))

@@ -17,6 +17,7 @@ from s2sim.gradients.gradient import Gradient, average
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import Aggregate, Gathered, from_layer_vectors, layer_vectors
 from s2sim.reducers.shared.row_sparse import Message
 from s2sim.seeds import named_generator
@@ -137,14 +138,6 @@ Rounding: TypeAlias = Literal["stochastic", "nearest"]
 Signed: TypeAlias = Literal["int8", "int16"]
 
 
-def signed_levels(ranks: int, dtype: Signed, owner: str) -> int:
-    """Return the levels on either side of zero that leave room for a sum over ranks; `S2SimError` if there are none."""
-    levels = int(np.iinfo(dtype).max) // ranks
-    if not levels:
-        raise S2SimError(f"{owner}: a sum over {ranks} ranks has no room in {dtype} for one level each: take int16")
-    return levels
-
-
 def all_reduce_scaled(
     rank: Rank,
     gradient: Gradient,
@@ -160,7 +153,7 @@ def all_reduce_scaled(
     are sampled for each rank and step.
     """
     sizes = [len(vector) for vector in vectors]
-    rank.work(cost.find_scale(sum(sizes)))
+    rank.work(Work("encode", cost.VALUE_BYTES * sum(sizes)))
     largest = np.array([largest_magnitude(vector) for vector in vectors], np.float32)
     scales = rank.all_reduce(largest, "max", label="scales")
     yield scales
@@ -253,10 +246,11 @@ class Int8(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Divide the range among the ranks; agree on scales, round, sum."""
-        levels = signed_levels(rank.size, self.dtype, "int8")
-        vectors = layer_vectors(gradient)
-        return (
-            yield from all_reduce_scaled(
-                rank, gradient, vectors, levels=levels, dtype=self.dtype, rounding=self.rounding
+        levels = int(np.iinfo(self.dtype).max) // rank.size
+        if not levels:
+            raise S2SimError(
+                f"int8: a sum over {rank.size} ranks has no room in {self.dtype} for one level each: take int16"
             )
-        )
+        own = layer_vectors(gradient)
+        program = all_reduce_scaled(rank, gradient, own, levels=levels, dtype=self.dtype, rounding=self.rounding)
+        return (yield from program)

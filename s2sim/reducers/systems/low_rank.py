@@ -131,11 +131,6 @@ def orthonormal_basis(narrow: Floats32) -> Floats32:
     return np.linalg.qr(narrow.astype(np.float64)).Q.astype(np.float32)
 
 
-def outer_product(left: Floats32, right: Floats32) -> Floats32:
-    """Return ``left`` times the transposed ``right``, of shapes (rows, rank) and (columns, rank)."""
-    return left @ right.T
-
-
 class LowRank(Reducer):
     """A reducer of matrices; vectors, and matrices that would shrink too little, are all-reduced as they are.
 
@@ -256,18 +251,14 @@ class PowerSGD(LowRank):
         yield rights
         found = rank.replicated(lambda: averages(rights, rank.size))
         if self.reuse_query:
-            self.query = rank.replicated(lambda: [_rescale_query(right) for right in found])
+            # Times powers of two, so that products with them neither overflow nor vanish over many steps.
+            exponents = [-int(np.frexp(np.abs(right).max())[1]) for right in found]
+            self.query = rank.replicated(lambda: list(map(np.ldexp, found, exponents)))
 
         split.charge_products(rank)
-        products = rank.replicated(lambda: list(map(outer_product, basis, found)))
+        products = rank.replicated(lambda: [left @ right.T for left, right in zip(basis, found, strict=True)])
         mean = rank.replicated(lambda: split.mean(products, others, rank.size))
         return Reduced(mean, sent=lambda: split.join(products, split.others))
-
-
-def _rescale_query(query: Floats32) -> Floats32:
-    """Return a matrix times a power of two, so that products with it neither overflow nor vanish over many steps."""
-    _, exponent = np.frexp(np.abs(query).max())
-    return np.ldexp(query, -int(exponent), dtype=np.float32)
 
 
 @dataclass(slots=True)
@@ -324,7 +315,7 @@ class AcpSGD(LowRank):
 
         def products(narrow: Sequence[Floats32]) -> list[Floats32]:
             pairs = zip(narrow, basis, strict=True) if left else zip(basis, narrow, strict=True)
-            return [outer_product(*pair) for pair in pairs]
+            return [left_factor @ right.T for left_factor, right in pairs]
 
         def sent() -> Gradient:
             split.charge_products(rank, "encode")

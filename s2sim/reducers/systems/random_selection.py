@@ -29,7 +29,8 @@ from s2sim.seeds import named_generator
 Seed: TypeAlias = Literal["shared", "own"]
 
 
-Segments: TypeAlias = "Sequence[tuple[int, int]]"
+Segments: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""Where each range of elements that the density applies to begins, its length n, and how many of it are sent, k."""
 
 
 class RandomSelecting(Selecting):
@@ -75,17 +76,14 @@ class RandomSelecting(Selecting):
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n, the probability that an element is sent, unless values are scaled."""
-        sent_as_is = np.isscalar(self.factors(segments(gradient, self.granularity)))
+        sent_as_is = np.isscalar(self.factors(()))
         return smallest_kept_share(gradient, self.density, self.granularity) if sent_as_is else None
-
-    def counts(self, parts: Segments) -> list[int]:
-        """Return the number of elements sent of each segment."""
-        return [elements_kept(stop - start, self.density) for start, stop in parts]
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sample; then sum the values of the same elements, or gather those of different ones."""
         check_key_space(0, gradient.size)
-        parts = segments(gradient, self.granularity)
+        ranges = segments(gradient, self.granularity)
+        parts = [(start, stop - start, elements_kept(stop - start, self.density)) for start, stop in ranges]
         shared = self.seed == "shared"
         generator = named_generator(rank.seed, self.about.name, "shared" if shared else rank.index, rank.step)
         word = int(generator.integers(2**64, dtype=np.uint64))
@@ -157,41 +155,33 @@ class RandomBlock(RandomSelecting):
     )
 
     def draw(self, word: int, parts: Segments) -> Ints:
-        """Draw a start in every segment."""
-        generator = np.random.default_rng(word)
-        return self._blocks([self._start(generator, stop - start, k) for (start, stop), k in self._sized(parts)], parts)
+        """Draw the first element of a block in every segment: any, or of ranks' own blocks a multiple of k."""
+        draw, shared = np.random.default_rng(word).integers, self.seed == "shared"
+        return _blocks([int(draw(n)) if shared else k * int(draw(n // k)) for _, n, k in parts], parts)
 
     def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
         """Send where each block begins."""
-        firsts = np.cumsum([0, *self.counts(parts)])[:-1]
-        starts: Ints = chosen[firsts] - np.array([start for start, _ in parts], np.int64)
+        firsts = np.cumsum([0, *(k for _, _, k in parts)])[:-1]
+        starts: Ints = chosen[firsts] - np.array([start for start, _, _ in parts], np.int64)
         return starts.astype(np.uint32)
 
     def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
         """Read where each block begins."""
-        return self._blocks(address.tolist(), parts)
-
-    def _start(self, generator: np.random.Generator, n: int, k: int) -> int:
-        """Return the first element of the block: any, or of ranks' own blocks a multiple of k."""
-        return int(generator.integers(n)) if self.seed == "shared" else k * int(generator.integers(n // k))
-
-    def _blocks(self, starts: list[int], parts: Segments) -> Ints:
-        """Return the elements of one block in each segment, which may go round its end."""
-        blocks = [np.empty(0, np.int64)]
-        for at, ((start, stop), k) in zip(starts, self._sized(parts), strict=True):
-            n = stop - start
-            round_the_end = np.arange(max(0, at + k - n), dtype=np.int64)
-            blocks += [start + round_the_end, start + np.arange(at, min(at + k, n), dtype=np.int64)]
-        return np.concatenate(blocks)
-
-    def _sized(self, parts: Segments) -> list[tuple[tuple[int, int], int]]:
-        return list(zip(parts, self.counts(parts), strict=True))
+        return _blocks(address.tolist(), parts)
 
     @property
     def traits(self) -> Traits:
         """Bytes are those of the collective in use."""
         starts = "4" if self.granularity == "global" else "4L"
         return self.about if self.seed == "shared" else replace(self.about, formula=f"(4k+{starts})(P-1)")
+
+
+def _blocks(firsts: Sequence[int], parts: Segments) -> Ints:
+    """Return the elements of one block in each segment, which may go round its end."""
+    blocks = [np.empty(0, np.int64)]
+    for first, (start, n, k) in zip(firsts, parts, strict=True):
+        blocks += [start + np.arange(max(0, first + k - n)), start + np.arange(first, min(first + k, n))]
+    return np.concatenate(blocks)
 
 
 @dataclass(slots=True)
@@ -236,8 +226,8 @@ class RandomK(RandomSelecting):
         """Draw k different elements of every segment."""
         generator = np.random.default_rng(word)
         drawn = [np.empty(0, np.int64)]
-        for (start, stop), k in zip(parts, self.counts(parts), strict=True):
-            drawn.append(start + np.sort(generator.choice(stop - start, k, replace=False, shuffle=False)))
+        for start, n, k in parts:
+            drawn.append(start + np.sort(generator.choice(n, k, replace=False, shuffle=False)))
         return np.concatenate(drawn)
 
     def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
@@ -257,9 +247,7 @@ class RandomK(RandomSelecting):
         """Return n/k of each segment if asked for."""
         if not self.scale:
             return np.float32(1)
-        counts = self.counts(parts)
-        scales = [(stop - start) / k for (start, stop), k in zip(parts, counts, strict=True)]
-        return np.repeat(np.array(scales, np.float32), counts)
+        return np.repeat(np.array([n / k for _, n, k in parts], np.float32), [k for _, _, k in parts])
 
     @property
     def traits(self) -> Traits:

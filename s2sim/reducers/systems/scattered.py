@@ -22,8 +22,26 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import Aggregate, Message, Scattered
 
 
+class GolombPositions(Scattered):
+    """A reducer whose positions are coded on the host, as a Golomb stream."""
+
+    __slots__ = ()
+    shares = ("density",)
+    density: float
+    selections: ClassVar[int] = 1  # How often the GPU selects from a tensor
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of selecting, and of coding the positions of one selection."""
+        kept = elements_kept(elements, self.density)
+        return cost.encode_positions_cost(elements, kept, selections=self.selections)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of reading all positions."""
+        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
+
+
 @dataclass(slots=True)
-class Stc(Scattered):
+class Stc(GolombPositions):
     """Of every tensor, the k elements of largest magnitude as plus or minus their mean magnitude.
 
     F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Robust and Communication-Efficient Federated Learning from
@@ -32,7 +50,6 @@ class Stc(Scattered):
     (``ef=true``). Positions are a Golomb stream, with a bit less each than the authors' code counts.
     """
 
-    shares = ("density",)
     density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.")
     aggregate: Aggregate = option(
         "server",
@@ -64,17 +81,9 @@ class Stc(Scattered):
         chosen = decode_positions(stream, rice_bits(self.density))
         return chosen, np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
 
-    def encode_work(self, elements: int, code_bytes: int) -> Work:
-        """Return the cost of selecting, and of coding positions."""
-        return cost.encode_positions_cost(elements, elements_kept(elements, self.density))
-
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of reading all positions."""
-        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
-
 
 @dataclass(slots=True)
-class Sbc(Scattered):
+class Sbc(GolombPositions):
     """Of every tensor, the k largest positive elements or the k smallest negative ones, all as their mean.
 
     F. Sattler et al., "Sparse Binary Compression: Towards Distributed Deep Learning with Minimal Communication",
@@ -84,7 +93,7 @@ class Sbc(Scattered):
     ``ef=true``. The paper has a server to which clients send this; here every rank gathers all messages.
     """
 
-    shares = ("density",)
+    selections = 2
     least: ClassVar = {"low_bits": 0}
     density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1].")
     low_bits: int | None = option(
@@ -117,33 +126,19 @@ class Sbc(Scattered):
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the positions of the side that wins, and its mean with its sign."""
         k = elements_kept(len(vector), self.density)
-        above, below = (_largest(side, k) for side in (np.maximum(vector, 0), np.maximum(-vector, 0)))
-        chosen = above if _mean(vector, above) >= -_mean(vector, below) else below
-        return encode_positions(chosen, self.golomb_bits), np.array([_mean(vector, chosen)], np.float32)
+        sides = []
+        for side in (np.maximum(vector, 0), np.maximum(-vector, 0)):
+            chosen = select_top_k(side, k)
+            chosen = chosen[side[chosen] > 0]
+            sides.append((chosen, float(vector[chosen].mean(dtype=np.float64)) if len(chosen) else 0.0))
+        # Positive ones where both means are equal.
+        chosen, mean = max(sides, key=lambda side: abs(side[1]))
+        return encode_positions(chosen, self.golomb_bits), np.array([mean], np.float32)
 
     def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:
         """Return the positions, and the mean."""
         stream, (mean,) = message
         return decode_positions(stream, self.golomb_bits), mean
-
-    def encode_work(self, elements: int, code_bytes: int) -> Work:
-        """Return the cost of two selections, and of coding one's positions."""
-        kept = elements_kept(elements, self.density)
-        return cost.encode_positions_cost(elements, kept, selections=2)
-
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of reading all positions."""
-        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
-
-
-def _largest(magnitudes: Floats32, k: int) -> Ints:
-    """Return where the k largest are, fewer where fewer are not zero."""
-    chosen = select_top_k(magnitudes, k)
-    return chosen[magnitudes[chosen] > 0]
-
-
-def _mean(vector: Floats32, chosen: Ints) -> float:
-    return float(vector[chosen].mean(dtype=np.float64)) if len(chosen) else 0.0
 
 
 _DENSITY = 0.01
@@ -196,13 +191,16 @@ class Strom(Scattered):
         """Return words, and the threshold where it is not known to all."""
         if len(vector) > _SIGN:
             raise S2SimError(f"strom: a tensor of {len(vector)} elements has more than 31 bits of index can tell apart")
+        told: Message = ()
         if self.threshold is not None:
             chosen = np.flatnonzero(np.abs(vector) > np.float32(self.threshold))
-            return (_words(vector, chosen),)
-        chosen = select_top_k(vector, elements_kept(len(vector), self.density))
-        chosen = chosen[vector[chosen] != 0]
-        tau = np.abs(vector[chosen]).min() if len(chosen) else 0
-        return _words(vector, chosen), np.array([tau], np.float32)
+        else:
+            chosen = select_top_k(vector, elements_kept(len(vector), self.density))
+            chosen = chosen[vector[chosen] != 0]
+            told = (np.array([np.abs(vector[chosen]).min() if len(chosen) else 0], np.float32),)
+        words = chosen.astype(np.uint32)
+        words[vector[chosen] < 0] |= _SIGN
+        return words, *told
 
     def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:
         """Return the places, and the threshold with every sign."""
@@ -219,13 +217,6 @@ class Strom(Scattered):
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of adding every word's element where it belongs."""
         return cost.add_pairs(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
-
-
-def _words(vector: Floats32, chosen: Ints) -> Words:
-    """Return the words of some elements: where each is, and whether it is negative."""
-    words = chosen.astype(np.uint32)
-    words[vector[chosen] < 0] |= _SIGN
-    return words
 
 
 # With fewer bits than a byte has, the number of indices would not follow from their bytes.

@@ -67,9 +67,17 @@ class SignSgdVote(Gathered):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send signs, count, send the sign of most."""
-        if self.wire == "int8":
-            return (yield from self._all_reduce(rank, gradient))
-        return (yield from Gathered.reduce(self, rank, gradient))
+        if self.wire != "int8":
+            return (yield from Gathered.reduce(self, rank, gradient))
+        if rank.size > np.iinfo(np.int8).max:
+            raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
+        rank.work(cost.write_codes(gradient.size, gradient.size))
+        own = gradient.map(lambda values: np.sign(values).astype(np.int8))
+        total = rank.all_reduce(own, label="votes")
+        yield total
+        rank.work(cost.add_codes(gradient.size, 1, gradient.size))
+        mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
+        return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return signs: of the elements, or of the votes."""
@@ -86,17 +94,6 @@ class SignSgdVote(Gathered):
     def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return zeros: a vote that is lost is not given again."""
         return [np.zeros_like(total) for total in sums]
-
-    def _all_reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        if rank.size > np.iinfo(np.int8).max:
-            raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
-        rank.work(cost.write_codes(gradient.size, gradient.size))
-        own = gradient.map(lambda values: np.sign(values).astype(np.int8))
-        total = rank.all_reduce(own, label="votes")
-        yield total
-        rank.work(cost.add_codes(gradient.size, 1, gradient.size))
-        mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
-        return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
 
 @dataclass(slots=True)
