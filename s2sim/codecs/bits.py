@@ -154,16 +154,8 @@ _WORD = 64
 def write_words(words: NDArray[np.uint64], widths: Ints | int, starts: Ints, bits: int) -> Bits:
     """Return a stream of ``bits`` bits with some words in it and zeros between them, uint8 of shape (ceil(bits / 8),).
 
-    Parameters
-    ----------
-    words : uint64 array, shape (k,)
-        Each below 2^width.
-    widths : int64 array, shape (k,), or int
-        Bits of each, 1 to 64.
-    starts : int64 array, shape (k,)
-        Where each begins; increasing, and no word reaches into the next one.
-    bits : int
-        Length of the stream.
+    The ``words``, uint64 of shape (k,), have ``widths`` of 1 to 64 bits, and ``starts`` says where each begins, int64
+    of shape (k,): increasing, and no word reaches into the next one.
     """
     stream = np.zeros(bits // _WORD + 2, np.uint64)
     at, shift = starts // _WORD, (starts % _WORD).astype(np.uint64)

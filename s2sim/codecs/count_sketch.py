@@ -41,9 +41,9 @@ class CountSketch:
     columns: int = 256
     seed: int = 0
     hash: HashKind = "mix"  # Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses
-    # What does not compare does not go into payloads either.
-    # What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
-    # because each cell gets the same additions in the same order.
+    # What does the work; as it does not compare, it does not go into payloads either. The extra ``numba`` has the
+    # ``mix`` hash only; cells and estimates are the same bit by bit, because each cell gets the same additions in the
+    # same order.
     backend: Backend = field(default="numpy", compare=False)
 
     name: ClassVar[str] = "count-sketch"
@@ -101,14 +101,8 @@ class CountSketch:
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
 
-        Parameters
-        ----------
-        row_ids : int64 array, shape (k,)
-            Which rows of the matrix.
-        values : float32 array, shape (k, width)
-            Their values; the element in column i of row r has the key offset + r * width + i.
-        offset : int
-            Key of the matrix's first element: matrices that share a sketch need disjoint keys.
+        Rows are int64 of shape (k,), their values float32 of shape (k, width). The element in column i of row r has the
+        key offset + r * width + i: matrices that share a sketch need disjoint keys.
         """
         if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
             raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")

@@ -144,14 +144,9 @@ DEGREE = 5
 def encode_fit(values: Floats32, pieces: int) -> tuple[Words, Floats32, Bits]:
     """Return the curve through ``values``, float32 of shape (n,), in falling order, in at most so many pieces.
 
-    Returns
-    -------
-    knots : uint32 array, shape (pieces + 1,)
-        Where pieces begin in the order, and n.
-    coefficients : float32 array, shape (pieces, 6)
-        Of Chebyshev polynomials over each piece.
-    order : uint8 array
-        Which value is at each place of the order, packed in ceil(log2 n) bits each.
+    That is where pieces begin in the order, and n, uint32 of shape (pieces + 1,); coefficients of Chebyshev polynomials
+    over each piece, float32 of shape (pieces, 6); and which value is at each place of the order, packed in
+    ceil(log2 n) bits each.
     """
     falling = np.argsort(-values, kind="stable")
     curve = values[falling].astype(np.float64)

@@ -93,7 +93,7 @@ class ExactSketch:
         return self.table.parts(as_keys(keys), self.groups)
 
     def maxima(self, keys: NDArray[Any], values: Floats32) -> Floats:
-        """Return the largest magnitude of a rank's ``values`` in each group; see `fixed_point.group_maxima`."""
+        """Return the largest magnitude of a rank's ``values`` in each group; see `s2sim.codecs.quantize`."""
         if not self.groups:
             raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
         keys = as_keys(keys)
@@ -102,14 +102,8 @@ class ExactSketch:
     def encode(self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None) -> NDArray[Any]:
         """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
 
-        Parameters
-        ----------
-        keys : uint32 array, shape (k,)
-            The keys, each once.
-        values : float32 array, shape (k, width)
-            Their values.
-        exponents : int16 array, shape (groups,)
-            Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
+        The ``keys``, each once, are uint32 of shape (k,), their ``values`` float32 of shape (k, width). Integers need
+        the binary ``exponents`` of the groups' scales, int16 of shape (groups,): `s2sim.codecs.quantize.exponents_for`.
         """
         cells = np.zeros(self.shape, self.dtype)
         keys = as_keys(keys)
@@ -153,16 +147,10 @@ class ExactSketch:
                 yield block, columns[:, start : start + step], part
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
-        """Return the sums of all keys that were added to the cells.
+        """Return the sums of all keys that were added to the cells, which are not changed.
 
-        Parameters
-        ----------
-        cells : array, shape (blocks, cells of a block, width)
-            The sum of what ranks encoded; it is not changed.
-        keys : uint32 array, shape (k,)
-            The union of their keys. A key that was not added counts as zeros.
-        exponents : int16 array, shape (groups,)
-            As they were encoded with.
+        The ``cells`` are the sum of what ranks encoded with these ``exponents``, and ``keys``, uint32 of shape (k,),
+        the union of theirs. A key that was not added counts as zeros.
         """
         keys = as_keys(keys)
         self._check_exponents(exponents)

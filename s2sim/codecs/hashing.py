@@ -108,14 +108,8 @@ def hash_rows(kind: HashKind, keys: Words, rows: int, columns: int, seed: int) -
     """Yield, for each row of a sketch, where every key goes: its column, and its sign.
 
     Keys are uint32 of shape (k,). The seed, the same on all ranks, or their sketches would not add up, chooses the
-    functions of the family.
-
-    Yields
-    ------
-    columns : int64 array, shape (k,)
-        Column of each key, in [0, columns).
-    sign_bits : uint32 array, shape (k,)
-        0x80000000 where the sign is -1, else 0: what to XOR a float32's bits with.
+    functions of the family. The column is int64, in [0, columns); the sign is uint32, 0x80000000 where it is -1, else
+    0: what to XOR a float32's bits with.
     """
     if kind == "mix":
         seed_word, multipliers = mix_constants(rows, seed)

@@ -167,15 +167,6 @@ def rice_bits(density: float) -> int:
     return max(0, min(MAX_LOW_BITS, 1 + floor(log2(-log(_GOLDEN - 1)) - log2(-log1p(-density)))))
 
 
-def bits_per_position(density: float, low_bits: int) -> float:
-    """Return the expected bits of one position: b + 1 / (1 - (1 - p)^(2^b)).
-
-    >>> round(bits_per_position(0.01, 6), 3), round(bits_per_position(0.01, 7), 3)
-    (8.108, 8.382)
-    """
-    return low_bits + 1 / (1 - (1 - density) ** (1 << low_bits))
-
-
 def encode_positions(positions: Ints, low_bits: int) -> Bits:
     """Return the stream of positions, int64, increasing, from 0 on; uint8, filled up to a whole byte with zeros.
 

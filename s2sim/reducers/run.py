@@ -14,7 +14,6 @@ import numpy as np
 from s2sim.arrays import Floats32
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
-from s2sim.reducers.gpu_cost import cast
 from s2sim.reducers.process_group import Handle, Member, RankProgress, World, make_instances, run_group
 from s2sim.reducers.rank import Contribution, Program, Rank, Reduced, Reducer, T
 from s2sim.reducers.reduction import CallHeader, Collective

@@ -118,24 +118,24 @@ def read_padded_pairs(message: PairsMessage) -> Pairs:
 def pairs_to_gradient(pairs: Pairs, like: Gradient) -> Gradient:
     """Return the gradient of these pairs, zero elsewhere; its layers are dense and row-sparse as those of ``like``."""
     ends = np.cumsum([0, *(layer.size for layer in like.layers)])
-    return Gradient(like.names, tuple(map(_pairs_to_layer, pairs.split(ends), like.layers)))
+    layers: list[Layer] = []
+    for own, layer in zip(pairs.split(ends), like.layers, strict=True):
+        if isinstance(layer, RowSparse):
+            rows, columns = np.divmod(own.indices, max(layer.width, 1))
+            stored, positions = np.unique(rows, return_inverse=True)
+            values = np.zeros((len(stored), layer.width), np.float32)
+            values[positions, columns] = own.values
+            layers.append(RowSparse(stored, values.reshape(len(stored), *layer.shape[1:]), layer.shape))
+        else:
+            dense = np.zeros(layer.size, np.float32)
+            dense[own.indices] = own.values
+            layers.append(dense.reshape(layer.shape))
+    return Gradient(like.names, tuple(layers))
 
 
 def pairs_to_mean(pairs: Pairs, ranks: int, like: Gradient) -> Gradient:
     """Return the gradient of these sums over ranks divided by their number."""
     return pairs_to_gradient(Pairs(pairs.indices, pairs.values / np.float32(ranks)), like)
-
-
-def _pairs_to_layer(pairs: Pairs, like: Layer) -> Layer:
-    if not isinstance(like, RowSparse):
-        dense = np.zeros(like.size, np.float32)
-        dense[pairs.indices] = pairs.values
-        return dense.reshape(like.shape)
-    rows, columns = np.divmod(pairs.indices, max(like.width, 1))
-    stored, positions = np.unique(rows, return_inverse=True)
-    values = np.zeros((len(stored), like.width), np.float32)
-    values[positions, columns] = pairs.values
-    return RowSparse(stored, values.reshape(len(stored), *like.shape[1:]), like.shape)
 
 
 def send_to_owners(

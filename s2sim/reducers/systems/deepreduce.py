@@ -27,16 +27,12 @@ from s2sim.seeds import named_generator
 
 _FPR, _PIECES = 0.001, 8
 
-
 Values: TypeAlias = Literal["raw", "qsgd", "poly"]
-
 
 Codes: TypeAlias = "tuple[NDArray[Any], ...]"
 
-
 _BITS, _BUCKET = 7, 512
 """DeepReduce's settings of QSGD: six bits of magnitude and a sign, a norm for 512 values."""
-
 
 _LEVELS = (1 << (_BITS - 1)) - 1
 

@@ -134,7 +134,6 @@ def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Progr
 
 Rounding: TypeAlias = Literal["stochastic", "nearest"]
 
-
 Signed: TypeAlias = Literal["int8", "int16"]
 
 

@@ -304,11 +304,9 @@ class EmbRace(Sparse):
         yield rows
         rank.work(permute(sum(table.values.nbytes for table in tables), len(tables)))
 
-        def dense_mean() -> Gradient:
-            return split.dense if dense is None else average(dense.value.map(widen), rank.size)
-
+        others = rank.replicated(lambda: split.dense if dense is None else average(dense.value.map(widen), rank.size))
         whole = [self._whole(mean, table, rank) for mean, table in zip(means, tables, strict=True)]
-        return Reduced(split.join(whole, rank.replicated(dense_mean)), sent=lambda: split.gradient)
+        return Reduced(split.join(whole, others), sent=lambda: split.gradient)
 
     def notes(self) -> tuple[str, ...]:
         """Return what ranks end with, and what is taken of the next batch."""

@@ -17,7 +17,6 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
-from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
 from s2sim.seeds import named_generator
 
@@ -66,7 +65,8 @@ class FedAvg(Reducer):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Upload if chosen, average on the server, download."""
         update = flat_vector(gradient)
-        own = np.zeros_like(update) if self.model is None else self.model
+        zeros = np.zeros_like(update)
+        own = zeros if self.model is None else self.model
         chosen, following = (self._chosen(rank, rank.step + later) for later in (0, 1))
         to = following if self.download == "next" else list(range(rank.size))
         weights = rank.replicated(lambda: sample_counts(self.samples, rank.size))[chosen]
@@ -80,7 +80,7 @@ class FedAvg(Reducer):
             yield uploads
             if rank.index == SERVER:
                 arrived = {SERVER: update} | {members[place]: other for place, other in uploads.value.items()}
-                total = np.zeros_like(update) if self.server is None else self.server.copy()
+                total = zeros.copy() if self.server is None else self.server.copy()
                 for weight, place in zip(weights, chosen, strict=True):
                     total += np.float32(weight) * arrived[place]
                     rank.work(cost.add(len(total)))
@@ -94,8 +94,8 @@ class FedAvg(Reducer):
             models = star.exchange({} if model is None else dict.fromkeys(range(1, star.size), model), label="model")
             yield models
             self.model = models.value[SERVER] if model is None else model
-        change = np.zeros_like(own) if self.model is None else self.model - own
-        kept = gradient if rank.index in chosen else from_flat_vector(np.zeros_like(update), gradient)
+        change = zeros if self.model is None else self.model - own
+        kept = gradient if rank.index in chosen else from_flat_vector(zeros, gradient)
         return Reduced(from_flat_vector(change, gradient), sent=lambda: kept)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
@@ -109,15 +109,20 @@ class FedAvg(Reducer):
         return sorted(random.choice(rank.size, count, replace=False).tolist())
 
 
+def _read_numbers(path: str, noun: str, fault: str) -> Floats:
+    """Return the numbers of a text file, float64 of shape (lines, columns)."""
+    text = read_text(user_path(path, OptionError), noun=noun, error=OptionError)
+    try:
+        return np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
+    except ValueError as error:
+        raise OptionError(f"the {noun} {path} {fault}: {error}") from None
+
+
 def sample_counts(path: str | None, ranks: int) -> Floats:
     """Return how many samples each rank has, float64 of shape (ranks,): ones, or the numbers of a text file."""
     if path is None:
         return np.ones(ranks)
-    text = read_text(user_path(path, OptionError), noun="samples", error=OptionError)
-    try:
-        counts = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=1).reshape(-1)
-    except ValueError as found:
-        raise OptionError(f"the samples {path} are no numbers: {found}") from None
+    counts = _read_numbers(path, "samples", "are no numbers").reshape(-1)
     if len(counts) != ranks or not np.isfinite(counts).all() or (counts <= 0).any():
         raise OptionError(f"the samples {path} must be {ranks} numbers above 0, one a rank: found {len(counts)}")
     return counts
@@ -127,9 +132,7 @@ Compressor: TypeAlias = Literal["topk", "sign", "none"]
 
 _DENSITY = 0.01
 
-
 Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
-
 
 _ROUNDING = 1e-6
 
@@ -175,11 +178,7 @@ def read_weights(path: str) -> Floats:
 
     `OptionError` unless it is symmetric, without negative weights, and every row adds up to 1.
     """
-    text = read_text(user_path(path, OptionError), noun="mixing matrix", error=OptionError)
-    try:
-        weights = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
-    except ValueError as error:
-        raise OptionError(f"the mixing matrix {path} is no table of numbers: {error}") from None
+    weights = _read_numbers(path, "mixing matrix", "is no table of numbers")
     rows, columns = weights.shape
     if rows != columns:
         raise OptionError(f"the mixing matrix {path} has {rows} rows and {columns} columns: give one of each a rank")
@@ -260,33 +259,28 @@ class Choco(Reducer):
         public = zeros if self.public is None else self.public
         around = zeros if self.around is None else self.around
 
-        rank.work(cost.add(len(step)))
-        rank.work(self._encoding(len(step)))
+        n, kept = len(step), elements_kept(len(step), self.density)
+        encoding = cost.encode_values(n, n // 8 if self.compressor == "sign" else 0)
+        adding = cost.add_codes(n, 1, n // 8 if self.compressor == "sign" else 4 * n)
+        if self.compressor == "topk":
+            encoding, adding = cost.select(n, kept), cost.add_pairs(0, kept)
+        rank.work(cost.add(n))
+        rank.work(encoding)
         message = self._compress(model - public)
         neighbours = [place for place in np.flatnonzero(mixing).tolist() if place != rank.index]
         heard = rank.exchange(dict.fromkeys(neighbours, message), label="differences")
         yield heard
 
-        self.public = public + self._decompress(message, len(step))
+        self.public = public + self._decompress(message, n)
         around = around + np.float32(mixing[rank.index]) * (self.public - public)
         for place, other in heard.value.items():
-            around += np.float32(mixing[place]) * self._decompress(other, len(step))
-            rank.work(self._adding(len(step)))
+            around += np.float32(mixing[place]) * self._decompress(other, n)
+            rank.work(adding)
         self.around = around
         update: Floats32 = step + np.float32(self.gamma) * (around - self.public)
-        rank.work(cost.add(len(step)))
+        rank.work(cost.add(n))
         self.model = model + (update - step)
         return Reduced(from_flat_vector(update, gradient), sent=lambda: gradient)
-
-    def _encoding(self, elements: int) -> Work:
-        if self.compressor == "topk":
-            return cost.select(elements, elements_kept(elements, self.density))
-        return cost.encode_values(elements, elements // 8 if self.compressor == "sign" else 0)
-
-    def _adding(self, elements: int) -> Work:
-        if self.compressor == "topk":
-            return cost.add_pairs(0, elements_kept(elements, self.density))
-        return cost.add_codes(elements, 1, elements // 8 if self.compressor == "sign" else 4 * elements)
 
     def _compress(self, difference: Floats32) -> tuple[NDArray[Any], ...]:
         if self.compressor == "none":
@@ -299,12 +293,10 @@ class Choco(Reducer):
 
     def _decompress(self, message: tuple[NDArray[Any], ...], elements: int) -> Floats32:
         if self.compressor == "none":
-            whole: Floats32 = message[0]
-            return whole
+            return np.asarray(message[0])
         if self.compressor == "sign":
             scale, bits = message
-            positive = np.unpackbits(bits, count=elements, bitorder="little").astype(np.bool_)
-            return np.where(positive, scale, -scale)
+            return np.where(np.unpackbits(bits, count=elements, bitorder="little").view(np.bool_), scale, -scale)
         indices, values = message
         dense = np.zeros(elements, np.float32)
         dense[indices] = values

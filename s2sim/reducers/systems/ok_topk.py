@@ -38,10 +38,8 @@ _GLOBAL_NUDGE, _GLOBAL_BAND = 1.008, (2 / 3, 4 / 3)
 # How many times its share an owner may hold before sums are moved.
 _SKEW = 4
 
-
 LEAST = float(np.finfo(np.float32).smallest_subnormal)
 """The least non-zero magnitude."""
-
 
 _FINEST = 1 / 64
 """The smallest relative step of `_probe_ranks`."""

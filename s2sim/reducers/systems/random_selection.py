@@ -28,7 +28,6 @@ from s2sim.seeds import named_generator
 
 Seed: TypeAlias = Literal["shared", "own"]
 
-
 Segments: TypeAlias = "Sequence[tuple[int, int, int]]"
 """Where each range of elements that the density applies to begins, its length n, and how many of it are sent, k."""
 

@@ -143,9 +143,7 @@ class Sbc(GolombPositions):
 
 _DENSITY = 0.01
 
-
 _SIGN = np.uint32(1 << 31)
-
 
 _LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
 

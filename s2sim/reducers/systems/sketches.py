@@ -34,7 +34,6 @@ from s2sim.reducers.shared.sketch_tables import seed_of
 _COLUMNS_PER_KEPT = 10
 """500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient."""
 
-
 _UNSKETCHED_AT_ONCE = 1 << 20
 
 
