@@ -86,16 +86,33 @@ def no_shared_node_reason(node: int | None, numbers: tuple[int, ...]) -> str | N
 
 def cut_shards(gradient: Gradient, shards: int) -> list[Gradient]:
     """Return the shards of a gradient: rows of each of the `RowOwners` of a row-sparse layer, ranges of a dense one."""
-    layers = [_cut_layer(layer, shards) for layer in gradient.layers]
+    layers: list[Sequence[Layer]] = []
+    for layer in gradient.layers:
+        if isinstance(layer, RowSparse):
+            layers.append(RowOwners(layer.shape[0], shards).split(layer))
+        else:
+            rows = np.atleast_1d(layer)
+            bounds = chunk_bounds(len(rows), shards).tolist()
+            layers.append([rows[start:stop] for start, stop in pairwise(bounds)])
     return [Gradient(gradient.names, tuple(parts[shard] for parts in layers)) for shard in range(shards)]
 
 
 def join_shards(parts: Sequence[Gradient], like: Gradient) -> Gradient:
     """Return the gradient with these shards; ``like`` is the gradient that was cut, maybe with other layer types."""
-    columns = zip(*(part.layers for part in parts), strict=True)
-    return Gradient(
-        like.names, tuple(_join_layer(layers, whole) for layers, whole in zip(columns, like.layers, strict=True))
-    )
+    joined: list[Layer] = []
+    for whole, *layers in zip(like.layers, *(part.layers for part in parts), strict=True):
+        tables = [part for part in layers if isinstance(part, RowSparse)]
+        owners = RowOwners(whole.shape[0], len(parts)) if isinstance(whole, RowSparse) else None
+        if owners is not None and len(tables) == len(parts):
+            joined.append(owners.join(tables))
+            continue
+        dense = np.concatenate(list(map(to_dense, layers)))
+        if owners is not None:
+            rows = np.empty(whole.shape, np.float32)
+            rows[owners.rows_in_order()] = dense
+            dense = rows
+        joined.append(dense.reshape(whole.shape))
+    return Gradient(like.names, tuple(joined))
 
 
 def single_shard(shards: Mapping[int, Gradient], like: Gradient, count: int) -> Gradient:
@@ -116,26 +133,6 @@ def merge_layers(parts: Iterable[tuple[Sequence[int], Gradient]], like: Gradient
     for indices, part in parts:
         layers |= dict(zip(indices, part.layers, strict=True))
     return Gradient(like.names, tuple(layers[index] for index in range(len(like.layers))))
-
-
-def _cut_layer(layer: Layer, shards: int) -> Sequence[Layer]:
-    if isinstance(layer, RowSparse):
-        return RowOwners(layer.shape[0], shards).split(layer)
-    rows = np.atleast_1d(layer)
-    bounds = chunk_bounds(len(rows), shards).tolist()
-    return [rows[start:stop] for start, stop in pairwise(bounds)]
-
-
-def _join_layer(parts: Sequence[Layer], whole: Layer) -> Layer:
-    if not isinstance(whole, RowSparse):
-        return np.concatenate(list(map(to_dense, parts))).reshape(whole.shape)
-    owners = RowOwners(whole.shape[0], len(parts))
-    tables = [part for part in parts if isinstance(part, RowSparse)]
-    if len(tables) == len(parts):
-        return owners.join(tables)
-    joined = np.empty(whole.shape, np.float32)
-    joined[owners.rows_in_order()] = np.concatenate(list(map(to_dense, parts)))
-    return joined
 
 
 T = TypeVar("T")

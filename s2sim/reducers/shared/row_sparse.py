@@ -26,18 +26,16 @@ from s2sim.reducers.script import Phase, Work
 Tables: TypeAlias = "list[RowSparse]"
 """The rows of each table in a shard, or in an owner's part of it."""
 
-Shapes: TypeAlias = "Sequence[tuple[int, ...]]"
-
 
 def pack_support(tables: Sequence[RowSparse]) -> Bits:
     """Return the concatenated bitmaps of each table's stored rows, whose size does not depend on data."""
     return np.concatenate([np.empty(0, np.uint8), *(pack_positions(table.rows, table.shape[0]) for table in tables)])
 
 
-def unpack_support(bits: Bits, shapes: Shapes) -> Tables:
-    """Return tables of these shapes with the rows of `pack_support`, but without values."""
-    ends = np.cumsum([bitmap_bytes(shape[0]) for shape in shapes], dtype=np.int64)
-    pairs = zip(np.split(bits, ends[:-1]), shapes, strict=True)
+def unpack_support(bits: Bits, like: Sequence[RowSparse]) -> Tables:
+    """Return tables of the shapes of others with the rows of `pack_support`, but without values."""
+    ends = np.cumsum([bitmap_bytes(table.shape[0]) for table in like], dtype=np.int64)
+    pairs = zip(np.split(bits, ends[:-1]), [table.shape for table in like], strict=True)
     return [rows_without_values(unpack_positions(part, shape[0]), shape) for part, shape in pairs]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -281,8 +280,14 @@ class EmbRace(Sparse):
         ]
         gathered = rank.all_gather(pack_tables(numbers), label="row numbers of the batch", size_from_data=True)
         yield gathered
+        shapes = [number.shape for number in numbers]
+
+        def rows_of(message: Message) -> list[known.Tables]:
+            pairs = zip(unpack_tables(message, shapes), tables, strict=True)
+            return self._parts([known.rows_without_values(part.rows, table.shape) for part, table in pairs], rank.size)
+
         # Of every rank the rows of each part of each table.
-        held = rank.replicated(partial(self._held_by_all, gathered.value, tables, rank.size))
+        held = rank.replicated(lambda: list(map(rows_of, gathered.value)))
         rank.await_gradient()
 
         rank.work(known.pack_values_cost(tables, len(tables)))
@@ -324,22 +329,6 @@ class EmbRace(Sparse):
         return [
             RowSparse(table.rows, values[:, start:stop], (table.shape[0], stop - start))
             for start, stop in pairwise(chunk_bounds(table.width, ranks).tolist())
-        ]
-
-    def _held_by_all(
-        self, messages: Sequence[Message], tables: Sequence[RowSparse], ranks: int
-    ) -> list[list[known.Tables]]:
-        """Return, by rank and owner, the rows of the tables that the rank holds in the owner's part, without values."""
-        numbers = [(table.shape[0], 0) for table in tables]
-        return [
-            self._parts(
-                [
-                    known.rows_without_values(part.rows, table.shape)
-                    for part, table in zip(unpack_tables(each, numbers), tables, strict=True)
-                ],
-                ranks,
-            )
-            for each in messages
         ]
 
     def _whole(self, part: RowSparse, table: RowSparse, rank: Rank) -> RowSparse:

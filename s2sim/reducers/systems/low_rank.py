@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -66,17 +66,11 @@ class Matrices:
     others: Gradient  # All other layers
     held: GradientDtype  # Dtype of values that are sent
 
-    def times(self, rank: Rank, rights: Sequence[Floats32]) -> list[Floats32]:
-        """Return the product of each matrix with one of ``rights``, as sent, and charge the GPU for them."""
-        return self._products(rank, map(Matrix.times, self.matrices, rights))
-
-    def transposed_times(self, rank: Rank, lefts: Sequence[Floats32]) -> list[Floats32]:
-        """Return the product of each transposed matrix with one of ``lefts``, as sent, and charge the GPU for them."""
-        return self._products(rank, map(Matrix.transposed_times, self.matrices, lefts))
-
-    def _products(self, rank: Rank, products: Iterable[Floats32]) -> list[Floats32]:
+    def times(self, rank: Rank, factors: Sequence[Floats32], *, transposed: bool = False) -> list[Floats32]:
+        """Return the product of each matrix, or of each transposed one, with a factor, as sent, and charge the GPU."""
         for matrix in self.matrices:
             rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
+        products = map(Matrix.transposed_times if transposed else Matrix.times, self.matrices, factors)
         return [widen(round_to_dtype(product, self.held)) for product in products]
 
     def post(self, rank: Rank, narrow: Sequence[Floats32], label: str) -> Pending:
@@ -247,7 +241,7 @@ class PowerSGD(LowRank):
         basis = rank.replicated(lambda: list(map(orthonormal_basis, averages(lefts, rank.size))))
 
         # Q = M^T P, summed over ranks.
-        rights = split.post(rank, split.transposed_times(rank, basis), "Q")
+        rights = split.post(rank, split.times(rank, basis, transposed=True), "Q")
         yield rights
         found = rank.replicated(lambda: averages(rights, rank.size))
         if self.reuse_query:
@@ -305,7 +299,7 @@ class AcpSGD(LowRank):
         basis = rank.replicated(lambda: list(map(orthonormal_basis, last)))
 
         # P = M Q, or Q = M^T P, summed over ranks; layers that are no matrices join its launch.
-        own = split.times(rank, basis) if left else split.transposed_times(rank, basis)
+        own = split.times(rank, basis, transposed=not left)
         total = split.post(rank, own, "P" if left else "Q")
         others = split.post_others(rank)
         yield from wait_all(total, others)

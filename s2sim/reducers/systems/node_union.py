@@ -61,7 +61,7 @@ class TwoLevelSum:
         self._rank.work(cost.mark_bitmap_cost(self._tables, "packed"))
         bitmaps = [known.pack_support(self._of(self._own, holds)) for holds in self._holders]
         (received,) = yield from _post_each("all_to_all", [local], [bitmaps], "rows of ranks")
-        self._ranks = _unpack_supports(received, _shapes(self._of(self._own, self._holds)))
+        self._ranks = _unpack_supports(received, self._of(self._own, self._holds))
         self._node = known.merge_supports(self._ranks)
         self._rank.work(known.merge_bitmaps_cost(bitmaps[local.index].nbytes, local.size))
 
@@ -70,7 +70,7 @@ class TwoLevelSum:
         by_shard = yield from _post_each("all_gather", self._peers, supports, "rows of nodes")
         union: known.Tables = []
         for peers, part, gathered in zip(self._peers, parts, by_shard, strict=True):
-            nodes = peers.replicated(partial(_unpack_supports, gathered, _shapes(part)))
+            nodes = peers.replicated(partial(_unpack_supports, gathered, part))
             self._nodes.append(nodes)
             union += peers.replicated(partial(known.merge_supports, nodes))
         self._rank.work(known.merge_bitmaps_cost(bitmaps[local.index].nbytes, self._peers[0].size))
@@ -78,7 +78,7 @@ class TwoLevelSum:
         (of_node,) = yield from _post_each("all_gather", [local], [known.pack_support(union)], "rows of the union")
 
         def read(bitmap: Bits, holds: range) -> known.Tables:
-            return known.unpack_support(bitmap, _shapes(self._of(self._own, holds)))
+            return known.unpack_support(bitmap, self._of(self._own, holds))
 
         self._union = self._rank.replicated(lambda: self._all_shards(of_node, read))
         for table, shards in zip(self._tables, zip(*self._union, strict=True), strict=True):
@@ -159,18 +159,14 @@ def _post_each(
     return [posted.value for posted in pending]
 
 
-def _unpack_supports(bitmaps: Sequence[Bits], shapes: known.Shapes) -> list[known.Tables]:
-    return [known.unpack_support(bitmap, shapes) for bitmap in bitmaps]
+def _unpack_supports(bitmaps: Sequence[Bits], like: known.Tables) -> list[known.Tables]:
+    return [known.unpack_support(bitmap, like) for bitmap in bitmaps]
 
 
 def _split_by_owner(tables: known.Tables, owners: int) -> list[known.Tables]:
     """Return each owner's part of the tables of a shard."""
     parts = [known.split_table(table, chunk_bounds(table.shape[0], owners)) for table in tables]
     return [list(own) for own in zip(*parts, strict=True)]
-
-
-def _shapes(tables: known.Tables) -> known.Shapes:
-    return [table.shape for table in tables]
 
 
 @dataclass(slots=True)

@@ -131,21 +131,15 @@ class DensityWarmup(Wrapper):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Reduce with this step's density."""
         inner: Any = self.inner
-        reached = inner.density
-        inner.density = self.density_at(rank.step, reached)
+        reached, epoch = inner.density, rank.step // self.epoch
+        if epoch < self.warmup and self.ramp == "quarters":
+            inner.density = max(0.25 ** (epoch + 1), reached)
+        elif epoch < self.warmup:
+            inner.density = float(reached ** ((epoch + 1) / (self.warmup + 1)))
         try:
             return (yield from self.inner.reduce(rank, gradient))
         finally:
             inner.density = reached
-
-    def density_at(self, step: int, reached: float) -> float:
-        """Return the density of a step, from 0, on the way to the one that is reached."""
-        epoch = step // self.epoch
-        if epoch >= self.warmup:
-            return reached
-        if self.ramp == "quarters":
-            return max(0.25 ** (epoch + 1), reached)
-        return float(reached ** ((epoch + 1) / (self.warmup + 1)))
 
     @property
     def traits(self) -> Traits:
