@@ -26,31 +26,24 @@ _FLOAT32_MANTISSA_BITS = 23
 _FLOAT32_BIAS = 127
 
 
-@dataclass(frozen=True, slots=True)
-class SmallFloat:
-    """A type with a sign, an exponent and a mantissa, with subnormal numbers, as IEEE 754 has them."""
+def _round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words:
+    """Return the codes of float32 magnitudes, uint32 bits of any shape, in a type of IEEE 754 without its sign.
 
-    # mantissa_bits, bias: bits of the mantissa that are stored, and what is added to exponents
-    mantissa_bits: int
-    bias: int
-
-    def round_magnitudes(self, magnitudes: Words) -> Words:
-        """Return the codes of float32 magnitudes, uint32 bits of any shape, in the type without its sign.
-
-        To nearest, ties to even. What is too large gets a code beyond those of finite numbers.
-        """
-        shift = _FLOAT32_MANTISSA_BITS - self.mantissa_bits
-        smallest_normal = np.uint32((_FLOAT32_BIAS + 1 - self.bias) << _FLOAT32_MANTISSA_BITS)
-        # Added to a number 2^shift times its leading bit (subnormal ones: that of the smallest normal one), a magnitude
-        # is rounded to a whole number of the type's last places, which the sum's last bits then are.
-        leading = np.maximum(magnitudes & _FLOAT32_EXPONENT, smallest_normal)
-        larger = leading + np.uint32(shift << _FLOAT32_MANTISSA_BITS)
-        rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
-        rounded -= larger
-        leading -= smallest_normal
-        leading >>= np.uint32(shift)
-        rounded += leading
-        return rounded
+    The type stores so many bits of the mantissa, and adds ``bias`` to exponents. To nearest, ties to even. What is too
+    large gets a code beyond those of finite numbers.
+    """
+    shift = _FLOAT32_MANTISSA_BITS - mantissa_bits
+    smallest_normal = np.uint32((_FLOAT32_BIAS + 1 - bias) << _FLOAT32_MANTISSA_BITS)
+    # Added to a number 2^shift times its leading bit (subnormal ones: that of the smallest normal one), a magnitude
+    # is rounded to a whole number of the type's last places, which the sum's last bits then are.
+    leading = np.maximum(magnitudes & _FLOAT32_EXPONENT, smallest_normal)
+    larger = leading + np.uint32(shift << _FLOAT32_MANTISSA_BITS)
+    rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
+    rounded -= larger
+    leading -= smallest_normal
+    leading >>= np.uint32(shift)
+    rounded += leading
+    return rounded
 
 
 LARGEST_HALF = 65504.0
@@ -61,7 +54,8 @@ _OVERFLOWING = np.uint32(0x477FF000)
 _FLOAT32_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _HALF_SIGN = np.uint32(0x8000)
 
-_HALF = SmallFloat(mantissa_bits=10, bias=15)
+_HALF = 10, 15
+"""Bits of the mantissa, and bias."""
 
 # Elements that are rounded at once.
 _CHUNK = 1 << 15
@@ -88,7 +82,7 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
                 )
             out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
             continue
-        rounded = _HALF.round_magnitudes(magnitudes)
+        rounded = _round_magnitudes(magnitudes, *_HALF)
         rounded |= bits >> np.uint32(16) & _HALF_SIGN
         out[start : start + _CHUNK] = rounded
     return half.view(np.float16)
@@ -193,7 +187,7 @@ def widen(array: NDArray[Any]) -> NDArray[Any]:
 Float8: TypeAlias = Literal["e4m3", "e5m2"]
 """Four bits of exponent and three of mantissa, up to 448; or five and two, up to 57344."""
 
-_FLOAT8_FORMATS: dict[str, SmallFloat] = {"e4m3": SmallFloat(3, 7), "e5m2": SmallFloat(2, 15)}
+_FLOAT8_FORMATS = {"e4m3": (3, 7), "e5m2": (2, 15)}
 LARGEST_FLOAT8: dict[str, float] = {"e4m3": 448.0, "e5m2": 57344.0}
 """Largest finite values."""
 
@@ -210,14 +204,15 @@ def to_float8(values: Floats32, form: Float8) -> Bits:
     array([   0.5  ,    0.5  ,    0.625, -256.   ], dtype=float32)
     """
     codes = np.empty(len(values), np.uint8)
-    most = int(_FLOAT8_FORMATS[form].round_magnitudes(np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32))[0])
+    largest = np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32)
+    most = int(_round_magnitudes(largest, *_FLOAT8_FORMATS[form])[0])
     for start in range(0, len(values), _CHUNK):
         bits = np.ascontiguousarray(values[start : start + _CHUNK]).view(np.uint32)
         magnitudes = bits & _FLOAT32_MAGNITUDE
         # Beyond it codes would run over; NaN has more bits than infinity.
         if magnitudes.max() >= np.array(2 * LARGEST_FLOAT8[form], np.float32).view(np.uint32):
             raise _overflow_error(form)
-        rounded = _FLOAT8_FORMATS[form].round_magnitudes(magnitudes)
+        rounded = _round_magnitudes(magnitudes, *_FLOAT8_FORMATS[form])
         if rounded.max() > most:
             raise _overflow_error(form)
         codes[start : start + _CHUNK] = rounded | (bits >> np.uint32(24)) & _FLOAT8_SIGN
@@ -232,11 +227,11 @@ def from_float8(codes: Bits, form: Float8) -> Floats32:
 @cache
 def _decode_table(form: Float8) -> Floats32:
     """Return what each of the 256 codes stands for."""
-    kind = _FLOAT8_FORMATS[form]
+    mantissa_bits, bias = _FLOAT8_FORMATS[form]
     magnitude = np.arange(128)
-    exponent, mantissa = magnitude >> kind.mantissa_bits, magnitude & ((1 << kind.mantissa_bits) - 1)
-    whole = mantissa + (np.minimum(exponent, 1) << kind.mantissa_bits)
-    values = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - kind.bias - kind.mantissa_bits)
+    exponent, mantissa = magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1)
+    whole = mantissa + (np.minimum(exponent, 1) << mantissa_bits)
+    values = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - bias - mantissa_bits)
     beyond = np.flatnonzero(values > LARGEST_FLOAT8[form])
     values[beyond] = np.nan
     if form == "e5m2":

@@ -102,7 +102,13 @@ class OkTopK(Selecting):
         """Select, add up by regions, keep the largest sums, gather them."""
         k = max(1, elements_kept(gradient.size, self.density))
         exact = self.steps % self.recompute == 0
-        own = self._select(rank, gradient, k, exact=exact)
+        if exact:
+            own = select_largest(rank, gradient, self.density)
+            own = select_pairs(own, own.values != 0)
+            self.local = _smallest_magnitude(own)
+        else:
+            own = select_above(rank, gradient, self.local)
+            self.local = _adjust_threshold(self.local, len(own), k, _LOCAL_NUDGE, _LOCAL_BAND)
         if self.cuts is None or self.steps % _REGIONS_EVERY == 0:
             self.cuts = yield from agree_on_regions(rank, own, gradient.size)
         self.steps += 1
@@ -141,17 +147,6 @@ class OkTopK(Selecting):
     def later_options(self) -> tuple[str, ...]:
         """Return ``recompute`` if it was given: the first step is exact."""
         return () if self.recompute == _RECOMPUTE_EVERY else ("recompute",)
-
-    def _select(self, rank: Rank, gradient: Gradient, k: int, *, exact: bool) -> Pairs:
-        """Return the k largest elements that are not zero, or those that reach the last threshold."""
-        if exact:
-            own = select_largest(rank, gradient, self.density)
-            own = select_pairs(own, own.values != 0)
-            self.local = _smallest_magnitude(own)
-        else:
-            own = select_above(rank, gradient, self.local)
-            self.local = _adjust_threshold(self.local, len(own), k, _LOCAL_NUDGE, _LOCAL_BAND)
-        return own
 
 
 def _smallest_magnitude(pairs: Pairs) -> float:

@@ -132,12 +132,9 @@ class PerLayer(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the parts compress."""
         layers, _ = assign_by_pattern(gradient.names, [part.pattern for part in self.parts])
-        found = (
-            own[index]
-            for part, own in zip(self.parts, layers, strict=True)
-            if own
-            for index in part.reducer.compresses(select_layers(gradient, own))
-        )
+        found: list[int] = []
+        for part, own in zip(self.parts, layers, strict=True):
+            found += [own[index] for index in part.reducer.compresses(select_layers(gradient, own))] if own else []
         return tuple(sorted(found))
 
     @property
@@ -219,22 +216,21 @@ class PerLayer(Reducer):
         """Return the layers of each part and those of none; warn of these, and of parts that have none."""
         patterns = [part.pattern for part in self.parts]
         layers, rest = assign_by_pattern(gradient.names, patterns)
+        texts = []
         if rank.index == 0 and rank.step == 0 and gradient.names:
             for pattern, own in zip(patterns, layers, strict=True):
                 if not own:
-                    _warn(f"no layer is left for the pattern {pattern}: there are {_list_names(gradient.names)}")
+                    texts.append(f"no layer is left for the pattern {pattern}: there are {_list_names(gradient.names)}")
             if rest and patterns:
-                _warn(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
+                texts.append(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
+        for text in texts:
+            warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=2)
         return layers, rest
 
 
 def _list_names(names: Sequence[str]) -> str:
     more = len(names) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=3)
 
 
 def assign_by_pattern(names: Sequence[str], patterns: Sequence[str]) -> tuple[list[list[int]], list[int]]:
