@@ -54,8 +54,7 @@ _OVERFLOWING = np.uint32(0x477FF000)
 _FLOAT32_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _HALF_SIGN = np.uint32(0x8000)
 
-_HALF = 10, 15
-"""Bits of the mantissa, and bias."""
+_HALF = 10, 15  # Bits of the mantissa, and bias
 
 # Elements that are rounded at once.
 _CHUNK = 1 << 15

@@ -22,12 +22,10 @@ from s2sim.arrays import Bits, Ints
 from s2sim.codecs.bits import code_starts, next_set_bit, read_words, write_words
 from s2sim.errors import CodecError
 
-_MAX_BITS = 31
-"""Bits of the largest number that has a code here."""
+_MAX_BITS = 31  # Bits of the largest number that has a code here
 
 _TABLE_BITS = 16
-_TABLE_NUMBERS = 512
-"""Numbers whose codes have at most 16 bits are below this, and are looked up."""
+_TABLE_NUMBERS = 512  # Numbers whose codes have at most 16 bits are below this, and are looked up
 
 
 def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:

@@ -42,8 +42,7 @@ RANGE_PARTS = 1 << 16
 """Parts into which `range_usage` cuts the positive range of the integers; those of 32,767 ranks add up in an int32. One
 part is never used, so that what rounding adds on as many ranks fits, too."""
 
-_FLOAT32_EXPONENT = 126
-"""Float32 has normal numbers up to 2^127 and down to 2^-126."""
+_FLOAT32_EXPONENT = 126  # Float32 has normal numbers up to 2^127 and down to 2^-126
 
 MAX_EXPONENT = 2 * _FLOAT32_EXPONENT
 """Of a scale, which takes the smallest of all float32, 2^-149, to 62 bits and more."""

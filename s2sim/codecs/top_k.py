@@ -15,8 +15,7 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
 
-_SAMPLE = 1 << 12
-"""Magnitudes of which the smallest that can be among the largest is guessed."""
+_SAMPLE = 1 << 12  # Magnitudes of which the smallest that can be among the largest is guessed
 
 
 def elements_kept(n: int, density: float) -> int:

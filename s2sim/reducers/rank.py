@@ -276,9 +276,7 @@ class Reducer(ABC):
 
     def held_in(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance for gradients of this type."""
-        again = self.fresh()
-        again.held = dtype
-        return again
+        return self.variant(held=dtype)
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank."""

@@ -22,11 +22,9 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.shared.row_sparse import BitmapFormat
 from s2sim.reducers.shared.sketch_cost import read_bitmaps_cost
 
-_MAXIMUM_BYTES = 8
-"""A float64 maximum of a group."""
+_MAXIMUM_BYTES = 8  # A float64 maximum of a group
 
-_STATE_BYTES = 4
-"""Number of keys in a cell and the sum of the keys."""
+_STATE_BYTES = 4  # Number of keys in a cell and the sum of the keys
 
 _ORDER_KERNELS = 2
 """Kernels per round: one finds cells with a single key, which claims one of them; one removes these keys from their
@@ -38,8 +36,7 @@ _COARSE_BITS = HEADROOM + 1
 Exponents: TypeAlias = "list[Ints16 | None]"
 """Of the units of each group of each table; None for float32 cells, which have no units."""
 
-_CHANCE = 0.01
-"""Expected number of keys that need more rounds than are launched."""
+_CHANCE = 0.01  # Expected number of keys that need more rounds than are launched
 
 
 def maxima_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> Work:

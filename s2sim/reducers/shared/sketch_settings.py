@@ -135,8 +135,7 @@ ROW_CHOICES = (1, 3, 5)
 """Rows that are tried; odd, because an even number has two middle estimates."""
 
 _SEARCH_SEEDS = 5
-_MAX_SEEDS = 59
-"""If one seed in 20 is above the error, 59 seeds contain such a one with a probability of 95 %."""
+_MAX_SEEDS = 59  # If one seed in 20 is above the error, 59 seeds contain such a one with a probability of 95 %
 _MIN_SEEDS = 9
 _MAX_HASHES = 1 << 24
 """Of all seeds together, if they are more than the minimum: with many values the error varies little."""
@@ -145,15 +144,12 @@ _MAX_KEYS = 1 << 20
 """Maximum of values that errors are measured on; more are sampled. Heavy tails depend on their few largest values: for
 a sampled fourth of a language model's gradient the error differs by 15 %."""
 
-_SHORT = 0.97
-"""Cells in the first step, as a share: its estimate of the union may be two standard errors low."""
+_SHORT = 0.97  # Cells in the first step, as a share: its estimate of the union may be two standard errors low
 
 _MIN_CELLS, _MAX_CELLS = 0.05, 4096.0
 _STRIDE = 1.0
-_PRECISION = 0.03
-"""In the logarithm of the cells."""
-_SLOWEST, _FASTEST = 1.03, 1.25
-"""Growth between sizes that are tried."""
+_PRECISION = 0.03  # In the logarithm of the cells
+_SLOWEST, _FASTEST = 1.03, 1.25  # Growth between sizes that are tried
 
 _NORMAL_95 = 1.6449
 

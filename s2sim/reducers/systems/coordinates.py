@@ -26,8 +26,7 @@ from s2sim.reducers.systems.exact_rows import OwnerReduce, Sparse
 Coordinates: TypeAlias = "tuple[Ints, NDArray[Any]]"
 """Rows and columns, int64 of shape (2, k), and values of shape (k,)."""
 
-_ELEMENT_BYTES = 2 * ROW_ID_BYTES + VALUE_BYTES
-"""An element: two int64 and a float32."""
+_ELEMENT_BYTES = 2 * ROW_ID_BYTES + VALUE_BYTES  # An element: two int64 and a float32
 
 
 def pad_coordinates(rank: Rank, split: SplitGradient) -> Generator[Pending, None, tuple[list[Coordinates], Ints]]:

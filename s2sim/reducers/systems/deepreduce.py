@@ -31,8 +31,7 @@ Values: TypeAlias = Literal["raw", "qsgd", "poly"]
 
 Codes: TypeAlias = "tuple[NDArray[Any], ...]"
 
-_BITS, _BUCKET = 7, 512
-"""DeepReduce's settings of QSGD: six bits of magnitude and a sign, a norm for 512 values."""
+_BITS, _BUCKET = 7, 512  # DeepReduce's settings of QSGD: six bits of magnitude and a sign, a norm for 512 values
 
 _LEVELS = (1 << (_BITS - 1)) - 1
 

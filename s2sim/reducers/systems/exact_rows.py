@@ -57,8 +57,7 @@ class Sparse(Reducer):
 
     __slots__ = ()
     layers: Layers
-    prefetch: bool = False
-    """Whether supports are exchanged before there is a gradient; an option of some."""
+    prefetch: bool = False  # Whether supports are exchanged before there is a gradient; an option of some
 
     def __post_init__(self) -> None:
         Reducer.__post_init__(self)

@@ -45,8 +45,7 @@ class FedAvg(Reducer):
 
     server: Floats32 | None = field(init=False, repr=False, default=None)
     """The server's model, as the sum of all updates; None on ranks without it."""
-    model: Floats32 | None = field(init=False, repr=False, default=None)
-    """This rank's model, as last downloaded."""
+    model: Floats32 | None = field(init=False, repr=False, default=None)  # This rank's model, as last downloaded
 
     about = Traits(
         name="fedavg",
@@ -225,10 +224,8 @@ class Choco(Reducer):
     )
     density: float = option(_DENSITY, "Fraction of the elements that ``topk`` keeps, in (0, 1].")
 
-    model: Floats32 | None = field(init=False, repr=False, default=None)
-    """Sum of this rank's updates, x."""
-    public: Floats32 | None = field(init=False, repr=False, default=None)
-    """What all neighbours know of it, x̂."""
+    model: Floats32 | None = field(init=False, repr=False, default=None)  # Sum of this rank's updates, x
+    public: Floats32 | None = field(init=False, repr=False, default=None)  # What all neighbours know of it, x̂
     around: Floats32 | None = field(init=False, repr=False, default=None)
     """Weighted sum of what is known of the neighbours and of itself, s."""
 

@@ -41,8 +41,7 @@ _SKEW = 4
 LEAST = float(np.finfo(np.float32).smallest_subnormal)
 """The least non-zero magnitude."""
 
-_FINEST = 1 / 64
-"""The smallest relative step of `_probe_ranks`."""
+_FINEST = 1 / 64  # The smallest relative step of `_probe_ranks`
 
 
 @dataclass(slots=True)
@@ -77,12 +76,9 @@ class OkTopK(Selecting):
     )
 
     steps: int = field(init=False, repr=False, default=0)
-    cuts: list[int] | None = field(init=False, repr=False, default=None)
-    """Where the ranks' regions begin and end."""
-    local: float = field(init=False, repr=False, default=LEAST)
-    """Least magnitude that this rank selects."""
-    overall: float = field(init=False, repr=False, default=LEAST)
-    """Least magnitude of a sum that is kept."""
+    cuts: list[int] | None = field(init=False, repr=False, default=None)  # Where the ranks' regions begin and end
+    local: float = field(init=False, repr=False, default=LEAST)  # Least magnitude that this rank selects
+    overall: float = field(init=False, repr=False, default=LEAST)  # Least magnitude of a sum that is kept
     whole: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Elements of the gradient of which those at hand are a small copy."""
 

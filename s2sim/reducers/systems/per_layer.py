@@ -154,9 +154,7 @@ class PerLayer(Reducer):
 
     def held_in(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance whose parts are for gradients of this type."""
-        again = self._map(lambda _, reducer: reducer.held_in(dtype))
-        again.held = dtype
-        return again
+        return self._map(lambda _, reducer: reducer.held_in(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same with parts that know which ranks share a node."""
@@ -208,9 +206,9 @@ class PerLayer(Reducer):
         """Return the patterns with their reducers, in order."""
         return {"layers": ",".join(f"{part.pattern}={part.text}" for part in self.parts)}
 
-    def _map(self, change: Callable[[int, Reducer], Reducer]) -> Self:
+    def _map(self, change: Callable[[int, Reducer], Reducer], **fitted: Any) -> Self:
         parts = [replace(part, reducer=change(place, part.reducer)) for place, part in enumerate(self.parts)]
-        return self.variant(parts=tuple(parts))
+        return self.variant(parts=tuple(parts), **fitted)
 
     def _assigned(self, rank: Rank, gradient: Gradient) -> tuple[list[list[int]], list[int]]:
         """Return the layers of each part and those of none; warn of these, and of parts that have none."""

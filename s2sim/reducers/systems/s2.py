@@ -79,8 +79,7 @@ class S2(Sparse):
     settings: SketchSettings = field(init=False, repr=False, metadata={"fitted": True})
     known: sketched.UnionStatistics | None = field(init=False, repr=False, default=None)
     """What all ranks know from the last step, of each table."""
-    last_columns: list[int] | None = field(init=False, repr=False, default=None)
-    """Columns of the last step's sketches."""
+    last_columns: list[int] | None = field(init=False, repr=False, default=None)  # Columns of the last step's sketches
     sizing: SketchSize | None = field(init=False, repr=False, default=None, metadata={"fitted": True})
     """How ``error`` was turned into a size."""
 
@@ -237,8 +236,7 @@ class CCSS(Selecting):
     rows: int = option(3, "Rows of the sketch, of which decoding takes the median.")
     cells: float = option(2.0, "Cells of the sketch, all rows together, per element of the union.")
 
-    inner: S2 = field(init=False, repr=False, compare=False)
-    """What sends the elements that are left."""
+    inner: S2 = field(init=False, repr=False, compare=False)  # What sends the elements that are left
 
     about = Traits(
         name="ccss",

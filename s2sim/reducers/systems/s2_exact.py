@@ -37,8 +37,7 @@ _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents,
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
 
-_MAX_VALUES = 1 << 27
-"""Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
+_MAX_VALUES = 1 << 27  # Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB
 
 
 @dataclass(slots=True)
@@ -63,8 +62,7 @@ class S2Exact(Sparse):
     last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
     """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
     None for float32 cells, of which no bound is known."""
-    last_again: int = field(init=False, repr=False, default=0)
-    """Rows that the last step sent again."""
+    last_again: int = field(init=False, repr=False, default=0)  # Rows that the last step sent again
 
     about = Traits(
         name="s2-exact",

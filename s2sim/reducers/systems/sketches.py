@@ -31,8 +31,7 @@ from s2sim.reducers.shared.selection import Selecting
 from s2sim.reducers.shared.sketch_cost import insert_cost, unsketch_cost
 from s2sim.reducers.shared.sketch_tables import seed_of
 
-_COLUMNS_PER_KEPT = 10
-"""500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient."""
+_COLUMNS_PER_KEPT = 10  # 500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient
 
 _UNSKETCHED_AT_ONCE = 1 << 20
 
@@ -170,10 +169,8 @@ class FetchSGD(HeavyHitters):
         "with the update.",
     )
 
-    velocity: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
-    """The sketch U, on rank 0."""
-    error: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
-    """The sketch E, on rank 0."""
+    velocity: Floats32 | None = field(init=False, repr=False, compare=False, default=None)  # The sketch U, on rank 0
+    error: Floats32 | None = field(init=False, repr=False, compare=False, default=None)  # The sketch E, on rank 0
 
     about = Traits(
         name="fetchsgd",

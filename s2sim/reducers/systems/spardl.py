@@ -146,8 +146,7 @@ class SparDL(Selecting):
 
     gathered: float = field(init=False, repr=False, default=0.0)
     """Pairs that each team contributes to the sum of a block; 0 before the first step."""
-    stride: float = field(init=False, repr=False, default=0.0)
-    """By how much that was changed last."""
+    stride: float = field(init=False, repr=False, default=0.0)  # By how much that was changed last
 
     about = Traits(
         name="spardl",

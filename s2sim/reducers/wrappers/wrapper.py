@@ -64,9 +64,7 @@ class Wrapper(Reducer):
         return self.around(self.inner.fitted(gradients, seed))
 
     def held_in(self, dtype: GradientDtype) -> Self:
-        again = self.around(self.inner.held_in(dtype))
-        again.held = dtype
-        return again
+        return self.variant(inner=self.inner.held_in(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         return self.around(self.inner.placed(nodes))
