@@ -17,13 +17,11 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.rank import Contribution
 from s2sim.reducers.script import Call, Kind
 
-Leaves = list[NDArray[Any] | RowSparse]
-
 OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
 OVERFLOW = "a sum overflows float32: scale the gradients down"
 
 
-def leaves_of(payload: Contribution) -> Leaves:
+def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
@@ -89,7 +87,8 @@ class Accumulator:
         self._wraps = wraps
         self._structure = payload
         self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
-        self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
+        dense = [leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy() for leaf in leaves_of(payload)]
+        self._totals = list(map(widen, dense))
 
     @refuse_overflow()
     def add(self, payload: Contribution) -> None:
@@ -120,10 +119,6 @@ class Accumulator:
         for total in totals:
             total.setflags(write=False)
         return rebuild(self._structure, totals)
-
-
-def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
-    return widen(leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy())
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,8 @@ class Gathered(Reducer):
             first = rank.all_to_all(own, label="codes to owners", size_from_data=from_data, unequal=True)
         yield first
 
-        again, lost = None, []
+        again: _Messages | None = None
+        lost: list[Floats32] = []
         if serves or not server:
             messages = [own[0], *first.value.values()] if server else first.value
             owned = sizes[0 if server else rank.index]
@@ -186,6 +187,7 @@ class Gathered(Reducer):
         if server:
             arrived: Sequence[_Messages] = [(yield from self.hand_out(rank, again))]
         else:
+            assert again is not None
             second = rank.all_gather(again, label="codes of the sums", size_from_data=from_data, unequal=True)
             yield second
             arrived = second.value

@@ -24,15 +24,6 @@ _MAX_COLUMNS = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedSettings:
-    """Constants of the authors' code."""
-
-    density: float  # Sigma, assumed of every table
-    multiplier: float  # Rho, of the assumed non-zeros
-    seed: int = 42
-
-
-@dataclass(frozen=True, slots=True)
 class SketchSettings:
     """Options of S2 with their values in effect."""
 
@@ -43,7 +34,9 @@ class SketchSettings:
     floor: float | None = 0.9  # Least part of a table's share of the columns by values; None if they are not shared
     bitmap: BitmapFormat = "packed"
     hash: HashKind = "mix"
-    published: PublishedSettings | None = None  # Sizes of the authors' code, with its order of collectives
+    # Sizes of the authors' code, with its order of collectives: sigma, the density that is assumed of every table, and
+    # rho, columns for each of the assumed non-zeros
+    published: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:
@@ -63,9 +56,10 @@ class SketchSettings:
 
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.
+PUBLISHED_SEED = 42
 PRESETS: dict[str, SketchSettings] = {
-    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", PublishedSettings(0.02, 0.25)),
-    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", PublishedSettings(0.01, 0.001)),
+    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", (0.02, 0.25)),
+    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", (0.01, 0.001)),
 }
 
 

@@ -18,7 +18,7 @@ from s2sim.reducers.gpu_cost import ROW_ID_BYTES
 from s2sim.reducers.rank import Pending, Rank
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared.sketch_settings import SketchSettings, shared_columns
+from s2sim.reducers.shared.sketch_settings import PUBLISHED_SEED, SketchSettings, shared_columns
 from s2sim.seeds import named_generator
 
 
@@ -135,9 +135,10 @@ def choose_sketches(
 
     ``headroom`` is the factor by which the union may have grown since.
     """
-    if (published := settings.published) is not None:
-        counts = [max(1, floor(table.size * published.density * published.multiplier)) for table in tables]
-        return [CountSketch(settings.rows, count, published.seed, settings.hash) for count in counts]
+    if settings.published is not None:
+        sigma, rho = settings.published
+        counts = [max(1, floor(table.size * sigma * rho)) for table in tables]
+        return [CountSketch(settings.rows, count, PUBLISHED_SEED, settings.hash) for count in counts]
 
     def made() -> list[CountSketch]:
         if settings.cells is None or known is None:
