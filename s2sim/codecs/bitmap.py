@@ -27,8 +27,7 @@ by another loop, which takes three times as long at such densities."""
 _SPARSE_BYTES = 0.1
 """Fraction of non-zero bytes below which it is faster to find the non-zero words of eight bytes first."""
 
-_SMALL_BYTES = 1 << 10
-"""Bytes of a bitmap that is unpacked in less time than its non-zero bytes are found."""
+_SMALL_BYTES = 1 << 10  # Bytes of a bitmap that is unpacked in less time than its non-zero bytes are found
 
 
 def bitmap_bytes(n: int) -> int:

@@ -23,21 +23,17 @@ BATCH_KEYS = 1 << 16
 """Keys hashed at once; half a megabyte for each 64-bit temporary keeps all of them in a core's second-level cache."""
 
 
-def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, slice, Words]]:
-    """Yield (slice of ``row_ids``, slice of columns, their element keys row by row), about `BATCH_KEYS` at a time."""
+def row_batches(row_ids: Ints, width: int, offset: int) -> Iterator[tuple[slice, Words]]:
+    """Yield (slice of ``row_ids``, the keys of their elements row by row), about `BATCH_KEYS` or a row at a time."""
     if not len(row_ids) or not width:
         return
     check_key_space(offset + int(row_ids.min()) * width, offset + (int(row_ids.max()) + 1) * width)
     rows_at_once = max(1, BATCH_KEYS // width)
-    columns_at_once = min(width, BATCH_KEYS)
-    for first_row in range(0, len(row_ids), rows_at_once):
-        rows = slice(first_row, first_row + rows_at_once)
+    for first in range(0, len(row_ids), rows_at_once):
+        rows = slice(first, first + rows_at_once)
         # Keys are below 2^32, so arithmetic modulo 2^32 is exact for them.
         row_keys = (row_ids[rows] * width + offset).astype(np.uint32)
-        for first_column in range(0, width, columns_at_once):
-            columns = slice(first_column, min(width, first_column + columns_at_once))
-            column_keys: Words = np.arange(columns.start, columns.stop, dtype=np.uint32)
-            yield rows, columns, np.add.outer(row_keys, column_keys).ravel()
+        yield rows, np.add.outer(row_keys, np.arange(width, dtype=np.uint32)).ravel()
 
 
 MAX_BITS = 32
@@ -158,16 +154,8 @@ _WORD = 64
 def write_words(words: NDArray[np.uint64], widths: Ints | int, starts: Ints, bits: int) -> Bits:
     """Return a stream of ``bits`` bits with some words in it and zeros between them, uint8 of shape (ceil(bits / 8),).
 
-    Parameters
-    ----------
-    words : uint64 array, shape (k,)
-        Each below 2^width.
-    widths : int64 array, shape (k,), or int
-        Bits of each, 1 to 64.
-    starts : int64 array, shape (k,)
-        Where each begins; increasing, and no word reaches into the next one.
-    bits : int
-        Length of the stream.
+    The ``words``, uint64 of shape (k,), have ``widths`` of 1 to 64 bits, and ``starts`` says where each begins, int64
+    of shape (k,): increasing, and no word reaches into the next one.
     """
     stream = np.zeros(bits // _WORD + 2, np.uint64)
     at, shift = starts // _WORD, (starts % _WORD).astype(np.uint64)

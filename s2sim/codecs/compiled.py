@@ -33,16 +33,9 @@ def backend_for(hashes: int) -> Backend:
 
 
 def add_rows(cells: Floats32, keys: Words, seed_word: np.uint32, multipliers: Words, values: Floats32) -> None:
-    """Add each value, with its sign, to one cell of each row.
+    """Add each value, with its sign, to one cell of each row of a sketch, float32 of shape (rows, columns).
 
-    Parameters
-    ----------
-    cells : float32 array, shape (rows, columns)
-        The sketch.
-    keys, values : uint32 and float32 array, shape (k,)
-        What to add, and its keys.
-    seed_word, multipliers : uint32, uint32 array of shape (rows,)
-        As `s2sim.codecs.hashing.mix_constants` returns them.
+    Values and their keys are float32 and uint32 of shape (k,); `s2sim.codecs.hashing.mix_constants` returns the others.
     """
     _compiled(_add_rows)(cells, _compiled(_mix)(keys, seed_word), multipliers, values)
 

@@ -41,9 +41,9 @@ class CountSketch:
     columns: int = 256
     seed: int = 0
     hash: HashKind = "mix"  # Family of hash functions, see `s2sim.codecs.hashing`, of which ``seed`` chooses
-    # What does not compare does not go into payloads either.
-    # What does the work. The extra ``numba`` has the ``mix`` hash only; cells and estimates are the same bit by bit,
-    # because each cell gets the same additions in the same order.
+    # What does the work; as it does not compare, it does not go into payloads either. The extra ``numba`` has the
+    # ``mix`` hash only; cells and estimates are the same bit by bit, because each cell gets the same additions in the
+    # same order.
     backend: Backend = field(default="numpy", compare=False)
 
     name: ClassVar[str] = "count-sketch"
@@ -101,20 +101,14 @@ class CountSketch:
     def encode_rows(self, row_ids: Ints, values: Floats32, *, offset: int = 0, out: Floats32 | None = None) -> Floats32:
         """Return the cells of the elements of some rows of a matrix, added into ``out`` if it is given.
 
-        Parameters
-        ----------
-        row_ids : int64 array, shape (k,)
-            Which rows of the matrix.
-        values : float32 array, shape (k, width)
-            Their values; the element in column i of row r has the key offset + r * width + i.
-        offset : int
-            Key of the matrix's first element: matrices that share a sketch need disjoint keys.
+        Rows are int64 of shape (k,), their values float32 of shape (k, width). The element in column i of row r has the
+        key offset + r * width + i: matrices that share a sketch need disjoint keys.
         """
         if values.ndim != 2 or values.dtype != np.float32 or len(values) != len(row_ids):
             raise CodecError(f"{len(row_ids)} rows need as many float32 rows; found {values.dtype} {values.shape}")
         cells = self.empty() if out is None else self._check_cells(out)
-        for rows, columns, keys in row_batches(row_ids, values.shape[1], offset):
-            self._add(cells, keys, values[rows, columns].ravel())
+        for rows, keys in row_batches(row_ids, values.shape[1], offset):
+            self._add(cells, keys, values[rows].ravel())
         return cells
 
     def decode_keys(self, cells: Floats32, keys: Words) -> Floats32:
@@ -125,9 +119,8 @@ class CountSketch:
         """Return the estimates of all elements of some rows, float32 of shape (k, width): `encode_rows` undone."""
         cells = self._check_cells(cells)
         values = np.empty((len(row_ids), width), np.float32)
-        for rows, columns, keys in row_batches(row_ids, width, offset):
-            block = values[rows, columns]
-            block[...] = self._estimates(cells, keys).reshape(block.shape)
+        for rows, keys in row_batches(row_ids, width, offset):
+            values[rows] = self._estimates(cells, keys).reshape(-1, width)
         return values
 
     def decode_dense(self, cells: Floats32, bitmap: Bits, n: int) -> Floats32:
@@ -166,18 +159,16 @@ class CountSketch:
         values = np.empty(len(keys), np.float32)
         for start in range(0, len(keys), BATCH_KEYS):
             batch = slice(start, start + BATCH_KEYS)
-            values[batch] = self._estimate(cells, keys[batch])
+            if self.backend == "numba":
+                estimates = [*compiled.read_rows(cells, keys[batch], *mix_constants(self.rows, self.seed))]
+            else:
+                estimates = []
+                for row, (columns, sign_bits) in zip(cells, self._hashes(keys[batch]), strict=True):
+                    # No column is out of range; looking for one would double the time.
+                    signed = np.bitwise_xor(sign_bits, row.take(columns, mode="clip").view(np.uint32), out=sign_bits)
+                    estimates.append(signed.view(np.float32))
+            values[batch] = median(estimates)
         return values
-
-    def _estimate(self, cells: Floats32, keys: Words) -> Floats32:
-        if self.backend == "numba":
-            return median([*compiled.read_rows(cells, keys, *mix_constants(self.rows, self.seed))])
-        estimates = []
-        for row, (columns, sign_bits) in zip(cells, self._hashes(keys), strict=True):
-            # No column is out of range; looking for one would double the time.
-            signed = np.bitwise_xor(sign_bits, row.take(columns, mode="clip").view(np.uint32), out=sign_bits)
-            estimates.append(signed.view(np.float32))
-        return median(estimates)
 
     def _hashes(self, keys: Words) -> Iterator[tuple[Ints, Words]]:
         return hash_rows(self.hash, keys, self.rows, self.columns, self.seed)

@@ -79,7 +79,10 @@ class BloomFilter:
         smallest on, each set in which none is chosen yet draws one; if that makes fewer than k, others are drawn at
         random. DeepReduce's policy P2, but that its code goes through the sets again for the rest.
         """
-        bits, members = self._conflicts(positives)
+        # Every bit that a positive sets with the positive's place, ordered by both.
+        count = max(1, len(positives))
+        pairs = [place * count + np.arange(len(positives)) for place in self._places(self._mixed(positives))]
+        bits, members = np.divmod(np.unique(np.concatenate(pairs)), count)
         starts = np.flatnonzero(np.diff(bits, prepend=-1))
         sizes = np.diff(starts, append=len(bits))
         draws = members[starts + (random.random(len(starts)) * sizes).astype(np.int64)]
@@ -101,15 +104,6 @@ class BloomFilter:
         more = random.choice(rest, k - len(found), replace=False)
         likeliest: Ints = positives[np.sort(np.concatenate([found, more]))]
         return likeliest
-
-    def _conflicts(self, positives: Ints) -> tuple[Ints, Ints]:
-        """Return every bit that a positive sets with the positive's place, ordered by both."""
-        count = max(1, len(positives))
-        places = np.arange(len(positives))
-        pairs = [place * count + places for place in self._places(self._mixed(positives))]
-        ordered = np.sort(np.concatenate(pairs))
-        ordered = ordered[np.diff(ordered, prepend=-1) != 0]
-        return ordered // count, ordered % count
 
     def _mixed(self, keys: Ints) -> Words:
         return mix32(keys.astype(np.uint32), mix_constants(self.hashes, self.seed)[0])
@@ -150,14 +144,9 @@ DEGREE = 5
 def encode_fit(values: Floats32, pieces: int) -> tuple[Words, Floats32, Bits]:
     """Return the curve through ``values``, float32 of shape (n,), in falling order, in at most so many pieces.
 
-    Returns
-    -------
-    knots : uint32 array, shape (pieces + 1,)
-        Where pieces begin in the order, and n.
-    coefficients : float32 array, shape (pieces, 6)
-        Of Chebyshev polynomials over each piece.
-    order : uint8 array
-        Which value is at each place of the order, packed in ceil(log2 n) bits each.
+    That is where pieces begin in the order, and n, uint32 of shape (pieces + 1,); coefficients of Chebyshev polynomials
+    over each piece, float32 of shape (pieces, 6); and which value is at each place of the order, packed in
+    ceil(log2 n) bits each.
     """
     falling = np.argsort(-values, kind="stable")
     curve = values[falling].astype(np.float64)

@@ -93,7 +93,7 @@ class ExactSketch:
         return self.table.parts(as_keys(keys), self.groups)
 
     def maxima(self, keys: NDArray[Any], values: Floats32) -> Floats:
-        """Return the largest magnitude of a rank's ``values`` in each group; see `fixed_point.group_maxima`."""
+        """Return the largest magnitude of a rank's ``values`` in each group; see `s2sim.codecs.quantize`."""
         if not self.groups:
             raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
         keys = as_keys(keys)
@@ -102,14 +102,8 @@ class ExactSketch:
     def encode(self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None) -> NDArray[Any]:
         """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
 
-        Parameters
-        ----------
-        keys : uint32 array, shape (k,)
-            The keys, each once.
-        values : float32 array, shape (k, width)
-            Their values.
-        exponents : int16 array, shape (groups,)
-            Binary exponents of the groups' scales, for integers only; see `fixed_point.exponents_for`.
+        The ``keys``, each once, are uint32 of shape (k,), their ``values`` float32 of shape (k, width). Integers need
+        the binary ``exponents`` of the groups' scales, int16 of shape (groups,): `s2sim.codecs.quantize.exponents_for`.
         """
         cells = np.zeros(self.shape, self.dtype)
         keys = as_keys(keys)
@@ -153,16 +147,10 @@ class ExactSketch:
                 yield block, columns[:, start : start + step], part
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
-        """Return the sums of all keys that were added to the cells.
+        """Return the sums of all keys that were added to the cells, which are not changed.
 
-        Parameters
-        ----------
-        cells : array, shape (blocks, cells of a block, width)
-            The sum of what ranks encoded; it is not changed.
-        keys : uint32 array, shape (k,)
-            The union of their keys. A key that was not added counts as zeros.
-        exponents : int16 array, shape (groups,)
-            As they were encoded with.
+        The ``cells`` are the sum of what ranks encoded with these ``exponents``, and ``keys``, uint32 of shape (k,),
+        the union of theirs. A key that was not added counts as zeros.
         """
         keys = as_keys(keys)
         self._check_exponents(exponents)
@@ -193,7 +181,8 @@ class ExactSketch:
         numbers = result[:, 0].view(np.uint32)
         numbers[...] = keys
         runs = self.table.sorted_runs(keys, numbers)
-        stuck, rounds, clean = [np.empty(0, np.uint32)], 0, True
+        stuck: list[Words] = []
+        rounds, clean = 0, True
         for block in range(self.table.blocks):
             own = runs.take(block)
             columns = self.table.columns_of(own)
@@ -205,7 +194,8 @@ class ExactSketch:
             if sums.read < len(own):
                 stuck.append(own.take(self._stuck(columns)))
         self.table.restore(keys, numbers)
-        return DecodedSums(result, _indices_of(np.concatenate(stuck), keys), rounds, clean)
+        left = np.flatnonzero(np.isin(keys, np.concatenate(stuck))) if stuck else np.empty(0, np.int64)
+        return DecodedSums(result, left, rounds, clean)
 
     def _stuck(self, columns: Ints) -> Ints:
         # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
@@ -229,14 +219,3 @@ class ExactSketch:
         found = 0 if exponents is None else len(exponents)
         if found != self.groups:
             raise CodecError(f"{self.dtype} cells in {self.groups} groups need as many exponents; found {found}")
-
-
-def _indices_of(chosen: Words, keys: Words) -> Ints:
-    """Return where in ``keys`` some of them are, int64, increasing."""
-    chosen.sort()
-    found = [np.empty(0, np.int64)]
-    for start in range(0, len(keys) if len(chosen) else 0, _CHUNK_VALUES):
-        chunk = keys[start : start + _CHUNK_VALUES]
-        near = chosen.take(np.searchsorted(chosen, chunk), mode="clip")
-        found.append(start + np.flatnonzero(near == chunk))
-    return np.concatenate(found)

@@ -26,31 +26,24 @@ _FLOAT32_MANTISSA_BITS = 23
 _FLOAT32_BIAS = 127
 
 
-@dataclass(frozen=True, slots=True)
-class SmallFloat:
-    """A type with a sign, an exponent and a mantissa, with subnormal numbers, as IEEE 754 has them."""
+def _round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words:
+    """Return the codes of float32 magnitudes, uint32 bits of any shape, in a type of IEEE 754 without its sign.
 
-    # mantissa_bits, bias: bits of the mantissa that are stored, and what is added to exponents
-    mantissa_bits: int
-    bias: int
-
-    def round_magnitudes(self, magnitudes: Words) -> Words:
-        """Return the codes of float32 magnitudes, uint32 bits of any shape, in the type without its sign.
-
-        To nearest, ties to even. What is too large gets a code beyond those of finite numbers.
-        """
-        shift = _FLOAT32_MANTISSA_BITS - self.mantissa_bits
-        smallest_normal = np.uint32((_FLOAT32_BIAS + 1 - self.bias) << _FLOAT32_MANTISSA_BITS)
-        # Added to a number 2^shift times its leading bit (subnormal ones: that of the smallest normal one), a magnitude
-        # is rounded to a whole number of the type's last places, which the sum's last bits then are.
-        leading = np.maximum(magnitudes & _FLOAT32_EXPONENT, smallest_normal)
-        larger = leading + np.uint32(shift << _FLOAT32_MANTISSA_BITS)
-        rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
-        rounded -= larger
-        leading -= smallest_normal
-        leading >>= np.uint32(shift)
-        rounded += leading
-        return rounded
+    The type stores so many bits of the mantissa, and adds ``bias`` to exponents. To nearest, ties to even. What is too
+    large gets a code beyond those of finite numbers.
+    """
+    shift = _FLOAT32_MANTISSA_BITS - mantissa_bits
+    smallest_normal = np.uint32((_FLOAT32_BIAS + 1 - bias) << _FLOAT32_MANTISSA_BITS)
+    # Added to a number 2^shift times its leading bit (subnormal ones: that of the smallest normal one), a magnitude
+    # is rounded to a whole number of the type's last places, which the sum's last bits then are.
+    leading = np.maximum(magnitudes & _FLOAT32_EXPONENT, smallest_normal)
+    larger = leading + np.uint32(shift << _FLOAT32_MANTISSA_BITS)
+    rounded: Words = np.add(magnitudes.view(np.float32), larger.view(np.float32)).view(np.uint32)
+    rounded -= larger
+    leading -= smallest_normal
+    leading >>= np.uint32(shift)
+    rounded += leading
+    return rounded
 
 
 LARGEST_HALF = 65504.0
@@ -61,7 +54,7 @@ _OVERFLOWING = np.uint32(0x477FF000)
 _FLOAT32_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _HALF_SIGN = np.uint32(0x8000)
 
-_HALF = SmallFloat(mantissa_bits=10, bias=15)
+_HALF = 10, 15  # Bits of the mantissa, and bias
 
 # Elements that are rounded at once.
 _CHUNK = 1 << 15
@@ -76,43 +69,33 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        out[chunk] = _half_bits(flat[chunk])
+        values = flat[start : start + _CHUNK]
+        bits = values.view(np.uint32)
+        magnitudes = bits & _FLOAT32_MAGNITUDE
+        if magnitudes.max() >= _OVERFLOWING:
+            largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+            if largest >= _OVERFLOWING.view(np.float32):
+                raise CodecError(
+                    f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is "
+                    f"{LARGEST_HALF:g}: scale the array down first"
+                )
+            out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
+            continue
+        rounded = _round_magnitudes(magnitudes, *_HALF)
+        rounded |= bits >> np.uint32(16) & _HALF_SIGN
+        out[start : start + _CHUNK] = rounded
     return half.view(np.float16)
 
 
-def _half_bits(values: Floats32) -> NDArray[Any]:
-    bits = values.view(np.uint32)
-    magnitudes = bits & _FLOAT32_MAGNITUDE
-    if magnitudes.max() >= _OVERFLOWING:
-        _refuse_overflow(values)
-        return values.astype(np.float16).view(np.uint16)
-    rounded = _HALF.round_magnitudes(magnitudes)
-    signs = bits >> np.uint32(16)
-    signs &= _HALF_SIGN
-    rounded |= signs
-    return rounded
-
-
-def _refuse_overflow(values: Floats32) -> None:
-    """Raise `CodecError` if a finite value is too large for half precision."""
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    if largest >= _OVERFLOWING.view(np.float32):
-        raise CodecError(
-            f"a value of magnitude {largest:.6g} does not fit in half precision, whose largest is {LARGEST_HALF:g}: "
-            "scale the array down first"
-        )
+@cache
+def _halves() -> Floats32:
+    """Return every half as float32, by its bits: looking one up takes a fifth of the time of converting it."""
+    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
 def from_half(array: NDArray[np.float16]) -> Floats32:
     """Return half-precision ``array`` as float32, exactly."""
-    return _half_decode_table().take(array.view(np.uint16))
-
-
-@cache
-def _half_decode_table() -> Floats32:
-    """Return every half as float32, by its bits: looking one up takes a fifth of the time of converting it."""
-    return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    return _halves().take(array.view(np.uint16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +186,7 @@ def widen(array: NDArray[Any]) -> NDArray[Any]:
 Float8: TypeAlias = Literal["e4m3", "e5m2"]
 """Four bits of exponent and three of mantissa, up to 448; or five and two, up to 57344."""
 
-_FLOAT8_FORMATS: dict[str, SmallFloat] = {"e4m3": SmallFloat(3, 7), "e5m2": SmallFloat(2, 15)}
+_FLOAT8_FORMATS = {"e4m3": (3, 7), "e5m2": (2, 15)}
 LARGEST_FLOAT8: dict[str, float] = {"e4m3": 448.0, "e5m2": 57344.0}
 """Largest finite values."""
 
@@ -220,14 +203,15 @@ def to_float8(values: Floats32, form: Float8) -> Bits:
     array([   0.5  ,    0.5  ,    0.625, -256.   ], dtype=float32)
     """
     codes = np.empty(len(values), np.uint8)
-    most = int(_FLOAT8_FORMATS[form].round_magnitudes(np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32))[0])
+    largest = np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32)
+    most = int(_round_magnitudes(largest, *_FLOAT8_FORMATS[form])[0])
     for start in range(0, len(values), _CHUNK):
         bits = np.ascontiguousarray(values[start : start + _CHUNK]).view(np.uint32)
         magnitudes = bits & _FLOAT32_MAGNITUDE
         # Beyond it codes would run over; NaN has more bits than infinity.
         if magnitudes.max() >= np.array(2 * LARGEST_FLOAT8[form], np.float32).view(np.uint32):
             raise _overflow_error(form)
-        rounded = _FLOAT8_FORMATS[form].round_magnitudes(magnitudes)
+        rounded = _round_magnitudes(magnitudes, *_FLOAT8_FORMATS[form])
         if rounded.max() > most:
             raise _overflow_error(form)
         codes[start : start + _CHUNK] = rounded | (bits >> np.uint32(24)) & _FLOAT8_SIGN
@@ -242,11 +226,11 @@ def from_float8(codes: Bits, form: Float8) -> Floats32:
 @cache
 def _decode_table(form: Float8) -> Floats32:
     """Return what each of the 256 codes stands for."""
-    kind = _FLOAT8_FORMATS[form]
+    mantissa_bits, bias = _FLOAT8_FORMATS[form]
     magnitude = np.arange(128)
-    exponent, mantissa = magnitude >> kind.mantissa_bits, magnitude & ((1 << kind.mantissa_bits) - 1)
-    whole = mantissa + (np.minimum(exponent, 1) << kind.mantissa_bits)
-    values = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - kind.bias - kind.mantissa_bits)
+    exponent, mantissa = magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1)
+    whole = mantissa + (np.minimum(exponent, 1) << mantissa_bits)
+    values = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - bias - mantissa_bits)
     beyond = np.flatnonzero(values > LARGEST_FLOAT8[form])
     values[beyond] = np.nan
     if form == "e5m2":

@@ -108,31 +108,20 @@ def hash_rows(kind: HashKind, keys: Words, rows: int, columns: int, seed: int) -
     """Yield, for each row of a sketch, where every key goes: its column, and its sign.
 
     Keys are uint32 of shape (k,). The seed, the same on all ranks, or their sketches would not add up, chooses the
-    functions of the family.
-
-    Yields
-    ------
-    columns : int64 array, shape (k,)
-        Column of each key, in [0, columns).
-    sign_bits : uint32 array, shape (k,)
-        0x80000000 where the sign is -1, else 0: what to XOR a float32's bits with.
+    functions of the family. The column is int64, in [0, columns); the sign is uint32, 0x80000000 where it is -1, else
+    0: what to XOR a float32's bits with.
     """
-    return _mix_rows(keys, rows, columns, seed) if kind == "mix" else _polynomial_rows(kind, keys, rows, columns, seed)
-
-
-def _mix_rows(keys: Words, rows: int, columns: int, seed: int) -> Iterator[tuple[Ints, Words]]:
-    seed_word, multipliers = mix_constants(rows, seed)
-    mixed = mix32(keys, seed_word)
-    for row, multiplier in enumerate(multipliers):
-        scaled = (mixed if row == 0 else mixed * multiplier).astype(np.uint64)
-        scaled *= np.uint64(columns)
-        scaled >>= np.uint64(32)
-        sign_bits = mixed << np.uint32(31 - row)
-        sign_bits &= _SIGN_BIT
-        yield scaled.view(np.int64), sign_bits
-
-
-def _polynomial_rows(kind: HashKind, keys: Words, rows: int, columns: int, seed: int) -> Iterator[tuple[Ints, Words]]:
+    if kind == "mix":
+        seed_word, multipliers = mix_constants(rows, seed)
+        mixed = mix32(keys, seed_word)
+        for row, multiplier in enumerate(multipliers):
+            scaled = (mixed if row == 0 else mixed * multiplier).astype(np.uint64)
+            scaled *= np.uint64(columns)
+            scaled >>= np.uint64(32)
+            sign_bits = mixed << np.uint32(31 - row)
+            sign_bits &= _SIGN_BIT
+            yield scaled.view(np.int64), sign_bits
+        return
     tokens = keys.astype(np.int64)
     # int64 arrays wrap around and % takes the divisor's sign, both as in the published PyTorch code.
     for a0, a1, a2, a3, a4, a5 in _polynomial_constants(rows, seed):

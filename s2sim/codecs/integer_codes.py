@@ -22,12 +22,10 @@ from s2sim.arrays import Bits, Ints
 from s2sim.codecs.bits import code_starts, next_set_bit, read_words, write_words
 from s2sim.errors import CodecError
 
-_MAX_BITS = 31
-"""Bits of the largest number that has a code here."""
+_MAX_BITS = 31  # Bits of the largest number that has a code here
 
 _TABLE_BITS = 16
-_TABLE_NUMBERS = 512
-"""Numbers whose codes have at most 16 bits are below this, and are looked up."""
+_TABLE_NUMBERS = 512  # Numbers whose codes have at most 16 bits are below this, and are looked up
 
 
 def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:
@@ -165,15 +163,6 @@ def rice_bits(density: float) -> int:
     if density >= 1:
         return 0
     return max(0, min(MAX_LOW_BITS, 1 + floor(log2(-log(_GOLDEN - 1)) - log2(-log1p(-density)))))
-
-
-def bits_per_position(density: float, low_bits: int) -> float:
-    """Return the expected bits of one position: b + 1 / (1 - (1 - p)^(2^b)).
-
-    >>> round(bits_per_position(0.01, 6), 3), round(bits_per_position(0.01, 7), 3)
-    (8.108, 8.382)
-    """
-    return low_bits + 1 / (1 - (1 - density) ** (1 << low_bits))
 
 
 def encode_positions(positions: Ints, low_bits: int) -> Bits:

@@ -119,8 +119,15 @@ class Payload:
             len(body),
             _encode_text(self.codec, 128, "codec option string"),
         )
-        described = b"".join(_describe(name, array) for name, array in self.arrays.items())
-        frame = head + described.ljust(_ARRAYS_BYTES, b"\0")
+        for name, array in self.arrays.items():
+            if array.ndim > MAX_DIMENSIONS:
+                raise CodecError(
+                    f"array {name!r} has {array.ndim} dimensions; a payload's have at most {MAX_DIMENSIONS}"
+                )
+            shape = (*array.shape, *[0] * (MAX_DIMENSIONS - array.ndim))
+            dtype = _little_endian(array).dtype.str.encode().ljust(4, b"\0")
+            head += _ARRAY.pack(_encode_text(name, 16, "array name"), dtype, array.ndim, *shape)
+        frame = head.ljust(_HEAD.size + _ARRAYS_BYTES, b"\0")
         return b"".join((frame, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(frame))), body))
 
     @classmethod
@@ -171,14 +178,6 @@ def _encode_text(text: str, size: int, what: str) -> bytes:
     if len(encoded) > size or not text.isascii() or "\0" in text:
         raise CodecError(f"the {what} {text!r} does not fit in a frame: use at most {size} ASCII characters")
     return encoded.ljust(size, b"\0")
-
-
-def _describe(name: str, array: NDArray[Any]) -> bytes:
-    if array.ndim > MAX_DIMENSIONS:
-        raise CodecError(f"array {name!r} has {array.ndim} dimensions; a payload's have at most {MAX_DIMENSIONS}")
-    shape = (*array.shape, *[0] * (MAX_DIMENSIONS - array.ndim))
-    dtype = _little_endian(array).dtype.str.encode()
-    return _ARRAY.pack(_encode_text(name, 16, "array name"), dtype.ljust(4, b"\0"), array.ndim, *shape)
 
 
 def _read_arrays(data: bytes, count: int) -> dict[str, NDArray[Any]]:

@@ -42,8 +42,7 @@ RANGE_PARTS = 1 << 16
 """Parts into which `range_usage` cuts the positive range of the integers; those of 32,767 ranks add up in an int32. One
 part is never used, so that what rounding adds on as many ranks fits, too."""
 
-_FLOAT32_EXPONENT = 126
-"""Float32 has normal numbers up to 2^127 and down to 2^-126."""
+_FLOAT32_EXPONENT = 126  # Float32 has normal numbers up to 2^127 and down to 2^-126
 
 MAX_EXPONENT = 2 * _FLOAT32_EXPONENT
 """Of a scale, which takes the smallest of all float32, 2^-149, to 62 bits and more."""
@@ -61,15 +60,9 @@ def groups_per_block(block_keys: float, width: int) -> int:
 def group_maxima(values: Floats32, groups: Ints, count: int) -> Floats:
     """Return the largest magnitude in each group, float64 of shape (count,), which ranks are to all-reduce with sum.
 
-    Zero for groups without keys; `CodecError` for a value that is not finite. Double precision keeps the sum over ranks
-    the same in any order, unless magnitudes differ by a factor of more than 2^23.
-
-    Parameters
-    ----------
-    values : float32 array, shape (k, width)
-        The values of each key.
-    groups : int64 array, shape (k,)
-        The group of each key.
+    A key has ``values``, float32 of shape (k, width), and a group, int64 of shape (k,). Zero for groups without keys;
+    `CodecError` for a value that is not finite. Double precision keeps the sum over ranks the same in any order, unless
+    magnitudes differ by a factor of more than 2^23.
     """
     maxima = np.zeros(count, np.float32)
     if values.size:
@@ -86,16 +79,9 @@ def group_maxima(values: Floats32, groups: Ints, count: int) -> Floats:
 def exponents_for(maxima: Floats, dtype: DTypeLike, headroom: int = 0) -> Ints16:
     """Return the binary exponent e of each group's scale, int16: a value v is encoded as the integer next to v 2^e.
 
-    Groups without values take the smallest exponent of the others.
-
-    Parameters
-    ----------
-    maxima : float64 array, shape (groups,)
-        Bounds on the magnitude of a key's sum over ranks: the sum over ranks of `group_maxima`.
-    dtype : numpy dtype
-        Of the cells, int32 or int64.
-    headroom : int
-        Bits to keep free.
+    Groups without values take the smallest exponent of the others. ``maxima``, float64 of shape (groups,), bound the
+    magnitude of a key's sum over ranks: the sum over ranks of `group_maxima`. ``dtype`` is that of the cells, int32 or
+    int64, of which ``headroom`` bits are kept free.
     """
     bits = np.iinfo(dtype).bits - 1
     fraction, exponent = np.frexp(maxima)
@@ -138,15 +124,9 @@ def error_bound(exponents: Ints16, ranks: int) -> Floats:
 def range_usage(maxima: Floats, exponents: Ints16, dtype: DTypeLike) -> NDArray[Any]:
     """Return how many of the `RANGE_PARTS` of the range a rank needs in each group, to be summed over ranks.
 
-    Rounded up; `RANGE_PARTS` stands for at least as many. The result has the type of the cells, ``dtype``: both travel
-    in one message.
-
-    Parameters
-    ----------
-    maxima : float64 array, shape (groups,)
-        The rank's own `group_maxima`.
-    exponents : int16 array, shape (groups,)
-        The units that it encodes with.
+    Rounded up; `RANGE_PARTS` stands for at least as many. The rank's own `group_maxima` are float64 of shape (groups,),
+    the ``exponents`` of the units that it encodes with int16. The result has the type of the cells, ``dtype``: both
+    travel in one message.
     """
     parts = np.ceil(np.ldexp(maxima, exponents - _part_bits(dtype)))
     return np.minimum(parts, RANGE_PARTS).astype(dtype)

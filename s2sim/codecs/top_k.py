@@ -15,8 +15,7 @@ from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
 
-_SAMPLE = 1 << 12
-"""Magnitudes of which the smallest that can be among the largest is guessed."""
+_SAMPLE = 1 << 12  # Magnitudes of which the smallest that can be among the largest is guessed
 
 
 def elements_kept(n: int, density: float) -> int:
@@ -58,24 +57,18 @@ def select_top_k(values: Floats32, k: int) -> Ints:
 def _select_largest(magnitudes: Floats32, k: int) -> Ints:
     if k == 0:
         return np.empty(0, np.int64)
-    threshold = _kth_largest(magnitudes, k)
+    # A sample tells below what nearly surely none of the k largest is: these need not be looked at closely.
+    sample, candidates = magnitudes[:: max(1, len(magnitudes) // _SAMPLE)], magnitudes
+    rank = round(len(sample) * (1 - k / len(magnitudes)) - 3 * sqrt(len(sample)) / 2)
+    if rank > 0:
+        large = magnitudes[magnitudes >= np.partition(sample, rank)[rank]]
+        candidates = large if len(large) >= k else magnitudes
+    at = len(candidates) - k
+    threshold = np.partition(candidates, at)[at]
     kept = magnitudes > threshold
     tied = np.flatnonzero(magnitudes == threshold)
     kept[tied[: k - np.count_nonzero(kept)]] = True
     return np.flatnonzero(kept)
-
-
-def _kth_largest(magnitudes: Floats32, k: int) -> np.float32:
-    # A sample tells below what nearly surely none of the k largest is: these need not be looked at closely.
-    sample = magnitudes[:: max(1, len(magnitudes) // _SAMPLE)]
-    rank = round(len(sample) * (1 - k / len(magnitudes)) - 3 * sqrt(len(sample)) / 2)
-    if rank > 0:
-        large = magnitudes[magnitudes >= np.partition(sample, rank)[rank]]
-        if len(large) >= k:
-            magnitudes = large
-    at = len(magnitudes) - k
-    threshold: np.float32 = np.partition(magnitudes, at)[at]
-    return threshold
 
 
 def to_pairs(positions: Ints, values: Floats32, k: int) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.measure import consensus_distance, final_results, worst_error
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.run import OtherSteps, ReducerRun, dry_run, run_reducer
-from s2sim.reducers.shared.two_level_sum import merge_layers, select_layers
+from s2sim.reducers.shared.layers import merge_layers, select_layers
 from s2sim.seeds import bucket_seed
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
 

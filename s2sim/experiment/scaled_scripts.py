@@ -20,9 +20,8 @@ from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient, stored
 from s2sim.gradients.scaling import Scaling
 from s2sim.reducers.measure import Error, Errors, mean_float64
-from s2sim.reducers.run import run_reducer
+from s2sim.reducers.run import run_reducer, run_symmetric
 from s2sim.reducers.script import Call, Recording, Script, Step, Work
-from s2sim.reducers.symmetric import run_symmetric
 
 _OTHER_SEEDS = 3
 

@@ -17,8 +17,7 @@ from s2sim.reducers.measure import final_results
 from s2sim.reducers.rank import Reduced, Reducer
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.wrappers.compose import with_feedback
-from s2sim.reducers.wrappers.local_steps import LocalSteps
-from s2sim.reducers.wrappers.momentum import WarmStart
+from s2sim.reducers.wrappers.steps import LocalSteps, WarmStart
 from s2sim.reducers.wrappers.wrapper import unwrap_all
 
 if TYPE_CHECKING:

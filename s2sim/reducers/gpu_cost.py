@@ -10,7 +10,6 @@ from dataclasses import replace
 from s2sim.reducers.script import Phase, Work
 
 VALUE_BYTES = 4  # A float32 value
-HALF_BYTES = 2  # A float16 value
 INDEX_BYTES = 4  # A uint32 element index
 ROW_ID_BYTES = 8  # An int64 row number, as frameworks keep the coordinates of sparse tensors
 _PAIR_BYTES = INDEX_BYTES + VALUE_BYTES
@@ -35,7 +34,7 @@ _GOLOMB_STEPS = 2
 
 def cast(values: int, phase: Phase) -> Work:
     """Return the cost of one pass over float32 values that writes them in half precision, or back."""
-    return Work(phase, values * (VALUE_BYTES + HALF_BYTES))
+    return Work(phase, values * (VALUE_BYTES + 2))
 
 
 def add(values: int) -> Work:
@@ -62,11 +61,6 @@ def add_pairs(result_bytes: int, pairs: int) -> Work:
 def keep_pairs(result_bytes: int, pairs: int) -> Work:
     """Return the cost of clearing a result and copying the values at some indices into it."""
     return Work("encode", result_bytes + pairs * (INDEX_BYTES + GATHER_BYTES), launches=2)
-
-
-def find_scale(values: int) -> Work:
-    """Return the cost of one pass that reads float32 values and finds a scale of them."""
-    return Work("encode", VALUE_BYTES * values)
 
 
 def write_codes(values: int, code_bytes: int) -> Work:
@@ -146,20 +140,6 @@ def merge_pairs_cost(pairs: int, merged: int, lists: int) -> Work:
     passes = max(lists - 1, 0).bit_length()
     moved = ((2 * passes + 1) * pairs + merged) * _PAIR_BYTES
     return Work("encode", moved, launches=(passes + 1) * SELECT_LAUNCHES)
-
-
-def insert_keys_cost(keys: int, hashes: int, bits: int) -> Work:
-    """Return the cost of a Bloom filter: it is cleared, and each hash of each key sets a bit."""
-    return Work("encode", bits // 8 + keys * (INDEX_BYTES + hashes * SCATTER_BYTES), launches=2)
-
-
-def probe_keys_cost(keys: int, filters: int, phase: Phase) -> Work:
-    """Return the cost of testing keys for Bloom filters of which half the bits are set: two hashes on average.
-
-    Those of all keys are read from a table in order, as DeepReduce keeps them; filters stay in the cache. The keys that
-    pass are found by a stream compaction.
-    """
-    return Work(phase, filters * keys * 2 * INDEX_BYTES, launches=filters * SELECT_LAUNCHES)
 
 
 def multiply_cost(rows: int, inner: int, columns: int, phase: Phase = "encode") -> Work:

@@ -86,15 +86,12 @@ def final_results(results: Sequence[Reduced], traits: Traits) -> Sequence[Reduce
     """Return what ranks end with; where each owns a part of the mean, one result, which is all parts together."""
     if traits.estimates != "shards":
         return results
-    columns = zip(*(result.mean.layers for result in results), strict=True)
+    own = [result.mean for result in results]
+    parts = mean_float64(own).map(lambda values: values * len(own))
+    columns = zip(parts.layers, *(mean.layers for mean in own), strict=True)
     # What all have is one object.
-    whole = tuple(layers[0] if len(set(map(id, layers))) == 1 else _sum(layers) for layers in columns)
-    return [replace(results[0], mean=Gradient(results[0].mean.names, whole))]
-
-
-def _sum(layers: Sequence[Layer]) -> Layer:
-    mean = _mean_layer(layers)
-    return mean.with_values(mean.values * len(layers)) if isinstance(mean, RowSparse) else mean * len(layers)
+    whole = tuple(all_of[1] if len(set(map(id, all_of[1:]))) == 1 else all_of[0] for all_of in columns)
+    return [replace(results[0], mean=Gradient(own[0].names, whole))]
 
 
 def worst_of(errors: Iterable[Errors]) -> Errors:

@@ -11,7 +11,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.rank import Contribution, Program, Rank, Reduced, Reducer
-from s2sim.reducers.reduction import OPERATIONS, OVERFLOW, CallHeader, Collective, open_collective
+from s2sim.reducers.reduction import OPERATIONS, OVERFLOW, CallHeader, Collective
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
 
 
@@ -63,7 +63,7 @@ class ProcessGroup:
         """Take what a member hands in to the group's collective number ``place``; return its number among all."""
         if place == len(self.calls):
             self.calls.append(len(self.world.collectives))
-            self.world.collectives.append(open_collective(heading, self.ranks))
+            self.world.collectives.append(Collective(heading, self.ranks))
         self.world.collectives[self.calls[place]].add(member, heading, payloads)
         return self.calls[place]
 
@@ -118,11 +118,11 @@ class RankProgress:
         return self.members[group]
 
 
+@dataclass(frozen=True, slots=True)
 class Handle:
     """What a program holds of collectives in flight."""
 
-    def __init__(self, parts: tuple[tuple[Member, int], ...]) -> None:
-        self.parts = parts
+    parts: tuple[tuple[Member, int], ...]
 
     def __and__(self, other: Any) -> Handle:
         return Handle(self.parts + other.parts)
@@ -255,9 +255,11 @@ def run_group(
     # Sums that overflow, and what becomes of infinities, show in the mean.
     with np.errstate(over="ignore", invalid="ignore"):
         while running:
-            free = [index for index in running if not _pending_collectives(world, ranks[index])]
+            # What each waits for that not all have posted.
+            pending = {index: [c for c in ranks[index].waits_for if world.collectives[c].missing] for index in running}
+            free = [index for index, calls in pending.items() if not calls]
             if not free:
-                raise S2SimError(_deadlock_error(world, [ranks[index] for index in running]))
+                raise S2SimError(_deadlock_error(world, pending))
             for index in free:
                 try:
                     ranks[index].wait(next(running[index]))
@@ -279,17 +281,12 @@ def _is_finite(gradient: Gradient) -> bool:
     )
 
 
-def _pending_collectives(world: World, rank: RankProgress) -> list[int]:
-    """Return the collectives that a rank waits for and not all have posted."""
-    return [call for call in rank.waits_for if world.collectives[call].missing]
-
-
-def _deadlock_error(world: World, waiting: Sequence[RankProgress]) -> str:
-    """Say who waits for which collective, and who has not posted it."""
+def _deadlock_error(world: World, pending: Mapping[int, Sequence[int]]) -> str:
+    """Say which ranks wait for which collective, and who has not posted it."""
     waits: dict[int, list[int]] = {}
-    for rank in waiting:
-        for call in _pending_collectives(world, rank):
-            waits.setdefault(call, []).append(rank.rank)
+    for rank, calls in pending.items():
+        for call in calls:
+            waits.setdefault(call, []).append(rank)
     texts = [
         f"{_format_ranks(who, 'waits', 'wait')} for {_ranks_not_posted(world, call)}" for call, who in waits.items()
     ]
@@ -325,13 +322,9 @@ def _check_ended(world: World, ranks: Sequence[RankProgress]) -> None:
                 f"rank {rank.rank}'s program ends without waiting for {world.collectives[call].heading.label!r}: its "
                 "buffers would still be in use"
             )
-    if _values_differ(rank.awaits for rank in ranks):
+    if len({rank.awaits for rank in ranks}) > 1:
         raise S2SimError("only some ranks await the gradient: the others would start before it is there")
     for group in world.groups.values():
         members = [ranks[rank].members.get(group) for rank in group.ranks]
-        if _values_differ(member.shared if member else 0 for member in members):
+        if len({member.shared if member else 0 for member in members}) > 1:
             raise S2SimError("the ranks share different numbers of replicated computations: all must share the same")
-
-
-def _values_differ(values: Iterable[object]) -> bool:
-    return len(set(values)) > 1

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import reduce
 from math import ceil
+from operator import and_
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, get_type_hints
 
 from numpy.typing import NDArray
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
-from s2sim.options import non_default
+from s2sim.options import check_options, check_shares, non_default
 from s2sim.reducers.script import Work
 
 T = TypeVar("T")
@@ -38,26 +40,24 @@ class Pending(Protocol):
         """The result, read-only, one object for all ranks with the same result; an error before the wait for it."""
 
 
+def wait_all(*pending: Pending | None) -> Generator[Pending, None, None]:
+    """Wait for all that is in flight, if anything is; None stands for nothing."""
+    waits = [posted for posted in pending if posted is not None]
+    if waits:
+        yield reduce(and_, waits)
+
+
 class Rank(Protocol):
     """One rank's handle on a group of ranks, on which all members post the same collectives in the same order.
 
     A program is given the group of all; `subgroup` makes others, on which members post by themselves. Sums are in rank
     order. Integers that overflow in one are an error, unless ``wraps`` says that they are meant modulo 2^bits.
-
-    Attributes
-    ----------
-    index, size : int
-        This rank's place in the group and the number of members.
-    step : int
-        Which training step this is, from 0.
-    seed : int
-        Root seed, the same on all ranks.
     """
 
-    index: int
-    size: int
-    step: int
-    seed: int
+    index: int  # This rank's place in the group
+    size: int  # Number of members
+    step: int  # Which training step this is, from 0
+    seed: int  # Root seed, the same on all ranks
 
     def all_reduce(
         self, payload: Contribution, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
@@ -141,17 +141,10 @@ class Rank(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduced:
-    """What a reduction leaves on one rank.
+    """What a reduction leaves on one rank."""
 
-    Attributes
-    ----------
-    mean : Gradient
-        The average over ranks as this rank ends with it.
-    sent : callable
-        Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``.
-    """
-
-    mean: Gradient
+    mean: Gradient  # The average over ranks as this rank ends with it
+    # Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``
     sent: Callable[[], Gradient]
 
 
@@ -171,66 +164,36 @@ class ErrorBound:
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Name, source and promises of a reducer.
-
-    Attributes
-    ----------
-    baseline : bool
-        Whether it is what training does without a compressor, with which all others are compared.
-    lossless : bool
-        Whether the aggregate is exact but for the rounding of float32 sums.
-    rounds_only : bool
-        Whether all that a lossy one loses is rounding, so that nobody would keep a residual of it.
-    agrees : bool
-        Whether all ranks end with the same; where they do not, errors are those of the worst.
-    granularity : str
-        By what a row-sparse layer is sent, for people; empty where it is not compressed as one.
-    carries, warm : bool
-        Whether a later step differs as sizes or matrices are carried over from the first, and whether this is one.
-    before_gradient : bool
-        Whether it begins with what the batch alone tells, before there is a gradient.
-    estimates : {"mean", "sign", "weights", "shards"}
-        What a rank ends with: the mean gradient, the sign of it, the mean of models that have drifted apart, or that
-        part of the mean which it owns, zeros elsewhere.
-    feedback : {"no", "needed", "own"}
-        Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own.
-    formula : str
-        Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers.
-    certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
-        How the published system is known.
-    adds_up : bool
-        Whether ranks' contributions add up to P means; if not (medians), feedback keeps what a rank alone has lost.
-    size_only : bool
-        Whether all ranks do the same, and what they send of dense layers follows from shapes, whatever the values.
-    assumes : str
-        What has to be so in training for its results to be of use, to be read after "if"; empty where that is nothing.
-    conserves : {"sum", "gradient", "nothing"}
-        What sent and held back add up to: the gradient and what was held back before; the gradient alone, if all that
-        was ever sent counts; or neither, if some is forgotten or gathers momentum.
-    scope : {"bucket", "gradient"}
-        What it is defined over: the layers of each bucket, with a state for each, or the whole gradient.
-    """
+    """Name, source and promises of a reducer."""
 
     name: str
     summary: str
     source: str
-    baseline: bool = False
-    lossless: bool = False
-    rounds_only: bool = False
-    agrees: bool = True
-    granularity: str = ""
+    baseline: bool = False  # Whether it is what training does without a compressor, with which others are compared
+    lossless: bool = False  # Whether the aggregate is exact but for the rounding of float32 sums
+    rounds_only: bool = False  # Whether a lossy one loses rounding alone, so that nobody would keep a residual of it
+    agrees: bool = True  # Whether all ranks end with the same; where they do not, errors are those of the worst
+    granularity: str = ""  # By what a row-sparse layer is sent, for people; empty where it is not compressed as one
+    # carries, warm: whether a later step differs as sizes or matrices are carried over, and whether this is one
     carries: bool = False
     warm: bool = False
-    before_gradient: bool = False
+    before_gradient: bool = False  # Whether it begins with what the batch alone tells, before there is a gradient
+    # What a rank ends with: the mean gradient, the sign of it, the mean of models that have drifted apart, or that part
+    # of the mean which it owns, zeros elsewhere
     estimates: Literal["mean", "sign", "weights", "shards"] = "mean"
+    # Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own
     feedback: Literal["no", "needed", "own"] = "no"
-    formula: str = ""
+    formula: str = ""  # Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers
     certainty: Certainty = "recalled"
+    # Whether ranks' contributions add up to P means; if not (medians), feedback keeps what a rank alone has lost
     adds_up: bool = True
+    # Whether all ranks do the same, and what they send of dense layers follows from shapes, whatever the values
     size_only: bool = False
+    # What sent and held back add up to: the gradient and what was held back before; the gradient alone, if all that was
+    # ever sent counts; or neither, if some is forgotten or gathers momentum
     conserves: Conserves = "sum"
-    assumes: str = ""
-    scope: Scope = "bucket"
+    assumes: str = ""  # What has to be so in training for its results to be of use, to be read after "if"
+    scope: Scope = "bucket"  # Whether it is defined over the layers of each bucket, with a state each, or over all
 
 
 @dataclass(slots=True)
@@ -244,10 +207,18 @@ class Reducer(ABC):
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
+    least: ClassVar[Mapping[str, int]] = {}  # Least values of options
+    shares: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
     held: GradientDtype = field(
         init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}
     )
     """Type that training holds gradients in, and in which their values travel where they are not compressed."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that are no choice of their type, or out of range."""
+        if hasattr(self, "about"):
+            check_options(self, self.about.name, **self.least)
+            check_shares(self, self.about.name, *self.shares)
 
     @property
     def traits(self) -> Traits:
@@ -305,9 +276,7 @@ class Reducer(ABC):
 
     def held_in(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance for gradients of this type."""
-        again = self.fresh()
-        again.held = dtype
-        return again
+        return self.variant(held=dtype)
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +17,11 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.rank import Contribution
 from s2sim.reducers.script import Call, Kind
 
-Leaves = list[NDArray[Any] | RowSparse]
-
 OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "or": np.bitwise_or}
 OVERFLOW = "a sum overflows float32: scale the gradients down"
 
 
-def leaves_of(payload: Contribution) -> Leaves:
+def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
@@ -90,7 +87,8 @@ class Accumulator:
         self._wraps = wraps
         self._structure = payload
         self._dtypes = [leaf.dtype for leaf in leaves_of(payload)]
-        self._totals = [_dense_copy(leaf) for leaf in leaves_of(payload)]
+        dense = [leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy() for leaf in leaves_of(payload)]
+        self._totals = list(map(widen, dense))
 
     @refuse_overflow()
     def add(self, payload: Contribution) -> None:
@@ -123,10 +121,6 @@ class Accumulator:
         return rebuild(self._structure, totals)
 
 
-def _dense_copy(leaf: NDArray[Any] | RowSparse) -> NDArray[Any]:
-    return widen(leaf.to_dense() if isinstance(leaf, RowSparse) else leaf.copy())
-
-
 @dataclass(frozen=True, slots=True)
 class CallHeader:
     """What all members must post alike, as in `s2sim.reducers.script.Call`.
@@ -143,15 +137,28 @@ class CallHeader:
     unequal: bool = False
 
 
-class Collective(ABC):
-    """What members, ``ranks`` in their order, hand in under one heading: contributions by the member each is for."""
+class Collective:
+    """What members, ``ranks`` in their order, hand in under one heading: contributions by the member each is for.
+
+    What is meant for the same member is combined as it comes in an all-reduce, a reduce or a reduce-scatter, and passed
+    on as it is in all others. What is for all, or for the root, is handed in as if for member 0.
+    """
 
     def __init__(self, heading: CallHeader, ranks: tuple[int, ...]) -> None:
         self.heading = heading
         self.ranks = ranks
         self.missing = set(ranks)
+        self._reduces = heading.kind in ("all_reduce", "reduce", "reduce_scatter")
+        # Whether shapes have to be equal: of what is combined for a member, or of all that is passed on.
+        free = heading.size_from_data or heading.unequal or heading.op not in ("gather", "exchange")
+        self._alike = self._reduces or not free
+        self._shapes: dict[int, list[tuple[int, ...]]] = {}
         self._dtypes: list[np.dtype[Any]] | None = None
         self._sizes_bytes: list[dict[int, int]] = [{} for _ in ranks]
+        # By the member that it is for: what is combined so far, the results, and what others have for it.
+        self._totals: dict[int, Accumulator] = {}
+        self._results: dict[int, Any] = {}
+        self._held: list[dict[int, Any]] = [{} for _ in ranks]
 
     def add(self, member: int, heading: CallHeader, payloads: Mapping[int, Contribution]) -> None:
         """Take what a member hands in."""
@@ -164,17 +171,39 @@ class Collective(ABC):
             )
         for target, payload in payloads.items():
             leaves = leaves_of(payload)
-            dtypes = [leaf.dtype for leaf in leaves]
+            dtypes, shapes = [leaf.dtype for leaf in leaves], [leaf.shape for leaf in leaves]
             self._dtypes = dtypes if self._dtypes is None else self._dtypes
-            if dtypes != self._dtypes or not self._fits(target, leaves):
+            fits = not self._alike or self._shapes.setdefault(target if self._reduces else 0, shapes) == shapes
+            if dtypes != self._dtypes or not fits:
+                passes = self.heading.op in ("gather", "exchange") and dtypes == self._dtypes
+                hint = ": give unequal=True where all know the sizes, size_from_data=True where they do not"
                 raise S2SimError(
-                    f"rank {rank} posts {heading.label!r} with another shape or type than others{self._hint(dtypes)}"
+                    f"rank {rank} posts {heading.label!r} with another shape or type than others{hint * passes}"
                 )
             self._sizes_bytes[member][target] = sum(leaf.nbytes for leaf in leaves)
-            self._take(member, target, payload, leaves)
+            if not self._reduces:
+                self._held[target][member] = rebuild(payload, map(read_only, leaves))
+            elif target in self._totals:
+                self._totals[target].add(payload)
+            else:
+                self._totals[target] = Accumulator(payload, heading.op, wraps=heading.wraps)
         self.missing.discard(rank)
         if not self.missing:
-            self._finish()
+            self._results = {target: total.result() for target, total in self._totals.items()}
+            self._totals = {}
+            if self.heading.kind == "all_gather":
+                self._results = {0: tuple(self._held[0][source] for source in range(len(self.ranks)))}
+
+    def value(self, member: int) -> Any:
+        """Return what a member ends with: the whole, its own part, what has come for it, or nothing."""
+        head, held = self.heading, self._held[member]
+        if head.kind == "reduce_scatter":
+            return self._results[member]
+        if head.kind == "broadcast":
+            return self._held[0][head.root]
+        if head.kind == "all_to_all":
+            return dict(sorted(held.items())) if head.op == "peers" else tuple(held[at] for at in range(len(held)))
+        return self._results[0] if head.kind != "reduce" or member == head.root else None
 
     def record(self) -> Call:
         """Return what the script keeps, as of a group of all ranks; mixed types count as bytes."""
@@ -187,137 +216,33 @@ class Collective(ABC):
         return self._call(dtypes, [sizes_bytes] * len(self.ranks))
 
     def _call(self, dtypes: Sequence[np.dtype[Any]] | None, sizes_bytes: Sequence[Mapping[int, int]]) -> Call:
-        dtype = np.dtype(np.uint8)
+        head, dtype = self.heading, np.dtype(np.uint8)
         if dtypes and len(set(dtypes)) == 1:
             dtype = dtypes[0]
         # Members that hand in the same share one row.
         given = {id(row): row for row in sizes_bytes}
         rows = {key: {to: size // dtype.itemsize for to, size in row.items()} for key, row in given.items()}
         sizes = [rows[id(row)] for row in sizes_bytes]
-        head = self.heading
         blocks: BlockTable | tuple[()] = ()
         if head.kind == "all_to_all":
             place = {key: number for number, key in enumerate(rows)}
             cells = [[row.get(to, 0) for to in range(len(self.ranks))] for row in rows.values()]
             blocks = BlockTable(cells, [place[id(row)] for row in sizes_bytes])
+        if head.kind == "reduce_scatter":
+            elements = tuple(sizes[0].values())
+        elif head.kind == "broadcast":
+            elements = (sizes[head.root][0],) * len(sizes)
+        else:
+            elements = tuple(sum(row.values()) for row in sizes)
         return Call(
             kind=head.kind,
             op=head.op,
             # A type that NumPy lacks is a structure of one field, whose name it has.
             dtype=dtype.names[0] if dtype.names else dtype.name,
             itemsize=dtype.itemsize,
-            elements=self._elements(sizes),
+            elements=elements,
             size_from_data=head.size_from_data,
             label=head.label,
             blocks=blocks,
             root=head.root,
         )
-
-    def _hint(self, dtypes: list[np.dtype[Any]]) -> str:
-        passes = self.heading.op in ("gather", "exchange") and dtypes == self._dtypes
-        return ": give unequal=True where all know the sizes, size_from_data=True where they do not" if passes else ""
-
-    @abstractmethod
-    def value(self, member: int) -> Any:
-        """Return what a member ends with."""
-
-    @abstractmethod
-    def _fits(self, target: int, leaves: Leaves) -> bool:
-        """Return whether shapes are as they must be."""
-
-    @abstractmethod
-    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
-        """Take one payload."""
-
-    @abstractmethod
-    def _finish(self) -> None:
-        """Make the result, once the last has posted."""
-
-    @abstractmethod
-    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
-        """Return the elements of each member in the script, from what each has handed in for whom."""
-
-
-class Reduction(Collective):
-    """An all-reduce, a reduce or a reduce-scatter: what is meant for the same member is combined as it comes.
-
-    An all-reduce and a reduce are handed in as if for member 0.
-    """
-
-    def __init__(self, heading: CallHeader, ranks: tuple[int, ...]) -> None:
-        super().__init__(heading, ranks)
-        self._shapes: dict[int, list[tuple[int, ...]]] = {}
-        self._totals: dict[int, Accumulator] = {}
-        self._results: dict[int, Any] = {}
-
-    def value(self, member: int) -> Any:
-        """Return the whole, one's own part, or nothing."""
-        if self.heading.kind == "reduce_scatter":
-            return self._results[member]
-        return self._results[0] if self.heading.kind == "all_reduce" or member == self.heading.root else None
-
-    def _fits(self, target: int, leaves: Leaves) -> bool:
-        shapes = [leaf.shape for leaf in leaves]
-        return self._shapes.setdefault(target, shapes) == shapes
-
-    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
-        if target in self._totals:
-            self._totals[target].add(payload)
-        else:
-            self._totals[target] = Accumulator(payload, self.heading.op, wraps=self.heading.wraps)
-
-    def _finish(self) -> None:
-        self._results = {target: total.result() for target, total in self._totals.items()}
-        self._totals = {}
-
-    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
-        if self.heading.kind == "reduce_scatter":
-            return tuple(sizes[0].values())
-        return tuple(row[0] for row in sizes)
-
-
-class DataMovement(Collective):
-    """What is passed on as it is: an all-gather, an all-to-all, a broadcast, an exchange between peers.
-
-    A contribution for all is handed in as if for member 0.
-    """
-
-    def __init__(self, heading: CallHeader, ranks: tuple[int, ...]) -> None:
-        super().__init__(heading, ranks)
-        self._held: list[dict[int, Any]] = [{} for _ in ranks]
-        self._gathered: tuple[Any, ...] = ()
-        self._shapes: set[tuple[tuple[int, ...], ...]] = set()
-
-    def value(self, member: int) -> Any:
-        """Return what has come for a member, or for all."""
-        head = self.heading
-        if head.kind == "broadcast":
-            return self._held[0][head.root]
-        if head.kind == "all_gather":
-            return self._gathered
-        if head.op == "peers":
-            return dict(sorted(self._held[member].items()))
-        return tuple(self._held[member][source] for source in range(len(self.ranks)))
-
-    def _fits(self, target: int, leaves: Leaves) -> bool:
-        if self.heading.op in ("gather", "exchange") and not (self.heading.size_from_data or self.heading.unequal):
-            self._shapes.add(tuple(leaf.shape for leaf in leaves))
-        return len(self._shapes) < 2
-
-    def _take(self, member: int, target: int, payload: Contribution, leaves: Leaves) -> None:
-        self._held[target][member] = rebuild(payload, map(read_only, leaves))
-
-    def _finish(self) -> None:
-        if self.heading.kind == "all_gather":
-            self._gathered = tuple(self._held[0][source] for source in range(len(self.ranks)))
-
-    def _elements(self, sizes: Sequence[Mapping[int, int]]) -> tuple[int, ...]:
-        if self.heading.kind == "broadcast":
-            return (sizes[self.heading.root][0],) * len(sizes)
-        return tuple(sum(row.values()) for row in sizes)
-
-
-def open_collective(heading: CallHeader, ranks: tuple[int, ...]) -> Collective:
-    """Return a collective that nobody has posted yet."""
-    reduces = heading.kind in ("all_reduce", "reduce", "reduce_scatter")
-    return (Reduction if reduces else DataMovement)(heading, ranks)

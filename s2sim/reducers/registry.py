@@ -48,24 +48,24 @@ REDUCERS = Registry(
     {
         "dense": "s2sim.reducers.systems.dense:Dense",
         "fp16": "s2sim.reducers.systems.dense:Fp16",
-        "fp8": "s2sim.reducers.systems.eight_bit:Fp8",
+        "fp8": "s2sim.reducers.systems.dense:Fp8",
         "topk": "s2sim.reducers.systems.topk:TopK",
         "dgc-select": "s2sim.reducers.systems.topk:DgcSelect",
-        "pactrain": "s2sim.reducers.systems.pruned:PacTrain",
+        "pactrain": "s2sim.reducers.systems.random_selection:PacTrain",
         "random-k": "s2sim.reducers.systems.random_selection:RandomK",
         "random-block": "s2sim.reducers.systems.random_selection:RandomBlock",
         "topka2a": "s2sim.reducers.systems.global_topk:TopKA2A",
         "sparcml": "s2sim.reducers.systems.sparcml:SparCML",
-        "ag-sparse": "s2sim.reducers.systems.pruned:AgSparse",
-        "parallax": "s2sim.reducers.systems.hybrid:Parallax",
-        "omnireduce": "s2sim.reducers.systems.hybrid:OmniReduce",
+        "ag-sparse": "s2sim.reducers.systems.coordinates:AgSparse",
+        "parallax": "s2sim.reducers.systems.coordinates:Parallax",
+        "omnireduce": "s2sim.reducers.systems.omnireduce:OmniReduce",
         "powersgd": "s2sim.reducers.systems.low_rank:PowerSGD",
         "acp-sgd": "s2sim.reducers.systems.low_rank:AcpSGD",
         "union": "s2sim.reducers.systems.exact_rows:Union",
         "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.exact_rows:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.exact_rows:GatherRows",
-        "embrace": "s2sim.reducers.systems.embrace:EmbRace",
+        "embrace": "s2sim.reducers.systems.exact_rows:EmbRace",
         "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
@@ -74,23 +74,23 @@ REDUCERS = Registry(
         "natural": "s2sim.reducers.systems.stochastic_rounding:Natural",
         "ef-signsgd": "s2sim.reducers.systems.signs:EfSignSgd",
         "onebit-sgd": "s2sim.reducers.systems.signs:OneBitSgd",
-        "sbc": "s2sim.reducers.systems.ternary:Sbc",
-        "stc": "s2sim.reducers.systems.ternary:Stc",
+        "sbc": "s2sim.reducers.systems.scattered:Sbc",
+        "stc": "s2sim.reducers.systems.scattered:Stc",
         "signsgd-vote": "s2sim.reducers.systems.signs:SignSgdVote",
-        "int8": "s2sim.reducers.systems.eight_bit:Int8",
+        "int8": "s2sim.reducers.systems.dense:Int8",
         "dorefa": "s2sim.reducers.systems.stochastic_rounding:DoReFa",
-        "strom": "s2sim.reducers.systems.strom:Strom",
-        "wangni": "s2sim.reducers.systems.random_selection:Wangni",
+        "strom": "s2sim.reducers.systems.scattered:Strom",
+        "wangni": "s2sim.reducers.systems.scattered:Wangni",
         "gtopk": "s2sim.reducers.systems.global_topk:GTopK",
         "choco": "s2sim.reducers.systems.model_averaging:Choco",
         "fedavg": "s2sim.reducers.systems.model_averaging:FedAvg",
-        "quantized-fw": "s2sim.reducers.systems.quantized_fw:QuantizedFrankWolfe",
-        "ok-topk": "s2sim.reducers.systems.balanced_topk:OkTopK",
-        "spardl": "s2sim.reducers.systems.balanced_topk:SparDL",
+        "quantized-fw": "s2sim.reducers.systems.stochastic_rounding:QuantizedFrankWolfe",
+        "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
+        "spardl": "s2sim.reducers.systems.spardl:SparDL",
         "scalecom": "s2sim.reducers.systems.global_topk:ScaleCom",
         "sketched-sgd": "s2sim.reducers.systems.sketches:SketchedSGD",
         "fetchsgd": "s2sim.reducers.systems.sketches:FetchSGD",
-        "ccss": "s2sim.reducers.systems.ccss:CCSS",
+        "ccss": "s2sim.reducers.systems.s2:CCSS",
         "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
     },
 )
@@ -133,7 +133,9 @@ def make_reducer(text: str) -> Reducer:
     own = {key: text for key, text in options.items() if key not in added}
     reducer: Reducer
     if cls.takes_reducers:
-        reducer = cls(tuple(_part(pattern, text) for pattern, text in own.items()))
+        # Between the options of a reducer that stands among those of another one there is ``;``.
+        parts = [(pattern, make_reducer(text.replace(";", ","))) for pattern, text in own.items()]
+        reducer = cls(tuple(PatternPart(key, option_string(part).replace(",", ";"), part) for key, part in parts))
     else:
         known = {field.name for field in fields(cls) if field.init} | added
         for key in own:
@@ -141,12 +143,6 @@ def make_reducer(text: str) -> Reducer:
                 raise OptionError(f"{name} has no option {key!r}{suggest_nearest(key, known)}")
         reducer = cast("Reducer", build(cls, own, name))
     return wrap(reducer, {key: text for key, text in options.items() if key in added})
-
-
-def _part(pattern: str, text: str) -> PatternPart:
-    """Return a reducer that stands among the options of another one, with ``;`` between its own options."""
-    reducer = make_reducer(text.replace(";", ","))
-    return PatternPart(pattern, option_string(reducer).replace(",", ";"), reducer)
 
 
 def option_string(reducer: Reducer) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -148,21 +148,15 @@ def join_recordings(recordings: Sequence[Recording]) -> Recording:
     scripts: list[list[Step]] = [[] for _ in recordings[0].scripts]
     for recording in recordings:
         for whole, script in zip(scripts, recording.scripts, strict=True):
-            whole.extend(_renumber_calls(script, len(calls)))
+            for step in script:
+                if isinstance(step, Post):
+                    whole.append(Post(len(calls) + step.call))
+                elif isinstance(step, Wait):
+                    whole.append(Wait(tuple(len(calls) + call for call in step.calls)))
+                elif not isinstance(step, AwaitGradient):
+                    whole.append(step)
         calls += recording.calls
     return Recording(tuple(calls), tuple(map(tuple, scripts)), sum(each.steps for each in recordings))
-
-
-def _renumber_calls(script: Script, first: int) -> list[Step]:
-    found: list[Step] = []
-    for step in script:
-        if isinstance(step, Post):
-            found.append(replace(step, call=first + step.call))
-        elif isinstance(step, Wait):
-            found.append(Wait(tuple(first + call for call in step.calls)))
-        elif not isinstance(step, AwaitGradient):
-            found.append(step)
-    return found
 
 
 class Rounds(NamedTuple):

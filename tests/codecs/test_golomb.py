@@ -6,8 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bits import read_words, write_words
-from s2sim.codecs.integer_codes import bits_per_position, decode_positions, encode_positions, rice_bits
+from s2sim.codecs.integer_codes import decode_positions, encode_positions, rice_bits
 from s2sim.errors import CodecError
+
+
+def bits_per_position(density, low_bits):
+    """Return the expected bits of one position: b + 1 / (1 - (1 - p)^(2^b))."""
+    return low_bits + 1 / (1 - (1 - density) ** (1 << low_bits))
 
 
 def naive(positions, low_bits):

@@ -11,7 +11,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import recording_bytes
-from s2sim.reducers.shared.gossip import graph_weights, mixing_matrix
+from s2sim.reducers.systems.model_averaging import graph_weights, mixing_matrix
 
 
 def compress(name, x, density):

@@ -9,7 +9,7 @@ from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import reduce_steps, run_reducer
 from s2sim.reducers.systems.topk import TopK
-from s2sim.reducers.wrappers.momentum import MomentumCorrection
+from s2sim.reducers.wrappers.error_feedback import MomentumCorrection
 from s2sim.testing.reducer_properties import example_gradients
 
 from .naive import top

@@ -14,9 +14,9 @@ from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import ring_bytes
+from s2sim.reducers.shared.layers import cut_shards, group_by_node, join_shards, single_shard
 from s2sim.reducers.shared.row_sparse import COUNT_BYTES, key_bytes
 from s2sim.reducers.shared.sparse_split import RowOwners
-from s2sim.reducers.shared.two_level_sum import cut_shards, group_by_node, join_shards, single_shard
 from s2sim.testing.reducer_properties import example_gradients
 from s2sim.testing.reducers import check_reducer
 

@@ -9,7 +9,7 @@ from s2sim.errors import OptionError
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once, run_reducer
 from s2sim.reducers.shared.gathered import flat_vector
-from s2sim.reducers.systems.hybrid import expected_block_density
+from s2sim.reducers.systems.omnireduce import expected_block_density
 from s2sim.testing.reducer_properties import example_gradients
 
 

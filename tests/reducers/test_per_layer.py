@@ -9,7 +9,7 @@ from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import AwaitGradient, Post, Wait
-from s2sim.reducers.shared.two_level_sum import select_layers
+from s2sim.reducers.shared.layers import select_layers
 from s2sim.testing.reducer_properties import example_gradients
 
 

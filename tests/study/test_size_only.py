@@ -10,7 +10,7 @@ from s2sim.experiment.scenario.reducers import FEW_RANKS, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.symmetric import is_symmetric, run_symmetric
+from s2sim.reducers.run import is_symmetric, run_symmetric
 
 GRADIENT = Gradient(("w",), (np.random.default_rng(0).normal(size=1024).astype(np.float32),))
 REDUCERS = ("fp16", "fp8", "int8", "qsgd", "powersgd", "topk:density=0.01,ef=true", "ef-signsgd", "random-k")

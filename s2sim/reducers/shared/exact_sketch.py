@@ -14,7 +14,7 @@ from s2sim.codecs.exact_sketch import CellType, DecodedSums, ExactSketch
 from s2sim.codecs.hashing import as_keys
 from s2sim.codecs.peel_table import THIRDS
 from s2sim.codecs.peeling import peel_order, rounds_needed
-from s2sim.codecs.quantize import HEADROOM, error_bound, exponents_for, maxima_from_usage, overflowed, range_usage
+from s2sim.codecs.quantize import HEADROOM, error_bound, exponents_for, maxima_from_usage, overflowed
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
 from s2sim.reducers.reduction import refuse_overflow
@@ -22,11 +22,9 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.shared.row_sparse import BitmapFormat
 from s2sim.reducers.shared.sketch_cost import read_bitmaps_cost
 
-_MAXIMUM_BYTES = 8
-"""A float64 maximum of a group."""
+_MAXIMUM_BYTES = 8  # A float64 maximum of a group
 
-_STATE_BYTES = 4
-"""Number of keys in a cell and the sum of the keys."""
+_STATE_BYTES = 4  # Number of keys in a cell and the sum of the keys
 
 _ORDER_KERNELS = 2
 """Kernels per round: one finds cells with a single key, which claims one of them; one removes these keys from their
@@ -38,8 +36,7 @@ _COARSE_BITS = HEADROOM + 1
 Exponents: TypeAlias = "list[Ints16 | None]"
 """Of the units of each group of each table; None for float32 cells, which have no units."""
 
-_CHANCE = 0.01
-"""Expected number of keys that need more rounds than are launched."""
+_CHANCE = 0.01  # Expected number of keys that need more rounds than are launched
 
 
 def maxima_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> Work:
@@ -49,8 +46,10 @@ def maxima_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) ->
 
 
 def encode_exact_cost(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch], *, carried: bool) -> Work:
-    """Return the cost of the cells, and of the parts of the range if units were carried over."""
-    # One kernel clears all cells and one per table adds its values, which finds the maxima too.
+    """Return the cost of the cells, and of the parts of the range if units were carried over.
+
+    One kernel clears all cells and one per table adds its values, which finds the maxima too.
+    """
     bytes_moved = 0
     for table, sketch in zip(tables, sketches, strict=True):
         itemsize = np.dtype(sketch.dtype).itemsize
@@ -72,7 +71,7 @@ def peel_order_cost(
     A kernel processes all blocks of all tables, so that the table with most rounds counts.
     """
     find = read_bitmaps_cost(tables, bitmap, union, "decode")
-    moved, launches = _order_cost(sketches, list(map(len, union)), rounds)
+    moved, launches = _order_cost(sketches, union, rounds)
     return Work("decode", find.bytes_moved + moved, find.launches + launches)
 
 
@@ -91,38 +90,31 @@ def decode_own_exact_cost(
 ) -> Work:
     """Return the cost of peeling a rank's own rows out of its own cells, for error feedback."""
     rounds = max(sums.rounds for sums in decoded)
-    moved, launches = _order_cost(sketches, [len(table.rows) for table in tables], rounds)
+    moved, launches = _order_cost(sketches, [table.rows for table in tables], rounds)
     values = read_peeled_cost(sketches, decoded, rounds)
     return Work("encode", moved + values.bytes_moved, launches + values.launches)
 
 
-def pack_resent_cost(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
-    """Return the cost of a buffer for the rows that are sent again: cleared, own rows looked up and copied."""
-    # At most all of these rows are copied; all of them are looked up.
-    moved = sum(
-        len(rows) * (2 * ROW_ID_BYTES + GATHER_BYTES + 3 * table.width * VALUE_BYTES)
-        for table, rows in zip(tables, again, strict=True)
-    )
-    return Work("encode", moved, launches=1 + len(tables))
+def resent_costs(tables: Sequence[RowSparse], again: Sequence[Ints]) -> tuple[Work, Work]:
+    """Return the cost of a buffer for rows that are sent again, and of writing their sums into the result.
+
+    The buffer is cleared, and all of these rows are looked up among a rank's own; at most all of them are copied.
+    """
+    rows = sum(map(len, again))
+    values = sum(len(rows) * table.width for table, rows in zip(tables, again, strict=True)) * VALUE_BYTES
+    packed = Work("encode", rows * (2 * ROW_ID_BYTES + GATHER_BYTES) + 3 * values, launches=1 + len(tables))
+    return packed, Work("decode", rows * ROW_ID_BYTES + 2 * values, launches=len(tables))
 
 
-def place_resent_cost(tables: Sequence[RowSparse], again: Sequence[Ints]) -> Work:
-    """Return the cost of writing the sums of the rows that were sent again into the result."""
-    moved = sum(
-        len(rows) * (ROW_ID_BYTES + 2 * table.width * VALUE_BYTES) for table, rows in zip(tables, again, strict=True)
-    )
-    return Work("decode", moved, launches=len(tables))
-
-
-def _order_cost(sketches: Sequence[ExactSketch], keys: Sequence[int], rounds: int) -> tuple[int, int]:
-    """Return the traffic in bytes and the launches of ordering the keys of each sketch, all of which can be read."""
+def _order_cost(sketches: Sequence[ExactSketch], rows: Sequence[Ints], rounds: int) -> tuple[int, int]:
+    """Return the traffic in bytes and the launches of ordering the rows of each sketch, all of which can be read."""
     # A key is written with its cell, claims it, and is removed from three states, which are read again.
     per_key = (
         ROW_ID_BYTES + 2 * INDEX_BYTES + SCATTER_BYTES + GATHER_BYTES + THIRDS * (2 * SCATTER_BYTES + GATHER_BYTES)
     )
     cells = sum(sketch.table.cells for sketch in sketches)
     # States are cleared, keys are counted in their cells, and all states are read; a last look finds no key.
-    return 2 * cells * _STATE_BYTES + sum(keys) * per_key, 3 + _ORDER_KERNELS * rounds
+    return 2 * cells * _STATE_BYTES + sum(map(len, rows)) * per_key, 3 + _ORDER_KERNELS * rounds
 
 
 def _row_bytes(sketch: ExactSketch) -> int:
@@ -136,11 +128,6 @@ class TableState:
 
     union: int  # Rows
     maxima: Floats | None  # Bounds on the magnitude of sums in each group, float64 of shape (groups,), if known
-
-
-def carried_exponents(maxima: Floats, sketch: ExactSketch) -> Ints16:
-    """Return the exponents for ``sketch``, from the bounds of an earlier step's groups."""
-    return exponents_for(regroup_maxima(maxima, sketch.groups), sketch.dtype, HEADROOM)
 
 
 def regroup_maxima(maxima: Floats, groups: int) -> Floats:
@@ -204,15 +191,13 @@ def next_table_state(
         float(error_bound(powers, 1).max()) if bound.any() else 0.0 for powers, bound in zip(units, maxima, strict=True)
     ]
     failed = [False] * len(union) if flags is None else [flagged.any() for flagged in flags]
-    return [
-        TableState(len(rows), None if bad or not bound.any() else bound)
-        for rows, bound, bad in zip(union, maxima, failed, strict=True)
-    ], errors
+    pairs = zip(union, maxima, failed, strict=True)
+    return [TableState(len(rows), None if bad or not bound.any() else bound) for rows, bound, bad in pairs], errors
 
 
-def table_exponents(maxima: Sequence[Floats], dtype: CellType) -> Exponents:
+def table_exponents(maxima: Sequence[Floats], dtype: CellType, headroom: int = 0) -> Exponents:
     """Return the exponents of each table for bounds on the sums in its groups."""
-    return [exponents_for(bounds, dtype) for bounds in maxima]
+    return [exponents_for(bounds, dtype, headroom) for bounds in maxima]
 
 
 def table_maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -> list[Floats]:
@@ -233,19 +218,6 @@ def encode_tables(
         RowSparse(*sketch.encode_touched(table.rows, _matrix(table), powers), (sketch.table.cells, sketch.width))
         for sketch, table, powers in zip(sketches, tables, exponents, strict=True)
     )
-
-
-def table_range_usage(maxima: Sequence[Floats], exponents: Exponents, dtype: CellType) -> tuple[NDArray[Any], ...]:
-    """Return the part of the range that a rank uses in each group of each table."""
-    pairs = zip(maxima, exponents, strict=True)
-    return tuple(range_usage(own, powers, dtype) for own, powers in pairs if powers is not None)
-
-
-def unserved_groups(parts: Sequence[NDArray[Any]], exponents: Exponents) -> list[Mask] | None:
-    """Return the groups of each table whose keys must be sent again; None if units are the step's own."""
-    if not parts:
-        return None
-    return [groups_to_resend(used, powers) for used, powers in zip(parts, exponents, strict=True) if powers is not None]
 
 
 def peel_rounds(sketch: ExactSketch, rows: Ints) -> int:

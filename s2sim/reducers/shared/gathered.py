@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Bits, Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, to_dense
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer
 from s2sim.reducers.reduction import refuse_overflow
@@ -80,9 +80,6 @@ class Gathered(Reducer):
     # Bounds on the error of the last step's elements, by layer; unset until they are known.
     _off: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        check_options(self, self.about.name)
-
     @abstractmethod
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the message for a tensor's elements, float32 of shape (n,), n > 0."""
@@ -113,8 +110,7 @@ class Gathered(Reducer):
 
     def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return the differences of an owner's sums from their decoded messages."""
-        kept = self.decode_all(messages, [len(total) for total in sums])
-        return [total - decoded for total, decoded in zip(sums, kept, strict=True)]
+        return list(map(np.subtract, sums, self.decode_all(messages, list(map(len, sums)))))
 
     @property
     def known_size(self) -> bool:
@@ -136,15 +132,13 @@ class Gathered(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Encode, gather, add up; or let owners or a server add up, encode the sums and send them to all."""
-        if self.aggregate == "two-phase":
-            return (yield from self._two_phase(rank, gradient))
+        if self.aggregate != "gather":
+            return (yield from self._sum_at_owners(rank, gradient))
         vectors = self.vectors(gradient)
         sizes = list(map(len, vectors))
         own = self.encode_all(rank, vectors, "own")
         # Other ranks run before this one goes on.
         del vectors
-        if self.aggregate == "server":
-            return (yield from self._through_server(rank, gradient, own, sizes))
         gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
         yield gathered
         self.charge_decode(rank, gathered.value, sizes)
@@ -161,62 +155,53 @@ class Gathered(Reducer):
             return None
         return ErrorBound(self._off, relative=False, share=1.0, relative_l2=None, source=self.about.source)
 
-    def _two_phase(self, rank: Rank, gradient: Gradient) -> Program:
+    def _sum_at_owners(self, rank: Rank, gradient: Gradient) -> Program:
+        """Let the owner of each chunk add up and encode the sums; a server owns all of them."""
+        server, from_data = self.aggregate == "server", not self.known_size
         # Chunks by owner, one of each vector, and their sizes and messages.
-        vectors = self.vectors(gradient)
-        by_vector = [np.split(vector, chunk_bounds(len(vector), rank.size)[1:-1]) for vector in vectors]
-        chunks = [[parts[owner] for parts in by_vector] for owner in range(rank.size)]
+        vectors, owners = self.vectors(gradient), 1 if server else rank.size
+        by_vector = [np.split(vector, chunk_bounds(len(vector), owners)[1:-1]) for vector in vectors]
+        chunks = [[parts[owner] for parts in by_vector] for owner in range(owners)]
         sizes = [list(map(len, parts)) for parts in chunks]
         encoded = iter(self.encode_all(rank, list(chain.from_iterable(chunks)), "own"))
-        own = [tuple(islice(encoded, len(vectors))) for _ in range(rank.size)]
+        own = [tuple(islice(encoded, len(vectors))) for _ in range(owners)]
         # Other ranks run before this one goes on.
         del vectors, by_vector, chunks
-        first = rank.all_to_all(own, label="codes to owners", size_from_data=not self.known_size, unequal=True)
-        yield first
-        again, lost = self._sum_again(rank, first.value, sizes[rank.index])
-        second = rank.all_gather(again, label="codes of the sums", size_from_data=not self.known_size, unequal=True)
-        yield second
-        rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, second.value))))
-
-        def decoded(messages: Iterable[Sequence[Message]]) -> list[list[Floats32]]:
-            return [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
-
-        def sent() -> Gradient:
-            parts = decoded(own)
-            parts[rank.index] = [part - loss for part, loss in zip(parts[rank.index], lost, strict=True)]
-            return self.from_vectors(_concatenate_chunks(parts), gradient)
-
-        return Reduced(
-            rank.replicated(lambda: self._result(_concatenate_chunks(decoded(second.value)), rank.size, gradient)), sent
-        )
-
-    def _through_server(self, rank: Rank, gradient: Gradient, own: _Messages, sizes: Sequence[int]) -> Program:
         serves = rank.index == SERVER
-        first = rank.exchange(
-            {} if serves else {SERVER: own}, label="codes to the server", size_from_data=not self.known_size
-        )
+        if server:
+            sent = {} if serves else {SERVER: own[0]}
+            first = rank.exchange(sent, label="codes to the server", size_from_data=from_data)
+        else:
+            first = rank.all_to_all(own, label="codes to owners", size_from_data=from_data, unequal=True)
         yield first
-        again, lost = None, [np.zeros(1, np.float32)] * len(sizes)
-        if serves:
-            again, lost = self._sum_again(rank, [own, *first.value.values()], sizes)
-        arrived = yield from self.hand_out(rank, again)
-        self.charge_decode(rank, [arrived], sizes)
-        mean = rank.replicated(lambda: self._result(self.decode_all(arrived, sizes), rank.size, gradient))
 
-        def sent() -> Gradient:
-            parts = self.decode_all(own, sizes)
-            return self.from_vectors([part - loss for part, loss in zip(parts, lost, strict=True)], gradient)
+        again: _Messages | None = None
+        lost: list[Floats32] = []
+        if serves or not server:
+            messages = [own[0], *first.value.values()] if server else first.value
+            owned = sizes[0 if server else rank.index]
+            self.charge_decode(rank, messages, owned)
+            totals = self._sum(messages[:1] if _for_shapes(rank) else messages, owned)
+            again = self.encode_all(rank, totals, "sum")
+            lost = self.lost_again(again, totals)
+        if server:
+            arrived: Sequence[_Messages] = [(yield from self.hand_out(rank, again))]
+        else:
+            assert again is not None
+            second = rank.all_gather(again, label="codes of the sums", size_from_data=from_data, unequal=True)
+            yield second
+            arrived = second.value
+        rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, arrived))))
 
-        return Reduced(mean, sent)
+        def joined(messages: Iterable[Sequence[Message]], loss: Sequence[Floats32] = ()) -> list[Floats32]:
+            parts = [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
+            if loss:
+                at = 0 if server else rank.index
+                parts[at] = list(map(np.subtract, parts[at], loss))
+            return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
-    def _sum_again(
-        self, rank: Rank, messages: Sequence[_Messages], sizes: Sequence[int]
-    ) -> tuple[_Messages, list[Floats32]]:
-        """Return the messages of the sums of ranks' messages, and the loss of encoding them again."""
-        self.charge_decode(rank, messages, sizes)
-        totals = self._sum(messages[:1] if _for_shapes(rank) else messages, sizes)
-        again = self.encode_all(rank, totals, "sum")
-        return again, self.lost_again(again, totals)
+        mean = rank.replicated(lambda: self._result(joined(arrived), rank.size, gradient))
+        return Reduced(mean, sent=lambda: self.from_vectors(joined(own, lost), gradient))
 
     def hand_out(self, rank: Rank, messages: _Messages | None) -> Generator[Pending, None, _Messages]:
         """Return the server's messages on all ranks; ``messages`` is None except on the server."""
@@ -272,12 +257,8 @@ class Gathered(Reducer):
 
 
 def _for_shapes(rank: Rank) -> bool:
-    """Return whether a rank reads no values, as `s2sim.reducers.symmetric.SymmetricRank`."""
+    """Return whether a rank reads no values, as `s2sim.reducers.run.SymmetricRank`."""
     return getattr(rank, "for_shapes", False)
-
-
-def _concatenate_chunks(parts: Sequence[Sequence[Floats32]]) -> list[Floats32]:
-    return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
 
 def _bytes_of(messages: Sequence[Message]) -> int:

@@ -1,8 +1,8 @@
-"""Elements of a vector as pairs of index and value: messages, sums, ranges."""
+"""Elements of a vector as pairs of index and value: messages, sums, ranges, and exchanges with owners of ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,7 +13,8 @@ from s2sim.arrays import Floats32, Ints, Mask, Words
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.top_k import select_top_k, to_pairs
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
-from s2sim.reducers.rank import GradientDtype
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import GradientDtype, Pending, Rank
 from s2sim.reducers.reduction import refuse_overflow
 
 PairsMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
@@ -117,7 +118,19 @@ def read_padded_pairs(message: PairsMessage) -> Pairs:
 def pairs_to_gradient(pairs: Pairs, like: Gradient) -> Gradient:
     """Return the gradient of these pairs, zero elsewhere; its layers are dense and row-sparse as those of ``like``."""
     ends = np.cumsum([0, *(layer.size for layer in like.layers)])
-    return Gradient(like.names, tuple(map(_pairs_to_layer, pairs.split(ends), like.layers)))
+    layers: list[Layer] = []
+    for own, layer in zip(pairs.split(ends), like.layers, strict=True):
+        if isinstance(layer, RowSparse):
+            rows, columns = np.divmod(own.indices, max(layer.width, 1))
+            stored, positions = np.unique(rows, return_inverse=True)
+            values = np.zeros((len(stored), layer.width), np.float32)
+            values[positions, columns] = own.values
+            layers.append(RowSparse(stored, values.reshape(len(stored), *layer.shape[1:]), layer.shape))
+        else:
+            dense = np.zeros(layer.size, np.float32)
+            dense[own.indices] = own.values
+            layers.append(dense.reshape(layer.shape))
+    return Gradient(like.names, tuple(layers))
 
 
 def pairs_to_mean(pairs: Pairs, ranks: int, like: Gradient) -> Gradient:
@@ -125,13 +138,40 @@ def pairs_to_mean(pairs: Pairs, ranks: int, like: Gradient) -> Gradient:
     return pairs_to_gradient(Pairs(pairs.indices, pairs.values / np.float32(ranks)), like)
 
 
-def _pairs_to_layer(pairs: Pairs, like: Layer) -> Layer:
-    if not isinstance(like, RowSparse):
-        dense = np.zeros(like.size, np.float32)
-        dense[pairs.indices] = pairs.values
-        return dense.reshape(like.shape)
-    rows, columns = np.divmod(pairs.indices, max(like.width, 1))
-    stored, positions = np.unique(rows, return_inverse=True)
-    values = np.zeros((len(stored), like.width), np.float32)
-    values[positions, columns] = pairs.values
-    return RowSparse(stored, values.reshape(len(stored), *like.shape[1:]), like.shape)
+def send_to_owners(
+    rank: Rank, parts: Sequence[Pairs], held: GradientDtype, *, calls: int = 1, size_from_data: bool
+) -> Generator[Pending, None, Sequence[PairsMessage]]:
+    """Send each rank the pairs of its range; return the received ones, by rank.
+
+    With two ``calls``, indices are sent first, then values.
+    """
+    messages = [part.message(held) for part in parts]
+    payloads = [messages] if calls == 1 else list(zip(*messages, strict=True))
+    received = []
+    for payload, what in zip(payloads, ["pairs"] if calls == 1 else ["indices", "values"], strict=True):
+        # Values have the known lengths of the indices.
+        from_data = size_from_data and what != "values"
+        posted = rank.all_to_all(payload, label=f"{what} to their owners", size_from_data=from_data, unequal=True)
+        yield posted
+        received.append(posted.value)
+    return received[0] if calls == 1 else list(zip(*received, strict=True))
+
+
+def gather_dense_sums(
+    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype
+) -> Generator[Pending, None, Floats32]:
+    """Add up the pairs received for this rank's range of ``cuts``; return the sums of all ranges, float32."""
+    own = _dense_sum(rank, came, cuts)
+    sums = rank.all_gather(round_to_dtype(own, held), label="dense sums", unequal=True)
+    yield sums
+    return rank.replicated(lambda: widen(np.concatenate(sums.value)))
+
+
+def _dense_sum(rank: Rank, came: Sequence[PairsMessage], cuts: Ints) -> Floats32:
+    own = add_pairs(np.zeros(int(np.diff(cuts)[rank.index]), np.float32), came)
+    rank.work(cost.add_pairs(own.nbytes, _count_pairs(came)))
+    return own
+
+
+def _count_pairs(messages: Sequence[PairsMessage]) -> int:
+    return sum(len(indices) for indices, _ in messages)

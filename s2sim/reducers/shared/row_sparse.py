@@ -1,15 +1,13 @@
-"""Rows of sparse tables in messages: as coordinates, with their keys, or with a bitmap that all ranks know.
+"""Rows of sparse tables in messages: with their keys, or with a bitmap that all ranks know.
 
-Coordinates take 20 bytes per element, as in frameworks and in the S2 authors' code: tables are dense, are converted in
-every step, and messages are padded to the longest, after an all-gather of all lengths. Keys take 4 bytes per row or one
-bit per row of the table, whichever is shorter; the number of rows determines which. Libraries have no OR of bits, so
-that a bitmap of the union has three formats: one bit per row with OR, one byte with max, or one float32 with a sum, as
-in the S2 authors' published code.
+Keys take 4 bytes per row or one bit per row of the table, whichever is shorter; the number of rows determines which.
+Libraries have no OR of bits, so that a bitmap of the union has three formats: one bit per row with OR, one byte with
+max, or one float32 with a sum, as in the S2 authors' published code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,8 +17,8 @@ from s2sim.arrays import Bits, Ints
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import RowSparse, as_row_sparse, union_of
-from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
+from s2sim.gradients.gradient import RowSparse, union_of
+from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Phase, Work
@@ -28,18 +26,16 @@ from s2sim.reducers.script import Phase, Work
 Tables: TypeAlias = "list[RowSparse]"
 """The rows of each table in a shard, or in an owner's part of it."""
 
-Shapes: TypeAlias = "Sequence[tuple[int, ...]]"
-
 
 def pack_support(tables: Sequence[RowSparse]) -> Bits:
     """Return the concatenated bitmaps of each table's stored rows, whose size does not depend on data."""
     return np.concatenate([np.empty(0, np.uint8), *(pack_positions(table.rows, table.shape[0]) for table in tables)])
 
 
-def unpack_support(bits: Bits, shapes: Shapes) -> Tables:
-    """Return tables of these shapes with the rows of `pack_support`, but without values."""
-    ends = np.cumsum([bitmap_bytes(shape[0]) for shape in shapes], dtype=np.int64)
-    pairs = zip(np.split(bits, ends[:-1]), shapes, strict=True)
+def unpack_support(bits: Bits, like: Sequence[RowSparse]) -> Tables:
+    """Return tables of the shapes of others with the rows of `pack_support`, but without values."""
+    ends = np.cumsum([bitmap_bytes(table.shape[0]) for table in like], dtype=np.int64)
+    pairs = zip(np.split(bits, ends[:-1]), [table.shape for table in like], strict=True)
     return [rows_without_values(unpack_positions(part, shape[0]), shape) for part, shape in pairs]
 
 
@@ -103,55 +99,6 @@ def sum_values_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: P
 def rows_without_values(rows: Ints, shape: tuple[int, ...]) -> RowSparse:
     """Return a table with unknown values, which take no memory."""
     return RowSparse(rows, np.broadcast_to(np.float32(0), (len(rows), *shape[1:])), shape)
-
-
-Coordinates: TypeAlias = "tuple[Ints, NDArray[Any]]"
-"""Rows and columns, int64 of shape (2, k), and values of shape (k,)."""
-
-ELEMENT_BYTES = 2 * ROW_ID_BYTES + VALUE_BYTES
-"""An element: two int64 and a float32."""
-
-
-def to_coordinates(table: RowSparse, held: GradientDtype = "fp32") -> Coordinates:
-    """Return the non-zero elements of a table."""
-    values = table.values.reshape(len(table.rows), table.width)
-    positions, columns = np.nonzero(values)
-    return np.stack([table.rows[positions], columns]), round_to_dtype(values[positions, columns], held)
-
-
-def agree_on_lengths(rank: Rank, tables: Sequence[Coordinates]) -> Generator[Pending, None, Ints]:
-    """Gather the number of elements that each rank has of each table, int64 of shape (ranks, tables)."""
-    counts = rank.all_gather(np.array([len(values) for _, values in tables], np.int64), label="counts of non-zeros")
-    yield counts
-    return np.stack(counts.value)
-
-
-def pad_coordinates(table: Coordinates, length: int) -> Coordinates:
-    """Return the elements of a table, padded to ``length`` with zeros at row and column 0."""
-    positions, values = table
-    padding = length - len(values)
-    return np.pad(positions, ((0, 0), (0, padding))), np.concatenate([values, np.zeros(padding, values.dtype)])
-
-
-def sum_coordinates(parts: Sequence[Coordinates], lengths: Ints, shape: tuple[int, ...]) -> RowSparse:
-    """Return the sum of the ranks' parts of one table, in float32 and in their order, without the padding."""
-    total = np.zeros((shape[0], int(np.prod(shape[1:]))), np.float32)
-    for (positions, values), length in zip(parts, lengths, strict=True):
-        rows, columns = positions[:, :length]
-        total[rows, columns] += widen(values[:length])
-    return as_row_sparse(total.reshape(shape))
-
-
-def encode_coordinates_cost(tables: Sequence[RowSparse], coordinates: Sequence[Coordinates]) -> Work:
-    """Return the cost of reading dense tables and writing their non-zero elements."""
-    moved = sum(table.nbytes for table in tables) + sum(len(values) for _, values in coordinates) * ELEMENT_BYTES
-    return Work("encode", moved, launches=SELECT_LAUNCHES * len(tables))
-
-
-def decode_coordinates_cost(tables: Sequence[RowSparse], elements: int, ranks: int) -> Work:
-    """Return the cost of clearing dense tables and adding elements to them, a kernel per rank and table."""
-    moved = sum(table.nbytes for table in tables) + elements * (ELEMENT_BYTES + SCATTER_BYTES)
-    return Work("decode", moved, launches=len(tables) * (1 + ranks))
 
 
 Message: TypeAlias = "tuple[NDArray[Any], ...]"

@@ -1,29 +1,24 @@
-"""Selection of elements to send: the largest or random ones, of the whole gradient or of each layer.
+"""Selection of the largest elements, of the whole gradient or of each layer.
 
 Elements are numbered through all layers. Rows that a layer does not store are zero and are not read.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored
-from s2sim.options import check_options, check_shares
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Reducer
-from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
+from s2sim.reducers.rank import Rank, Reducer
 from s2sim.reducers.shared.pairs import NO_PAIRS, Pairs, concatenate_pairs, pairs_to_gradient
-from s2sim.seeds import named_generator
 
 STRIDE = 100
 """Distance of sampled elements."""
@@ -70,11 +65,8 @@ class Selecting(Reducer):
 
     __slots__ = ()
     compresses_all = True
+    shares = ("density",)
     density: float
-
-    def __post_init__(self) -> None:
-        check_options(self, self.about.name)
-        check_shares(self, self.about.name, "density")
 
     def sent_alone(self, rank: Rank, gradient: Gradient, pairs: Pairs) -> Gradient:
         """Return ``gradient`` with ``pairs`` alone, as sent, and charge the GPU for it."""
@@ -176,94 +168,3 @@ def keep_only_pairs(gradient: Gradient, pairs: Pairs) -> Gradient:
         else:
             layers.append(new)
     return Gradient(gradient.names, tuple(layers))
-
-
-Seed: TypeAlias = Literal["shared", "own"]
-
-Segments: TypeAlias = "Sequence[tuple[int, int]]"
-
-
-class RandomSelecting(Selecting):
-    """A reducer that sends elements drawn by a generator.
-
-    Attributes
-    ----------
-    seed : {"shared", "own"}
-        With a seed that all ranks share they draw the same elements: values alone travel, in an all-reduce. With a seed
-        of their own they draw different ones, and gather values with what tells where they belong.
-    granularity : {"layer", "global"}
-        Whether the density is that of each layer or of the whole gradient. The values of all layers are packed into one
-        message in both.
-    """
-
-    __slots__ = ()
-    seed: Seed
-    granularity: Granularity
-
-    scattered: ClassVar[bool] = True
-    """Whether the GPU samples elements one by one, and reads memory at random addresses."""
-
-    @abstractmethod
-    def draw(self, word: int, parts: Segments) -> Ints:
-        """Return the elements for a random 64-bit word, int64, increasing."""
-
-    @abstractmethod
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
-        """Return the array from which other ranks know the elements ``chosen`` by a rank."""
-
-    @abstractmethod
-    def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
-        """Return the elements of an `address`."""
-
-    @property
-    def redraws(self) -> bool:
-        """Whether receivers have to repeat the sampling of the other ranks."""
-        return False
-
-    def factors(self, parts: Segments) -> Floats32 | np.float32:
-        """Return the factors of the values that are sent."""
-        return np.float32(1)
-
-    def contraction(self, gradient: Gradient) -> float | None:
-        """Return k/n, the probability that an element is sent, unless values are scaled."""
-        sent_as_is = np.isscalar(self.factors(segments(gradient, self.granularity)))
-        return smallest_kept_share(gradient, self.density, self.granularity) if sent_as_is else None
-
-    def counts(self, parts: Segments) -> list[int]:
-        """Return the number of elements sent of each segment."""
-        return [elements_kept(stop - start, self.density) for start, stop in parts]
-
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sample; then sum the values of the same elements, or gather those of different ones."""
-        check_key_space(0, gradient.size)
-        parts = segments(gradient, self.granularity)
-        shared = self.seed == "shared"
-        generator = named_generator(rank.seed, self.about.name, "shared" if shared else rank.index, rank.step)
-        word = int(generator.integers(2**64, dtype=np.uint64))
-        chosen = rank.replicated(lambda: self.draw(word, parts)) if shared else self.draw(word, parts)
-        if self.scattered:
-            rank.work(cost.draw_cost(len(chosen), len(parts), "encode"))
-        rank.work(cost.copy_out_cost(len(chosen), scattered=self.scattered))
-        own: Floats32 = flat_vector(gradient)[chosen] * self.factors(parts)
-        values = round_to_dtype(own, self.held)
-
-        if shared:
-            posted, messages = rank.all_reduce(values, label="values of the same elements"), 1
-        else:
-            message = self.address(word, chosen, parts), values
-            posted, messages = rank.all_gather(message, label="drawn elements"), rank.size
-        yield posted
-        if self.redraws and not shared:
-            rank.work(cost.draw_cost(messages * len(chosen), messages * len(parts), "decode"))
-        rank.work(cost.scatter_cost(gradient.nbytes, messages * len(chosen), scattered=self.scattered))
-
-        def mean() -> Gradient:
-            vector = np.zeros(gradient.size, np.float32)
-            if shared:
-                vector[chosen] = widen(posted.value)
-            else:
-                for address, received in posted.value:
-                    vector[self.addressed(address, parts)] += widen(received)
-            return from_flat_vector(vector / np.float32(rank.size), gradient)
-
-        return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, Pairs(chosen, own)))

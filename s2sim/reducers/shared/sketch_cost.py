@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from s2sim.arrays import Ints
 from s2sim.codecs.bitmap import bitmap_bytes
-from s2sim.codecs.cardinality import HyperLogLog
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
@@ -136,27 +135,8 @@ def decode_own_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch]
     return Work("encode", read, launches=len(tables))
 
 
-def estimate_cost(tables: Sequence[RowSparse], counter: HyperLogLog) -> Work:
-    """Return the cost of HyperLogLog registers: row numbers are read, registers stay in shared memory until the end."""
-    return Work("encode", _count_rows(tables) * ROW_ID_BYTES + len(tables) * counter.size, launches=len(tables))
-
-
-def energies_cost(tables: Sequence[RowSparse]) -> Work:
-    """Return the cost of the sums of the squares of each table's values."""
-    return Work("encode", sum(table.values.nbytes for table in tables), launches=len(tables))
-
-
 def _count_rows(tables: Iterable[RowSparse]) -> int:
     return sum(len(table.rows) for table in tables)
-
-
-def cell_energies_cost(sketches: Sequence[CountSketch]) -> Work:
-    """Return the cost of the sums of the squares of summed cells."""
-    return Work("decode", sum(map(_cell_bytes, sketches)), launches=len(sketches))
-
-
-def _cell_bytes(sketch: CountSketch) -> int:
-    return sketch.rows * sketch.columns * VALUE_BYTES
 
 
 def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
@@ -166,7 +146,8 @@ def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
 
 def insert_cost(values: int, sketch: CountSketch) -> Work:
     """Return the cost of clearing a sketch, then adding each of ``values`` values to one cell of each of its rows."""
-    return Work("encode", _cell_bytes(sketch) + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
+    cells = sketch.rows * sketch.columns
+    return Work("encode", cells * VALUE_BYTES + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
 
 
 def unsketch_cost(n: int, k: int, sketch: CountSketch) -> tuple[Work, Work]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, floor, frexp, isfinite, log, sqrt
+from math import ceil, exp, frexp, isfinite, log, sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,26 +15,12 @@ from s2sim.arrays import Floats, Floats32
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import MAX_ROWS, HashKind
 from s2sim.errors import OptionError, suggest_nearest
-from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.shared.row_sparse import BitmapFormat
 from s2sim.seeds import named_generator
 
 Preset: TypeAlias = Literal["authors-gnmt", "authors-lstm"]
 
 _MAX_COLUMNS = (1 << 32) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedSettings:
-    """Constants of the authors' code."""
-
-    density: float  # Sigma, assumed of every table
-    multiplier: float  # Rho, of the assumed non-zeros
-    seed: int = 42
-
-    def columns(self, tables: Sequence[RowSparse]) -> list[int]:
-        """Return the columns of each table's sketch: floor(n m sigma rho), at least 1."""
-        return [max(1, floor(table.size * self.density * self.multiplier)) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +34,9 @@ class SketchSettings:
     floor: float | None = 0.9  # Least part of a table's share of the columns by values; None if they are not shared
     bitmap: BitmapFormat = "packed"
     hash: HashKind = "mix"
-    published: PublishedSettings | None = None  # Sizes of the authors' code, with its order of collectives
+    # Sizes of the authors' code, with its order of collectives: sigma, the density that is assumed of every table, and
+    # rho, columns for each of the assumed non-zeros
+    published: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:
@@ -65,17 +53,13 @@ class SketchSettings:
         """Return whether the columns are shared by the tables' energies too, not by their values alone."""
         return tables > 1 and self.floor is not None and self.floor < 1
 
-    def columns_for(self, union: float) -> int:
-        """Return the columns of all tables' sketches together for a union of that many non-zeros."""
-        assert self.cells is not None
-        return max(1, ceil(self.cells * union / self.rows))
-
 
 # github.com/GeKeShi/Sparse_Sketch_Reducer at October 2021: sigma and rho from its two configuration files, one row,
 # float32 bitmaps, and the bucket hash of each of its two csvec.py.
+PUBLISHED_SEED = 42
 PRESETS: dict[str, SketchSettings] = {
-    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", PublishedSettings(0.02, 0.25)),
-    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", PublishedSettings(0.01, 0.001)),
+    "authors-gnmt": SketchSettings(1, None, None, None, None, "float32", "modulo", (0.02, 0.25)),
+    "authors-lstm": SketchSettings(1, None, None, None, None, "float32", "product", (0.01, 0.001)),
 }
 
 
@@ -145,8 +129,7 @@ ROW_CHOICES = (1, 3, 5)
 """Rows that are tried; odd, because an even number has two middle estimates."""
 
 _SEARCH_SEEDS = 5
-_MAX_SEEDS = 59
-"""If one seed in 20 is above the error, 59 seeds contain such a one with a probability of 95 %."""
+_MAX_SEEDS = 59  # If one seed in 20 is above the error, 59 seeds contain such a one with a probability of 95 %
 _MIN_SEEDS = 9
 _MAX_HASHES = 1 << 24
 """Of all seeds together, if they are more than the minimum: with many values the error varies little."""
@@ -155,15 +138,12 @@ _MAX_KEYS = 1 << 20
 """Maximum of values that errors are measured on; more are sampled. Heavy tails depend on their few largest values: for
 a sampled fourth of a language model's gradient the error differs by 15 %."""
 
-_SHORT = 0.97
-"""Cells in the first step, as a share: its estimate of the union may be two standard errors low."""
+_SHORT = 0.97  # Cells in the first step, as a share: its estimate of the union may be two standard errors low
 
 _MIN_CELLS, _MAX_CELLS = 0.05, 4096.0
 _STRIDE = 1.0
-_PRECISION = 0.03
-"""In the logarithm of the cells."""
-_SLOWEST, _FASTEST = 1.03, 1.25
-"""Growth between sizes that are tried."""
+_PRECISION = 0.03  # In the logarithm of the cells
+_SLOWEST, _FASTEST = 1.03, 1.25  # Growth between sizes that are tried
 
 _NORMAL_95 = 1.6449
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 
@@ -11,17 +12,13 @@ from s2sim.arrays import Floats, Floats32, Ints
 from s2sim.codecs.cardinality import HyperLogLog
 from s2sim.codecs.compiled import backend_for
 from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hashing import MAX_ROWS, as_keys
-from s2sim.codecs.top_k import select_top_k
-from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, stored
+from s2sim.codecs.hashing import as_keys
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
+from s2sim.reducers.gpu_cost import ROW_ID_BYTES
 from s2sim.reducers.rank import Pending, Rank
 from s2sim.reducers.reduction import refuse_overflow
-from s2sim.reducers.shared import sketch_cost as cost
-from s2sim.reducers.shared.pairs import Pairs
-from s2sim.reducers.shared.row_sparse import post_support, union_rows
-from s2sim.reducers.shared.selection import Selecting
-from s2sim.reducers.shared.sketch_settings import SketchSettings, shared_columns
+from s2sim.reducers.script import Work
+from s2sim.reducers.shared.sketch_settings import PUBLISHED_SEED, SketchSettings, shared_columns
 from s2sim.seeds import named_generator
 
 
@@ -74,7 +71,9 @@ def decode_sketches(
 def post_union_size(rank: Rank, tables: Sequence[RowSparse]) -> Pending:
     """Post the estimate of the number of each table's rows in the union: HyperLogLog registers, merged by max."""
     counter = HyperLogLog(seed=rank.seed)
-    rank.work(cost.estimate_cost(tables, counter))
+    # Row numbers are read; registers stay in shared memory until the end.
+    moved = sum(len(table.rows) for table in tables) * ROW_ID_BYTES + len(tables) * counter.size
+    rank.work(Work("encode", moved, launches=len(tables)))
     registers = tuple(counter.registers(as_keys(table.rows)) for table in tables)
     return rank.all_reduce(registers, "max", label="union estimate")
 
@@ -94,26 +93,7 @@ class UnionStatistics:
     energies: Floats | None  # Estimated sums of their squares, up to a common factor; None if columns do not need them
 
 
-def exchange_estimate(
-    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
-) -> Generator[Pending, None, UnionStatistics]:
-    """Exchange an estimate of the union and the energies, as a first step does."""
-    registers = post_union_size(rank, tables)
-    energies = yield from _exchange_energies(rank, tables, settings, registers)
-    return UnionStatistics(count_values(read_union_size(rank, registers, tables), tables), energies)
-
-
-def exchange_known(
-    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings
-) -> Generator[Pending, None, UnionStatistics]:
-    """Exchange the union and the energies alone, from which a later step starts."""
-    support = post_support(rank, tables, settings.bitmap)
-    energies = yield from _exchange_energies(rank, tables, settings, support)
-    union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
-    return UnionStatistics(count_values(map(len, union), tables), energies)
-
-
-def _exchange_energies(
+def exchange_energies(
     rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, posted: Pending
 ) -> Generator[Pending, None, Floats | None]:
     """Wait for ``posted`` and for the sums over ranks of the squares of each table's values, if columns need them.
@@ -123,7 +103,7 @@ def _exchange_energies(
     if not settings.shares(len(tables)):
         yield posted
         return None
-    rank.work(cost.energies_cost(tables))
+    rank.work(Work("encode", sum(table.values.nbytes for table in tables), launches=len(tables)))
     squares = np.array([np.square(table.values, dtype=np.float64).sum() for table in tables])
     total = rank.all_reduce(squares, label="energies of tables")
     yield posted & total
@@ -132,12 +112,7 @@ def _exchange_energies(
 
 
 def next_statistics(
-    rank: Rank,
-    tables: Sequence[RowSparse],
-    settings: SketchSettings,
-    union: Sequence[Ints],
-    sketches: Sequence[CountSketch],
-    cells: Sequence[Floats32],
+    rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, union: Sequence[Ints], cells: Sequence[Floats32]
 ) -> UnionStatistics:
     """Return the union's statistics for the next step, with energies estimated from the summed cells.
 
@@ -146,7 +121,7 @@ def next_statistics(
     """
     energies = None
     if settings.shares(len(tables)):
-        rank.work(cost.cell_energies_cost(sketches))
+        rank.work(Work("decode", sum(rows.nbytes for rows in cells), launches=len(cells)))
         energies = rank.replicated(
             lambda: np.array([np.median(np.square(rows, dtype=np.float64).sum(axis=1)) for rows in cells])
         )
@@ -160,17 +135,16 @@ def choose_sketches(
 
     ``headroom`` is the factor by which the union may have grown since.
     """
-    published = settings.published
-    if published is not None:
-        return [
-            CountSketch(settings.rows, columns, published.seed, settings.hash) for columns in published.columns(tables)
-        ]
+    if settings.published is not None:
+        sigma, rho = settings.published
+        counts = [max(1, floor(table.size * sigma * rho)) for table in tables]
+        return [CountSketch(settings.rows, count, PUBLISHED_SEED, settings.hash) for count in counts]
 
     def made() -> list[CountSketch]:
-        if settings.columns is not None or known is None:
+        if settings.cells is None or known is None:
             columns = shared_columns(settings.columns or 1, [table.size for table in tables])
         else:
-            total = settings.columns_for(sum(known.values.tolist()) * headroom)
+            total = max(1, ceil(settings.cells * (sum(known.values.tolist()) * headroom) / settings.rows))
             least = settings.floor or 0.0
             columns = shared_columns(total, known.values, known.energies, rows=settings.rows, floor=least)
         # Compiled loops have to pay for their start.
@@ -180,61 +154,3 @@ def choose_sketches(
         return [CountSketch(settings.rows, count, seed, settings.hash, backend=backend) for count in columns]
 
     return rank.replicated(made)
-
-
-_COLUMNS_PER_KEPT = 10
-"""500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient."""
-
-_UNSKETCHED_AT_ONCE = 1 << 20
-
-
-class HeavyHitters(Selecting):
-    """A reducer that finds the largest elements of a sum in its sketch.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the sketch, of which estimates are the median.
-    columns : int, optional
-        Columns of the sketch; ten for each element kept unless given.
-    """
-
-    __slots__ = ()
-    rows: int
-    columns: int | None
-
-    def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        name = self.about.name
-        if not 1 <= self.rows <= MAX_ROWS:
-            raise OptionError(f"{name}: rows={self.rows} is not between 1 and {MAX_ROWS}")
-        if self.columns is not None and not 1 <= self.columns < 1 << 32:
-            raise OptionError(f"{name}: columns={self.columns} is not between 1 and 2^32 - 1")
-
-    def sketch_for(self, n: int, k: int, ranks: int, seed: int) -> CountSketch:
-        """Return the sketch of ``n`` elements of which ``k`` are kept."""
-        columns = self.columns or max(1, _COLUMNS_PER_KEPT * k)
-        return CountSketch(self.rows, columns, seed, backend=backend_for((ranks + 1) * n * self.rows))
-
-
-def encode_gradient(rank: Rank, sketch: CountSketch, gradient: Gradient) -> Floats32:
-    """Return the cells of all elements, whose keys number them through all layers; charge the GPU for it."""
-    cells, offset, values = sketch.empty(), 0, 0
-    for layer in gradient.layers:
-        rows = layer.rows if isinstance(layer, RowSparse) else np.arange(layer.size)
-        kept = stored(layer)
-        if kept.size:
-            sketch.encode_rows(rows, kept.reshape(len(rows), -1), offset=offset, out=cells)
-        offset, values = offset + layer.size, values + kept.size
-    rank.work(cost.insert_cost(values, sketch))
-    return cells
-
-
-def largest_estimates(sketch: CountSketch, cells: Floats32, n: int, k: int) -> Pairs:
-    """Return the ``k`` of ``n`` elements whose estimates are largest; all if there are fewer."""
-    estimates = np.empty(n, np.float32)
-    for start in range(0, n, _UNSKETCHED_AT_ONCE):
-        part = estimates[start : start + _UNSKETCHED_AT_ONCE]
-        part[:] = sketch.decode_keys(cells, np.arange(start, start + len(part), dtype=np.uint32))
-    found = select_top_k(estimates, min(k, n))
-    return Pairs(found, estimates[found])

@@ -50,7 +50,7 @@ class RowOwners:
         """The number m that spreads the rows."""
         return next(m for m in count(round(self._modulus * _GOLDEN)) if gcd(m, self._modulus) == 1)
 
-    @property
+    @cached_property
     def _modulus(self) -> int:
         return max(self.rows, 1)
 
@@ -117,8 +117,7 @@ class SplitGradient:
 
     def join(self, tables: Sequence[RowSparse], dense: Gradient) -> Gradient:
         """Return the gradient of these tables and dense layers, each layer in its original shape."""
-        layers: dict[int, Layer] = dict(zip(self.compressed, tables, strict=True))
-        return join_layers(self.gradient, layers, dense)
+        return join_layers(self.gradient, dict(zip(self.compressed, tables, strict=True)), dense)
 
 
 def join_layers(like: Gradient, layers: Mapping[int, Layer], others: Gradient) -> Gradient:
@@ -126,16 +125,12 @@ def join_layers(like: Gradient, layers: Mapping[int, Layer], others: Gradient) -
 
     A row-sparse layer becomes dense unless it is row-sparse in ``like``.
     """
-    rest = iter(others.layers)
-
-    def joined(index: int, template: Layer) -> Layer:
-        if index not in layers:
-            return next(rest)
-        layer = layers[index]
-        keep = isinstance(layer, RowSparse) and isinstance(template, RowSparse)
-        return layer if keep else to_dense(layer).reshape(template.shape)
-
-    return Gradient(like.names, tuple(joined(*item) for item in enumerate(like.layers)))
+    rest, joined = iter(others.layers), []
+    for index, template in enumerate(like.layers):
+        layer = layers[index] if index in layers else next(rest)
+        keep = index not in layers or (isinstance(layer, RowSparse) and isinstance(template, RowSparse))
+        joined.append(layer if keep else to_dense(layer).reshape(template.shape))
+    return Gradient(like.names, tuple(joined))
 
 
 def post_uncompressed(rank: Rank, layers: Gradient, held: GradientDtype, label: str) -> Pending | None:

@@ -3,26 +3,80 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
-from s2sim.codecs.deepreduce import BloomFilter, check_rate
+from s2sim.arrays import Floats32, Ints
+from s2sim.codecs.bits import pack_integers, unpack_integers
+from s2sim.codecs.deepreduce import DEGREE, BloomFilter, check_rate, decode_fit, encode_fit
+from s2sim.codecs.floats import round_to_dtype, widen
+from s2sim.codecs.quantize import bucket_norms, from_levels, to_levels
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Traits
+from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.reducers.shared.pairs import Pairs, merge_pairs, pairs_to_gradient, pairs_to_mean
-from s2sim.reducers.shared.quantized_values import ValueCode, Values
 from s2sim.reducers.shared.selection import Selecting, select_largest, smallest_kept_share
 from s2sim.seeds import named_generator
 
 _FPR, _PIECES = 0.001, 8
+
+Values: TypeAlias = Literal["raw", "qsgd", "poly"]
+
+Codes: TypeAlias = "tuple[NDArray[Any], ...]"
+
+_BITS, _BUCKET = 7, 512  # DeepReduce's settings of QSGD: six bits of magnitude and a sign, a norm for 512 values
+
+_LEVELS = (1 << (_BITS - 1)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCode:
+    """The code of a sparse vector's values.
+
+    raw: the values themselves, of the gradient dtype. qsgd: random levels of the norms of buckets, of 7 bits each;
+    unbiased. poly: a curve through the values in falling order, and the order; see `s2sim.codecs.deepreduce`.
+    """
+
+    values: Values
+    held: GradientDtype
+    pieces: int  # Polynomials of a curve
+
+    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
+        """Return the codes of values, float32 of shape (n,)."""
+        if self.values == "raw":
+            return (round_to_dtype(values, self.held),)
+        if self.values == "poly":
+            return encode_fit(values, self.pieces)
+        norms = bucket_norms(values, _BUCKET)
+        return norms, pack_integers(to_levels(values, norms, _BUCKET, _LEVELS, random), _BITS)
+
+    def decode(self, codes: Codes, count: int) -> Floats32:
+        """Return the ``count`` decoded values."""
+        if self.values == "raw":
+            return widen(codes[0])
+        if self.values == "poly":
+            knots, coefficients, order = codes
+            return decode_fit(knots, coefficients, order)
+        norms, packed = codes
+        return from_levels(unpack_integers(packed, _BITS, count), norms, _BUCKET, _LEVELS)
+
+    def work(self, count: int) -> Work:
+        """Return the cost of encoding so many values."""
+        if self.values == "raw":
+            return Work("encode", 8 * count)
+        if self.values == "qsgd":
+            return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
+        # A radix sort (four passes over values and indices), a search of each knot, and normal equations.
+        terms = (DEGREE + 1) * (DEGREE + 2)
+        moved = (4 * 16 + 4 * self.pieces + 4) * count
+        return Work("encode", moved, launches=8 + 2 * self.pieces, flops=count * (terms + 6 * self.pieces))
 
 
 @dataclass(slots=True)
@@ -37,6 +91,7 @@ class DeepReduce(Selecting):
     one filter is that of the whole gradient, with this package's hash functions.
     """
 
+    least: ClassVar = {"pieces": 1}
     density: float = option(0.01, "Fraction of the elements, zeros included, that each rank selects, in (0, 1].")
     index: Literal["bloom", "raw"] = option("bloom", "A Bloom filter, or four bytes an index.")
     policy: Literal["p0", "p1", "p2"] = option("p0", "Which of the elements that pass are sent.")
@@ -62,7 +117,6 @@ class DeepReduce(Selecting):
 
     def __post_init__(self) -> None:
         Selecting.__post_init__(self)
-        check_options(self, "deepreduce", pieces=1)
         check_rate(self.fpr, "deepreduce")
         idle = [
             ("index", "bloom", "policy", "p0"),
@@ -87,8 +141,12 @@ class DeepReduce(Selecting):
         told = bloom.encode(keys) if self.index == "bloom" else keys.astype(np.uint32)
         chosen = self._chosen(rank, bloom, told, rank.index, gradient.size)
         if self.index == "bloom":
-            rank.work(cost.insert_keys_cost(len(keys), bloom.hashes, bloom.bits))
-            rank.work(cost.probe_keys_cost(gradient.size, 1, "encode"))
+            # The filter is cleared, and each hash of each key sets a bit. Of all keys two hashes on average are read
+            # from a table in order, as DeepReduce keeps them, and tested; filters stay in the cache.
+            inserted = len(keys) * (cost.INDEX_BYTES + bloom.hashes * cost.SCATTER_BYTES)
+            rank.work(Work("encode", bloom.bits // 8 + inserted, launches=2))
+            tested = gradient.size * 2 * cost.INDEX_BYTES
+            rank.work(Work("encode", tested, launches=cost.SELECT_LAUNCHES))
         code = ValueCode(self.values, self.held, self.pieces)
         random = named_generator(rank.seed, "deepreduce values", rank.step, rank.index)
         rank.work(cost.copy_out_cost(len(chosen), scattered=True))
@@ -104,7 +162,7 @@ class DeepReduce(Selecting):
 
         parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
         if self.index == "bloom":
-            rank.work(cost.probe_keys_cost(gradient.size, rank.size, "decode"))
+            rank.work(Work("decode", rank.size * tested, launches=rank.size * cost.SELECT_LAUNCHES))
         rank.work(cost.add_pairs(gradient.nbytes, sum(map(len, parts))))
         mean = rank.replicated(lambda: pairs_to_mean(merge_pairs(parts), rank.size, gradient))
         return Reduced(mean, sent=lambda: pairs_to_gradient(parts[rank.index], gradient))

@@ -20,8 +20,15 @@ from s2sim.reducers.gpu_cost import copy_out_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
-from s2sim.reducers.shared.owners import gather_dense_sums, send_to_owners
-from s2sim.reducers.shared.pairs import Pairs, intersect_pairs, merge_pairs, pairs_to_mean, read_padded_pairs
+from s2sim.reducers.shared.pairs import (
+    Pairs,
+    gather_dense_sums,
+    intersect_pairs,
+    merge_pairs,
+    pairs_to_mean,
+    read_padded_pairs,
+    send_to_owners,
+)
 from s2sim.reducers.shared.selection import Selecting, select_largest
 
 

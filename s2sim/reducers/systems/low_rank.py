@@ -2,17 +2,195 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from s2sim.arrays import Floats32
-from s2sim.gradients.gradient import Gradient
+from s2sim.codecs.floats import round_to_dtype, widen
+from s2sim.errors import OptionError
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, average
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
-from s2sim.reducers.shared.low_rank import LowRank, Matrices, Matrix, averages, orthonormal_basis, outer_product
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
+from s2sim.reducers.script import Phase
+from s2sim.reducers.shared.sparse_split import join_layers, post_uncompressed, without_layers
+from s2sim.seeds import named_generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """A layer as a matrix of ``rows`` x ``columns``: its first dimension, and all others together.
+
+    GPUs store rows that the layer does not store too, and are charged for them.
+    """
+
+    layer: Layer
+    rank: int  # Columns of each of the two narrow matrices; at most the shorter side
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.layer.shape[0])
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return self.layer.size // self.rows
+
+    def times(self, right: Floats32) -> Floats32:
+        """Return the product with ``right``, float32 of shape (columns, rank)."""
+        if not isinstance(self.layer, RowSparse):
+            return self.layer.reshape(self.rows, -1) @ right
+        product = np.zeros((self.rows, right.shape[1]), np.float32)
+        product[self.layer.rows] = self.layer.values.reshape(-1, self.columns) @ right
+        return product
+
+    def transposed_times(self, left: Floats32) -> Floats32:
+        """Return the product of the transposed matrix with ``left``, float32 of shape (rows, rank)."""
+        if not isinstance(self.layer, RowSparse):
+            return self.layer.reshape(self.rows, -1).T @ left
+        return self.layer.values.reshape(-1, self.columns).T @ left[self.layer.rows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrices:
+    """A gradient, separated into matrices and other layers."""
+
+    gradient: Gradient
+    places: tuple[int, ...]  # Indices of the layers that are taken as matrices
+    matrices: tuple[Matrix, ...]  # These layers
+    others: Gradient  # All other layers
+    held: GradientDtype  # Dtype of values that are sent
+
+    def times(self, rank: Rank, factors: Sequence[Floats32], *, transposed: bool = False) -> list[Floats32]:
+        """Return the product of each matrix, or of each transposed one, with a factor, as sent, and charge the GPU."""
+        for matrix in self.matrices:
+            rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
+        products = map(Matrix.transposed_times if transposed else Matrix.times, self.matrices, factors)
+        return [widen(round_to_dtype(product, self.held)) for product in products]
+
+    def post(self, rank: Rank, narrow: Sequence[Floats32], label: str) -> Pending:
+        """Post the all-reduce of one narrow matrix per matrix, packed into one message."""
+        return rank.all_reduce(tuple(round_to_dtype(matrix, self.held) for matrix in narrow), label=label)
+
+    def post_others(self, rank: Rank) -> Pending | None:
+        """Post the all-reduce of the other layers; None if there are none."""
+        return post_uncompressed(rank, self.others, self.held, "other layers")
+
+    def charge_products(self, rank: Rank, phase: Phase = "decode") -> None:
+        """Charge the GPU for multiplying the two narrow matrices of each matrix."""
+        for matrix in self.matrices:
+            rank.work(cost.multiply_cost(matrix.rows, matrix.rank, matrix.columns, phase))
+
+    def mean(self, products: Sequence[Floats32], others: Pending | None, ranks: int) -> Gradient:
+        """Return the mean of all layers: of the matrices ``products``, of the others from their all-reduce."""
+        return self.join(products, self.others if others is None else average(others.value.map(widen), ranks))
+
+    def join(self, products: Sequence[Floats32], others: Gradient) -> Gradient:
+        """Return the gradient of these products and other layers, each layer in its original shape."""
+        return join_layers(self.gradient, dict(zip(self.places, products, strict=True)), others)
+
+
+def split_matrices(gradient: Gradient, rank: int, min_compression: float, held: GradientDtype) -> Matrices:
+    """Return a gradient as matrices of this rank and other layers: vectors, and what would shrink too little.
+
+    A matrix must have more than ``min_compression`` times the elements of the two narrow ones.
+    """
+    matrices = {}
+    for index, layer in enumerate(gradient.layers):
+        if len(layer.shape) > 1 and layer.size:
+            rows, columns = layer.shape[0], layer.size // layer.shape[0]
+            matrix = Matrix(layer, min(rank, rows, columns))
+            if layer.size > min_compression * matrix.rank * (rows + columns):
+                matrices[index] = matrix
+    others = without_layers(gradient, matrices)
+    return Matrices(gradient, tuple(matrices), tuple(matrices.values()), others, held)
+
+
+def averages(total: Pending, ranks: int) -> list[Floats32]:
+    """Return the narrow matrices of a finished `Matrices.post`, divided by the number of ranks."""
+    return [np.divide(widen(matrix), ranks, dtype=np.float32) for matrix in total.value]
+
+
+def orthonormal_basis(narrow: Floats32) -> Floats32:
+    """Return orthonormal columns that span those of a matrix with at least as many rows, float32 of its shape.
+
+    Those of Gram-Schmidt except for signs, from a QR factorisation in float64; arbitrary ones replace dependent
+    columns.
+    """
+    return np.linalg.qr(narrow.astype(np.float64)).Q.astype(np.float32)
+
+
+class LowRank(Reducer):
+    """A reducer of matrices; vectors, and matrices that would shrink too little, are all-reduced as they are.
+
+    Attributes
+    ----------
+    rank : int
+        Columns of the two matrices, at most the shorter side of the one that they stand for.
+    min_compression : float
+        A matrix travels as it is unless it becomes more than so many times smaller.
+    """
+
+    __slots__ = ()
+    least: ClassVar = {"rank": 1}
+    rank: int
+    min_compression: float
+
+    def __post_init__(self) -> None:
+        Reducer.__post_init__(self)
+        if not 0 <= self.min_compression < float("inf"):
+            raise OptionError(f"{self.about.name}: min_compression={self.min_compression} is not a number from 0")
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Reduce matrices and others."""
+        split = split_matrices(gradient, self.rank, self.min_compression, self.held)
+        if split.matrices:
+            return (yield from self.reduce_matrices(rank, split))
+        others = split.post_others(rank)
+        yield from wait_all(others)
+        mean = rank.replicated(lambda: split.mean([], others, rank.size))
+        return Reduced(mean, sent=lambda: gradient)
+
+    @property
+    def least_side(self) -> int:
+        """The rank, which no shorter side can have."""
+        return self.rank
+
+    @abstractmethod
+    def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
+        """Return the program for a gradient with at least one matrix."""
+
+    def random_queries(self, rank: Rank, split: Matrices) -> list[Floats32]:
+        """Return the right factors of the first step: normal numbers, the same on all ranks."""
+        return [
+            named_generator(rank.seed, self.about.name, rank.step, place).standard_normal(
+                (matrix.columns, matrix.rank), np.float32
+            )
+            for place, matrix in zip(split.places, split.matrices, strict=True)
+        ]
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return the least share of a layer's square that a random query keeps, in expectation.
+
+        A random subspace of dimension r keeps r / n of a matrix with n rows. That of M Q is turned towards the large
+        components of M, and keeps at least as much: by d/dt of tr(A Pi), where Pi projects on exp(Lt) S, and A and L
+        are functions of M that grow together, which is a sum of squares times (a_i - a_j)(l_i - l_j).
+        """
+        split = split_matrices(gradient, self.rank, self.min_compression, self.held)
+        return min((self.kept_share(matrix) for matrix in split.matrices), default=1.0)
+
+    def kept_share(self, matrix: Matrix) -> float:
+        """Return the share of a matrix's square that is kept, in expectation."""
+        return matrix.rank / min(matrix.rows, matrix.columns)
+
+    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
+        """Return the layers that are taken as matrices."""
+        return split_matrices(gradient, self.rank, self.min_compression, self.held).places
 
 
 @dataclass(slots=True)
@@ -56,29 +234,25 @@ class PowerSGD(LowRank):
         query = self.query or rank.replicated(lambda: self.random_queries(rank, split))
         lefts = split.post(rank, split.times(rank, query), "P")
         others = split.post_others(rank)
-        yield lefts if others is None else lefts & others
+        yield from wait_all(lefts, others)
 
         for matrix in split.matrices:
             rank.work(cost.orthogonalise_cost(matrix.rows, matrix.rank))
         basis = rank.replicated(lambda: list(map(orthonormal_basis, averages(lefts, rank.size))))
 
         # Q = M^T P, summed over ranks.
-        rights = split.post(rank, split.transposed_times(rank, basis), "Q")
+        rights = split.post(rank, split.times(rank, basis, transposed=True), "Q")
         yield rights
         found = rank.replicated(lambda: averages(rights, rank.size))
         if self.reuse_query:
-            self.query = rank.replicated(lambda: [_rescale_query(right) for right in found])
+            # Times powers of two, so that products with them neither overflow nor vanish over many steps.
+            exponents = [-int(np.frexp(np.abs(right).max())[1]) for right in found]
+            self.query = rank.replicated(lambda: list(map(np.ldexp, found, exponents)))
 
         split.charge_products(rank)
-        products = rank.replicated(lambda: list(map(outer_product, basis, found)))
+        products = rank.replicated(lambda: [left @ right.T for left, right in zip(basis, found, strict=True)])
         mean = rank.replicated(lambda: split.mean(products, others, rank.size))
         return Reduced(mean, sent=lambda: split.join(products, split.others))
-
-
-def _rescale_query(query: Floats32) -> Floats32:
-    """Return a matrix times a power of two, so that products with it neither overflow nor vanish over many steps."""
-    _, exponent = np.frexp(np.abs(query).max())
-    return np.ldexp(query, -int(exponent), dtype=np.float32)
 
 
 @dataclass(slots=True)
@@ -125,17 +299,17 @@ class AcpSGD(LowRank):
         basis = rank.replicated(lambda: list(map(orthonormal_basis, last)))
 
         # P = M Q, or Q = M^T P, summed over ranks; layers that are no matrices join its launch.
-        own = split.times(rank, basis) if left else split.transposed_times(rank, basis)
+        own = split.times(rank, basis, transposed=not left)
         total = split.post(rank, own, "P" if left else "Q")
         others = split.post_others(rank)
-        yield total if others is None else total & others
+        yield from wait_all(total, others)
 
         found = rank.replicated(lambda: averages(total, rank.size))
         self.last, self.sends_left = found, not left
 
         def products(narrow: Sequence[Floats32]) -> list[Floats32]:
             pairs = zip(narrow, basis, strict=True) if left else zip(basis, narrow, strict=True)
-            return [outer_product(*pair) for pair in pairs]
+            return [left_factor @ right.T for left_factor, right in pairs]
 
         def sent() -> Gradient:
             split.charge_products(rank, "encode")

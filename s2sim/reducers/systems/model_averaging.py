@@ -9,17 +9,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Floats32
+from s2sim.arrays import Floats, Floats32, Mask
 from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
 from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, check_shares, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
-from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
-from s2sim.reducers.shared.gossip import Graph, mixing_matrix
 from s2sim.seeds import named_generator
 
 SERVER = 0
@@ -36,6 +34,7 @@ class FedAvg(Reducer):
     end of this one, and all others end it with what they had. Models are followed in units of the learning rate.
     """
 
+    shares = ("fraction",)
     fraction: float = option(
         0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
     )
@@ -46,8 +45,7 @@ class FedAvg(Reducer):
 
     server: Floats32 | None = field(init=False, repr=False, default=None)
     """The server's model, as the sum of all updates; None on ranks without it."""
-    model: Floats32 | None = field(init=False, repr=False, default=None)
-    """This rank's model, as last downloaded."""
+    model: Floats32 | None = field(init=False, repr=False, default=None)  # This rank's model, as last downloaded
 
     about = Traits(
         name="fedavg",
@@ -56,10 +54,6 @@ class FedAvg(Reducer):
         formula="4n up where chosen; the server 4n for each that downloads",
         scope="gradient",
     )
-
-    def __post_init__(self) -> None:
-        check_options(self, "fedavg")
-        check_shares(self, "fedavg", "fraction")
 
     @property
     def traits(self) -> Traits:
@@ -70,7 +64,8 @@ class FedAvg(Reducer):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Upload if chosen, average on the server, download."""
         update = flat_vector(gradient)
-        own = np.zeros_like(update) if self.model is None else self.model
+        zeros = np.zeros_like(update)
+        own = zeros if self.model is None else self.model
         chosen, following = (self._chosen(rank, rank.step + later) for later in (0, 1))
         to = following if self.download == "next" else list(range(rank.size))
         weights = rank.replicated(lambda: sample_counts(self.samples, rank.size))[chosen]
@@ -84,7 +79,7 @@ class FedAvg(Reducer):
             yield uploads
             if rank.index == SERVER:
                 arrived = {SERVER: update} | {members[place]: other for place, other in uploads.value.items()}
-                total = np.zeros_like(update) if self.server is None else self.server.copy()
+                total = zeros.copy() if self.server is None else self.server.copy()
                 for weight, place in zip(weights, chosen, strict=True):
                     total += np.float32(weight) * arrived[place]
                     rank.work(cost.add(len(total)))
@@ -98,8 +93,8 @@ class FedAvg(Reducer):
             models = star.exchange({} if model is None else dict.fromkeys(range(1, star.size), model), label="model")
             yield models
             self.model = models.value[SERVER] if model is None else model
-        change = np.zeros_like(own) if self.model is None else self.model - own
-        kept = gradient if rank.index in chosen else from_flat_vector(np.zeros_like(update), gradient)
+        change = zeros if self.model is None else self.model - own
+        kept = gradient if rank.index in chosen else from_flat_vector(zeros, gradient)
         return Reduced(from_flat_vector(change, gradient), sent=lambda: kept)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
@@ -113,15 +108,20 @@ class FedAvg(Reducer):
         return sorted(random.choice(rank.size, count, replace=False).tolist())
 
 
+def _read_numbers(path: str, noun: str, fault: str) -> Floats:
+    """Return the numbers of a text file, float64 of shape (lines, columns)."""
+    text = read_text(user_path(path, OptionError), noun=noun, error=OptionError)
+    try:
+        return np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2)
+    except ValueError as error:
+        raise OptionError(f"the {noun} {path} {fault}: {error}") from None
+
+
 def sample_counts(path: str | None, ranks: int) -> Floats:
     """Return how many samples each rank has, float64 of shape (ranks,): ones, or the numbers of a text file."""
     if path is None:
         return np.ones(ranks)
-    text = read_text(user_path(path, OptionError), noun="samples", error=OptionError)
-    try:
-        counts = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=1).reshape(-1)
-    except ValueError as found:
-        raise OptionError(f"the samples {path} are no numbers: {found}") from None
+    counts = _read_numbers(path, "samples", "are no numbers").reshape(-1)
     if len(counts) != ranks or not np.isfinite(counts).all() or (counts <= 0).any():
         raise OptionError(f"the samples {path} must be {ranks} numbers above 0, one a rank: found {len(counts)}")
     return counts
@@ -130,6 +130,73 @@ def sample_counts(path: str | None, ranks: int) -> Floats:
 Compressor: TypeAlias = Literal["topk", "sign", "none"]
 
 _DENSITY = 0.01
+
+Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
+
+_ROUNDING = 1e-6
+
+
+def graph_weights(graph: Graph, ranks: int) -> Floats:
+    """Return the mixing matrix of a graph with Metropolis weights, float64 of shape (ranks, ranks).
+
+    w_ij = 1/(1 + max(degree i, degree j)) for neighbours, and the remainder for the rank itself (L. Xiao and S. Boyd,
+    "Fast linear iterations for distributed averaging", Systems & Control Letters 2004): symmetric and doubly
+    stochastic on any graph.
+
+    >>> graph_weights("ring", 4)[0]
+    array([0.33333333, 0.33333333, 0.        , 0.33333333])
+    """
+    linked = _adjacency(graph, ranks)
+    degrees = linked.sum(axis=1)
+    weights = np.where(linked, 1 / (1 + np.maximum.outer(degrees, degrees)), 0.0)
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return weights
+
+
+def _adjacency(graph: Graph, ranks: int) -> Mask:
+    linked = np.zeros((ranks, ranks), np.bool_)
+    indices = np.arange(ranks)
+    if graph == "complete":
+        linked[:] = True
+    elif graph == "torus":
+        # The most square full grid.
+        grid = indices.reshape(next(rows for rows in range(int(ranks**0.5), 0, -1) if ranks % rows == 0), -1)
+        for axis in (0, 1):
+            linked[grid, np.roll(grid, 1, axis)] = True
+    else:
+        hops = [1] if graph == "ring" else [2**power for power in range(max(ranks - 1, 0).bit_length())]
+        for hop in hops:
+            linked[indices, (indices + hop) % ranks] = True
+    linked |= linked.T
+    np.fill_diagonal(linked, False)
+    return linked
+
+
+def read_weights(path: str) -> Floats:
+    """Return a mixing matrix from a text file with a row of numbers for each rank, float64 of shape (P, P).
+
+    `OptionError` unless it is symmetric, without negative weights, and every row adds up to 1.
+    """
+    weights = _read_numbers(path, "mixing matrix", "is no table of numbers")
+    rows, columns = weights.shape
+    if rows != columns:
+        raise OptionError(f"the mixing matrix {path} has {rows} rows and {columns} columns: give one of each a rank")
+    good = np.isfinite(weights).all() and (weights >= 0).all() and np.allclose(weights, weights.T, 0, _ROUNDING)
+    if not good or not np.allclose(weights.sum(axis=1), 1, 0, _ROUNDING):
+        raise OptionError(
+            f"the mixing matrix {path} must be symmetric, without negative weights, and every row must add up to 1"
+        )
+    return weights
+
+
+def mixing_matrix(graph: Graph, path: str | None, ranks: int) -> Floats:
+    """Return the weights of a file, or else those of a graph; `OptionError` if the file is for other ranks."""
+    if path is None:
+        return graph_weights(graph, ranks)
+    weights = read_weights(path)
+    if len(weights) != ranks:
+        raise OptionError(f"the mixing matrix {path} is for {len(weights)} ranks: there are {ranks}")
+    return weights
 
 
 @dataclass(slots=True)
@@ -145,6 +212,7 @@ class Choco(Reducer):
     """
 
     compresses_all = True
+    shares = ("gamma", "density")
     graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
     weights: str | None = option(
         None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."
@@ -156,10 +224,8 @@ class Choco(Reducer):
     )
     density: float = option(_DENSITY, "Fraction of the elements that ``topk`` keeps, in (0, 1].")
 
-    model: Floats32 | None = field(init=False, repr=False, default=None)
-    """Sum of this rank's updates, x."""
-    public: Floats32 | None = field(init=False, repr=False, default=None)
-    """What all neighbours know of it, x̂."""
+    model: Floats32 | None = field(init=False, repr=False, default=None)  # Sum of this rank's updates, x
+    public: Floats32 | None = field(init=False, repr=False, default=None)  # What all neighbours know of it, x̂
     around: Floats32 | None = field(init=False, repr=False, default=None)
     """Weighted sum of what is known of the neighbours and of itself, s."""
 
@@ -175,8 +241,7 @@ class Choco(Reducer):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "choco")
-        check_shares(self, "choco", "gamma", "density")
+        Reducer.__post_init__(self)
         if self.compressor != "topk" and self.density != _DENSITY:
             raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
         if self.weights is not None and self.graph != "ring":
@@ -191,33 +256,28 @@ class Choco(Reducer):
         public = zeros if self.public is None else self.public
         around = zeros if self.around is None else self.around
 
-        rank.work(cost.add(len(step)))
-        rank.work(self._encoding(len(step)))
+        n, kept = len(step), elements_kept(len(step), self.density)
+        encoding = cost.encode_values(n, n // 8 if self.compressor == "sign" else 0)
+        adding = cost.add_codes(n, 1, n // 8 if self.compressor == "sign" else 4 * n)
+        if self.compressor == "topk":
+            encoding, adding = cost.select(n, kept), cost.add_pairs(0, kept)
+        rank.work(cost.add(n))
+        rank.work(encoding)
         message = self._compress(model - public)
         neighbours = [place for place in np.flatnonzero(mixing).tolist() if place != rank.index]
         heard = rank.exchange(dict.fromkeys(neighbours, message), label="differences")
         yield heard
 
-        self.public = public + self._decompress(message, len(step))
+        self.public = public + self._decompress(message, n)
         around = around + np.float32(mixing[rank.index]) * (self.public - public)
         for place, other in heard.value.items():
-            around += np.float32(mixing[place]) * self._decompress(other, len(step))
-            rank.work(self._adding(len(step)))
+            around += np.float32(mixing[place]) * self._decompress(other, n)
+            rank.work(adding)
         self.around = around
         update: Floats32 = step + np.float32(self.gamma) * (around - self.public)
-        rank.work(cost.add(len(step)))
+        rank.work(cost.add(n))
         self.model = model + (update - step)
         return Reduced(from_flat_vector(update, gradient), sent=lambda: gradient)
-
-    def _encoding(self, elements: int) -> Work:
-        if self.compressor == "topk":
-            return cost.select(elements, elements_kept(elements, self.density))
-        return cost.encode_values(elements, elements // 8 if self.compressor == "sign" else 0)
-
-    def _adding(self, elements: int) -> Work:
-        if self.compressor == "topk":
-            return cost.add_pairs(0, elements_kept(elements, self.density))
-        return cost.add_codes(elements, 1, elements // 8 if self.compressor == "sign" else 4 * elements)
 
     def _compress(self, difference: Floats32) -> tuple[NDArray[Any], ...]:
         if self.compressor == "none":
@@ -230,12 +290,10 @@ class Choco(Reducer):
 
     def _decompress(self, message: tuple[NDArray[Any], ...], elements: int) -> Floats32:
         if self.compressor == "none":
-            whole: Floats32 = message[0]
-            return whole
+            return np.asarray(message[0])
         if self.compressor == "sign":
             scale, bits = message
-            positive = np.unpackbits(bits, count=elements, bitorder="little").astype(np.bool_)
-            return np.where(positive, scale, -scale)
+            return np.where(np.unpackbits(bits, count=elements, bitorder="little").view(np.bool_), scale, -scale)
         indices, values = message
         dense = np.zeros(elements, np.float32)
         dense[indices] = values

@@ -5,15 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from math import lcm
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import option
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits
-from s2sim.reducers.shared.layers import GradientWatcher, assign_by_pattern, run_interleaved, run_until_gradient
-from s2sim.reducers.shared.two_level_sum import merge_layers, select_layers
+from s2sim.reducers.shared.layers import merge_layers, run_interleaved, select_layers
 from s2sim.reducers.systems.dense import Dense
 
 _MAX_NAMES = 8
@@ -79,7 +79,7 @@ class PerLayer(Reducer):
         programs = []
         for reducer, own in chosen:
             handle = GradientWatcher(rank)
-            program = reducer.reduce(handle.rank, select_layers(gradient, own))
+            program = reducer.reduce(cast("Rank", handle), select_layers(gradient, own))
             if reducer.traits.before_gradient:
                 program = yield from run_until_gradient(handle, program)
             programs.append(program)
@@ -132,12 +132,9 @@ class PerLayer(Reducer):
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return what the parts compress."""
         layers, _ = assign_by_pattern(gradient.names, [part.pattern for part in self.parts])
-        found = (
-            own[index]
-            for part, own in zip(self.parts, layers, strict=True)
-            if own
-            for index in part.reducer.compresses(select_layers(gradient, own))
-        )
+        found: list[int] = []
+        for part, own in zip(self.parts, layers, strict=True):
+            found += [own[index] for index in part.reducer.compresses(select_layers(gradient, own))] if own else []
         return tuple(sorted(found))
 
     @property
@@ -157,9 +154,7 @@ class PerLayer(Reducer):
 
     def held_in(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance whose parts are for gradients of this type."""
-        again = self._map(lambda _, reducer: reducer.held_in(dtype))
-        again.held = dtype
-        return again
+        return self._map(lambda _, reducer: reducer.held_in(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same with parts that know which ranks share a node."""
@@ -211,20 +206,23 @@ class PerLayer(Reducer):
         """Return the patterns with their reducers, in order."""
         return {"layers": ",".join(f"{part.pattern}={part.text}" for part in self.parts)}
 
-    def _map(self, change: Callable[[int, Reducer], Reducer]) -> Self:
+    def _map(self, change: Callable[[int, Reducer], Reducer], **fitted: Any) -> Self:
         parts = [replace(part, reducer=change(place, part.reducer)) for place, part in enumerate(self.parts)]
-        return self.variant(parts=tuple(parts))
+        return self.variant(parts=tuple(parts), **fitted)
 
     def _assigned(self, rank: Rank, gradient: Gradient) -> tuple[list[list[int]], list[int]]:
         """Return the layers of each part and those of none; warn of these, and of parts that have none."""
         patterns = [part.pattern for part in self.parts]
         layers, rest = assign_by_pattern(gradient.names, patterns)
+        texts = []
         if rank.index == 0 and rank.step == 0 and gradient.names:
             for pattern, own in zip(patterns, layers, strict=True):
                 if not own:
-                    _warn(f"no layer is left for the pattern {pattern}: there are {_list_names(gradient.names)}")
+                    texts.append(f"no layer is left for the pattern {pattern}: there are {_list_names(gradient.names)}")
             if rest and patterns:
-                _warn(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
+                texts.append(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
+        for text in texts:
+            warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=2)
         return layers, rest
 
 
@@ -233,5 +231,51 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _warn(text: str) -> None:
-    warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=3)
+def assign_by_pattern(names: Sequence[str], patterns: Sequence[str]) -> tuple[list[list[int]], list[int]]:
+    """Return the indices of the names that each pattern is the first to match, and of those that match none.
+
+    >>> assign_by_pattern(["embed.weight", "out.weight", "bias"], ["embed*", "*.weight"])
+    ([[0], [1]], [2])
+    """
+    groups: list[list[int]] = [[] for _ in (*patterns, "")]
+    for index, name in enumerate(names):
+        first = next((place for place, pattern in enumerate(patterns) if fnmatchcase(name, pattern)), -1)
+        groups[first].append(index)
+    return groups[:-1], groups[-1]
+
+
+class GradientWatcher:
+    """A handle on a rank that records whether a program has awaited the gradient."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self.awaited = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rank, name)
+
+    def await_gradient(self) -> None:
+        """Await the gradient and record that."""
+        self._rank.await_gradient()
+        self.awaited = True
+
+
+def run_until_gradient(watched: GradientWatcher, program: Program) -> Generator[Pending, None, Program]:
+    """Run a program with the handle ``watched`` until it waits for the gradient; return the remaining program."""
+
+    def ended(result: Reduced) -> Program:
+        yield from ()
+        return result
+
+    def resumed(pending: Pending) -> Program:
+        yield pending
+        return (yield from program)
+
+    while True:
+        try:
+            pending = next(program)
+        except StopIteration as stop:
+            return ended(stop.value)
+        if watched.awaited:
+            return resumed(pending)
+        yield pending

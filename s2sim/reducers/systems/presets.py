@@ -13,22 +13,11 @@ class Preset:
 
     Its name may stand wherever a reducer's may, and options after it win over those that it sets:
     ``mem-sgd:density=0.1``. Results keep the name that was asked for; all else that they say is of what it stands for.
-
-    Attributes
-    ----------
-    option_string : str
-        What it stands for; the name of a reducer and options of it and of wrappers.
-    summary : str
-        What makes it what it is.
-    source : str
-        Who published it.
-    certainty : {"code read", "paper read", "summary read", "recalled", "ours"}
-        How it is known.
     """
 
-    option_string: str
-    summary: str
-    source: str
+    option_string: str  # What it stands for; the name of a reducer and options of it and of wrappers
+    summary: str  # What makes it what it is
+    source: str  # Who published it
     certainty: Certainty = "recalled"
 
 

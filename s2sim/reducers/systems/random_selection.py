@@ -1,25 +1,118 @@
-"""Elements chosen by chance: blocks, single ones, and by size (Wangni et al.)."""
+"""Elements chosen by chance, blocks or single ones, or by a mask that all ranks know (PacTrain)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32, Ints
-from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.codecs.top_k import elements_kept
+from s2sim.codecs.hashing import check_key_space
+from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
-from s2sim.options import check_options, check_shares, option
+from s2sim.gradients.gradient import Gradient
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Traits
-from s2sim.reducers.script import Work
-from s2sim.reducers.shared.gathered import Message, Scattered
-from s2sim.reducers.shared.selection import Granularity, RandomSelecting, Seed, Segments
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.reduction import refuse_overflow
+from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
+from s2sim.reducers.shared.pairs import Pairs
+from s2sim.reducers.shared.selection import Granularity, Selecting, segments, smallest_kept_share
+from s2sim.reducers.systems.dense import Dense, Signed, all_reduce_scaled
+from s2sim.seeds import named_generator
+
+Seed: TypeAlias = Literal["shared", "own"]
+
+Segments: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""Where each range of elements that the density applies to begins, its length n, and how many of it are sent, k."""
+
+
+class RandomSelecting(Selecting):
+    """A reducer that sends elements drawn by a generator.
+
+    Attributes
+    ----------
+    seed : {"shared", "own"}
+        With a seed that all ranks share they draw the same elements: values alone travel, in an all-reduce. With a seed
+        of their own they draw different ones, and gather values with what tells where they belong.
+    granularity : {"layer", "global"}
+        Whether the density is that of each layer or of the whole gradient. The values of all layers are packed into one
+        message in both.
+    """
+
+    __slots__ = ()
+    seed: Seed
+    granularity: Granularity
+
+    scattered: ClassVar[bool] = True
+    """Whether the GPU samples elements one by one, and reads memory at random addresses."""
+
+    @abstractmethod
+    def draw(self, word: int, parts: Segments) -> Ints:
+        """Return the elements for a random 64-bit word, int64, increasing."""
+
+    @abstractmethod
+    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
+        """Return the array from which other ranks know the elements ``chosen`` by a rank."""
+
+    @abstractmethod
+    def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
+        """Return the elements of an `address`."""
+
+    @property
+    def redraws(self) -> bool:
+        """Whether receivers have to repeat the sampling of the other ranks."""
+        return False
+
+    def factors(self, parts: Segments) -> Floats32 | np.float32:
+        """Return the factors of the values that are sent."""
+        return np.float32(1)
+
+    def contraction(self, gradient: Gradient) -> float | None:
+        """Return k/n, the probability that an element is sent, unless values are scaled."""
+        sent_as_is = np.isscalar(self.factors(()))
+        return smallest_kept_share(gradient, self.density, self.granularity) if sent_as_is else None
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sample; then sum the values of the same elements, or gather those of different ones."""
+        check_key_space(0, gradient.size)
+        ranges = segments(gradient, self.granularity)
+        parts = [(start, stop - start, elements_kept(stop - start, self.density)) for start, stop in ranges]
+        shared = self.seed == "shared"
+        generator = named_generator(rank.seed, self.about.name, "shared" if shared else rank.index, rank.step)
+        word = int(generator.integers(2**64, dtype=np.uint64))
+        chosen = rank.replicated(lambda: self.draw(word, parts)) if shared else self.draw(word, parts)
+        if self.scattered:
+            rank.work(cost.draw_cost(len(chosen), len(parts), "encode"))
+        rank.work(cost.copy_out_cost(len(chosen), scattered=self.scattered))
+        own: Floats32 = flat_vector(gradient)[chosen] * self.factors(parts)
+        values = round_to_dtype(own, self.held)
+
+        if shared:
+            posted, messages = rank.all_reduce(values, label="values of the same elements"), 1
+        else:
+            message = self.address(word, chosen, parts), values
+            posted, messages = rank.all_gather(message, label="drawn elements"), rank.size
+        yield posted
+        if self.redraws and not shared:
+            rank.work(cost.draw_cost(messages * len(chosen), messages * len(parts), "decode"))
+        rank.work(cost.scatter_cost(gradient.nbytes, messages * len(chosen), scattered=self.scattered))
+
+        def mean() -> Gradient:
+            vector = np.zeros(gradient.size, np.float32)
+            if shared:
+                vector[chosen] = widen(posted.value)
+            else:
+                for address, received in posted.value:
+                    vector[self.addressed(address, parts)] += widen(received)
+            return from_flat_vector(vector / np.float32(rank.size), gradient)
+
+        return Reduced(rank.replicated(mean), sent=lambda: self.sent_alone(rank, gradient, Pairs(chosen, own)))
 
 
 @dataclass(slots=True)
@@ -61,41 +154,33 @@ class RandomBlock(RandomSelecting):
     )
 
     def draw(self, word: int, parts: Segments) -> Ints:
-        """Draw a start in every segment."""
-        generator = np.random.default_rng(word)
-        return self._blocks([self._start(generator, stop - start, k) for (start, stop), k in self._sized(parts)], parts)
+        """Draw the first element of a block in every segment: any, or of ranks' own blocks a multiple of k."""
+        draw, shared = np.random.default_rng(word).integers, self.seed == "shared"
+        return _blocks([int(draw(n)) if shared else k * int(draw(n // k)) for _, n, k in parts], parts)
 
     def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
         """Send where each block begins."""
-        firsts = np.cumsum([0, *self.counts(parts)])[:-1]
-        starts: Ints = chosen[firsts] - np.array([start for start, _ in parts], np.int64)
+        firsts = np.cumsum([0, *(k for _, _, k in parts)])[:-1]
+        starts: Ints = chosen[firsts] - np.array([start for start, _, _ in parts], np.int64)
         return starts.astype(np.uint32)
 
     def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
         """Read where each block begins."""
-        return self._blocks(address.tolist(), parts)
-
-    def _start(self, generator: np.random.Generator, n: int, k: int) -> int:
-        """Return the first element of the block: any, or of ranks' own blocks a multiple of k."""
-        return int(generator.integers(n)) if self.seed == "shared" else k * int(generator.integers(n // k))
-
-    def _blocks(self, starts: list[int], parts: Segments) -> Ints:
-        """Return the elements of one block in each segment, which may go round its end."""
-        blocks = [np.empty(0, np.int64)]
-        for at, ((start, stop), k) in zip(starts, self._sized(parts), strict=True):
-            n = stop - start
-            round_the_end = np.arange(max(0, at + k - n), dtype=np.int64)
-            blocks += [start + round_the_end, start + np.arange(at, min(at + k, n), dtype=np.int64)]
-        return np.concatenate(blocks)
-
-    def _sized(self, parts: Segments) -> list[tuple[tuple[int, int], int]]:
-        return list(zip(parts, self.counts(parts), strict=True))
+        return _blocks(address.tolist(), parts)
 
     @property
     def traits(self) -> Traits:
         """Bytes are those of the collective in use."""
         starts = "4" if self.granularity == "global" else "4L"
         return self.about if self.seed == "shared" else replace(self.about, formula=f"(4k+{starts})(P-1)")
+
+
+def _blocks(firsts: Sequence[int], parts: Segments) -> Ints:
+    """Return the elements of one block in each segment, which may go round its end."""
+    blocks = [np.empty(0, np.int64)]
+    for first, (start, n, k) in zip(firsts, parts, strict=True):
+        blocks += [start + np.arange(max(0, first + k - n)), start + np.arange(first, min(first + k, n))]
+    return np.concatenate(blocks)
 
 
 @dataclass(slots=True)
@@ -140,8 +225,8 @@ class RandomK(RandomSelecting):
         """Draw k different elements of every segment."""
         generator = np.random.default_rng(word)
         drawn = [np.empty(0, np.int64)]
-        for (start, stop), k in zip(parts, self.counts(parts), strict=True):
-            drawn.append(start + np.sort(generator.choice(stop - start, k, replace=False, shuffle=False)))
+        for start, n, k in parts:
+            drawn.append(start + np.sort(generator.choice(n, k, replace=False, shuffle=False)))
         return np.concatenate(drawn)
 
     def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
@@ -161,9 +246,7 @@ class RandomK(RandomSelecting):
         """Return n/k of each segment if asked for."""
         if not self.scale:
             return np.float32(1)
-        counts = self.counts(parts)
-        scales = [(stop - start) / k for (start, stop), k in zip(parts, counts, strict=True)]
-        return np.repeat(np.array(scales, np.float32), counts)
+        return np.repeat(np.array([n / k for _, n, k in parts], np.float32), [k for _, _, k in parts])
 
     @property
     def traits(self) -> Traits:
@@ -173,94 +256,92 @@ class RandomK(RandomSelecting):
         return replace(self.about, feedback="no" if self.scale else "needed", formula=formula)
 
 
-# With fewer bits than a byte has, the number of indices would not follow from their bytes.
-_MIN_INDEX_BITS = 8
-
-
 @dataclass(slots=True)
-class Wangni(Scattered):
-    """Element i is kept with probability p_i = min(lambda |g_i|, 1), and then sent as g_i / p_i: unbiased.
+class PacTrain(Reducer):
+    """An all-reduce of the gradients of those weights that are not pruned, packed by a mask that all ranks know.
 
-    J. Wangni, J. Wang, J. Liu, T. Zhang, "Gradient Sparsification for Communication-Efficient Distributed
-    Optimization", NeurIPS 2018, algorithm 3, recalled but for its number of rounds: lambda is such that ``density`` of
-    the elements are kept on average, found by giving what is cut at 1 to the others, a few times. Elements that are
-    certain travel as index and value; all others have the magnitude 1 / lambda, so that an index and a sign will do.
-    Indices have ceil(log2 n) bits.
+    Wang et al., arXiv:2505.18563, by its abstract and a summary; costs are derived. A mask costs no bytes: it changes
+    rarely, by n/8 bytes. What the paper's training does, pruned weights without a gradient, the gradients of a trace
+    have not been through: all that they hold outside of the mask is lost here and shows as error, which in such a
+    training is no error. Nothing of it is fed back.
     """
 
-    density: float = option(
-        0.02, "Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1."
+    compresses_all = True
+    pruned: float = option(0.8, "Share of the weights that is pruned, from 0 and below 1.")
+    mask: Literal["random", "magnitude"] = option(
+        "random",
+        "Which weights are left, as a trace has no weights: any, drawn once by the shared seed, or those whose mean "
+        "gradient is largest in the first step, which is the smallest error that any mask can have there.",
     )
-    rounds: int = option(2, "How often what is cut is given to the others.")
+    ternary: bool = option(
+        False,
+        "Send what is left as -1, 0 or 1 times the largest magnitude over ranks, drawn at random without bias, summed "
+        "in a byte, or two from 128 ranks on. ceil(log2(2P + 1)) bits would do in a network that adds them.",
+    )
 
-    bits: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
-    """Of an index, where it runs on small copies: those that most elements of the layers themselves need."""
-
-    aggregate = "gather"
+    kept: Ints | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """The mask of largest magnitude, once it is fitted."""
 
     about = Traits(
-        name="wangni",
-        summary="each element kept with a probability that suits its magnitude, and scaled to be unbiased",
-        source="Wangni et al., Gradient Sparsification, NeurIPS 2018",
-        formula="(A(4 + log2(n)/8) + B(log2(n) + 1)/8 + 4L)(P-1), A certain and B drawn",
-        certainty="recalled",
+        name="pactrain",
+        summary="an all-reduce of the gradients of weights that are not pruned, by a mask that all know",
+        source="Wang, Wu, Li and Kutscher, PacTrain, arXiv:2505.18563",
+        feedback="own",
+        formula="8(1-s)n(P-1)/P",
+        certainty="summary read",
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "wangni", rounds=0)
-        check_shares(self, "wangni", "density")
+        Reducer.__post_init__(self)
+        if not 0 <= self.pruned < 1:
+            raise OptionError(f"pactrain: pruned={self.pruned} is not a share from 0 and below 1")
 
-    def sized(self, elements: Mapping[str, int]) -> Wangni:
-        """Return one whose indices are as long as those of layers of this size."""
-        whole = sum(elements.values())
-        bits = sum(count * _index_bits(count) for count in elements.values())
-        return self.variant(bits=round(bits / whole) if whole else None)
+    @property
+    def traits(self) -> Traits:
+        """Ternary values take a byte each; all of it is for a training that prunes."""
+        formula = "2(1-s)n(P-1)/P, and 4 for the scale" if self.ternary else self.about.formula
+        assumes = f"{self.pruned:.0%} of the weights are pruned, and those of this mask" if self.pruned else ""
+        return replace(self.about, formula=formula, assumes=assumes)
 
-    def inverse_lambda(self, vector: Floats32) -> np.float32:
-        """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""
-        magnitudes = np.abs(vector)
-        kept = self.density * len(vector)
-        inverse = magnitudes.sum(dtype=np.float64) / kept
-        for _ in range(self.rounds):
-            free = magnitudes < inverse
-            # What is left for those that are not certain, and their magnitudes, which share it.
-            left = kept - (len(vector) - np.count_nonzero(free))
-            total = magnitudes.sum(dtype=np.float64, where=free)
-            if left <= 0 or total / left >= inverse:
-                break
-            inverse = total / left
-        return np.float32(min(inverse, np.finfo(np.float32).max))
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Pack what is not pruned, sum it, put it back."""
+        kept = rank.replicated(lambda: self._mask(rank.seed, gradient.size))
+        rank.work(cost.copy_out_cost(len(kept), scattered=True))
+        values = flat_vector(gradient)[kept]
+        packed = Gradient(("not pruned",), (values,))
+        if self.ternary:
+            dtype: Signed = "int8" if rank.size <= np.iinfo(np.int8).max else "int16"
+            reduced = yield from all_reduce_scaled(rank, packed, [values], levels=1, dtype=dtype)
+        else:
+            reduced = yield from Dense().held_in(self.held).reduce(rank, packed)
+        rank.work(cost.scatter_cost(gradient.nbytes, len(kept), scattered=True))
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
-        """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
-        inverse = self.inverse_lambda(vector)
-        draws = random.random(len(vector), dtype=np.float32)
-        draws *= inverse
-        kept = np.flatnonzero(np.abs(vector) > draws)
-        values = vector[kept]
-        certain = np.abs(values) >= inverse
-        drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
-        bits = self.bits or _index_bits(len(vector))
+        def put_back(packed: Gradient) -> Gradient:
+            vector = np.zeros(gradient.size, np.float32)
+            vector[kept] = flat_vector(packed)
+            return from_flat_vector(vector, gradient)
+
+        return Reduced(rank.replicated(lambda: put_back(reduced.mean)), sent=lambda: put_back(reduced.sent()))
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> PacTrain:
+        """Return the same with the mask of what is largest in the mean of these gradients."""
+        if self.mask == "random":
+            return self
+        with refuse_overflow():
+            total = sum((flat_vector(gradient) for gradient in gradients), np.zeros(gradients[0].size, np.float32))
+        return self.variant(kept=select_top_k(total, elements_kept(len(total), 1 - self.pruned)))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what is assumed."""
         return (
-            pack_integers(kept[certain].astype(np.uint32), bits),
-            round_to_dtype(values[certain], self.held),
-            pack_integers(drawn, bits + 1),
-            np.array([inverse], np.float32),
+            f"{self.pruned:.0%} of the weights are taken to be pruned ({self.mask} mask); a trace has their gradients",
         )
 
-    def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32]:
-        """Return the places of what is certain and what was drawn, and values and 1 / lambda with signs."""
-        indices, values, packed, (inverse,) = message
-        bits = self.bits or _index_bits(elements)
-        certain = unpack_integers(indices, bits, len(values))
-        drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
-        at = np.concatenate((certain, drawn >> 1))
-        return at, np.concatenate((widen(values), np.where(drawn & 1, -inverse, inverse)))
-
-    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of adding every element that is kept where it belongs."""
-        return cost.add_pairs(cost.VALUE_BYTES * elements, messages * elements_kept(elements, self.density))
-
-
-def _index_bits(elements: int) -> int:
-    return max(_MIN_INDEX_BITS, (elements - 1).bit_length())
+    def _mask(self, seed: int, elements: int) -> Ints:
+        if self.mask == "random":
+            random = named_generator(seed, "pactrain")
+            drawn = random.choice(elements, elements_kept(elements, 1 - self.pruned), replace=False, shuffle=False)
+            return np.sort(drawn)
+        if self.kept is None:
+            raise OptionError("pactrain: mask=magnitude is found on gradients first: see Reducer.fitted")
+        return self.kept

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.quantize import HEADROOM, range_usage
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.options import option
-from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits, wait_all
 from s2sim.reducers.shared import exact_sketch as exact
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
 from s2sim.reducers.shared.sketch_cost import mark_bitmap_cost
@@ -36,8 +37,7 @@ _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents,
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
 
-_MAX_VALUES = 1 << 27
-"""Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB."""
+_MAX_VALUES = 1 << 27  # Values whose magnitudes a first step tells apart: 4,096 groups, 32 kB
 
 
 @dataclass(slots=True)
@@ -62,8 +62,7 @@ class S2Exact(Sparse):
     last_error_bounds: list[float] | None = field(init=False, repr=False, default=None)
     """How far any element of the last mean can be from the exact one in each table, float32's own rounding aside;
     None for float32 cells, of which no bound is known."""
-    last_again: int = field(init=False, repr=False, default=0)
-    """Rows that the last step sent again."""
+    last_again: int = field(init=False, repr=False, default=0)  # Rows that the last step sent again
 
     about = Traits(
         name="s2-exact",
@@ -94,7 +93,8 @@ class S2Exact(Sparse):
         rank.work(mark_bitmap_cost(tables, self.bitmap))
         support = post_support(rank, tables, self.bitmap)
         rank.work(exact.encode_exact_cost(tables, sketches, carried=not fresh))
-        parts = () if fresh else exact.table_range_usage(maxima, exponents, self.dtype)
+        units = [powers for powers in exponents if powers is not None]
+        parts = () if fresh else tuple(range_usage(*pair, self.dtype) for pair in zip(maxima, units, strict=True))
         # Cells may wrap around, as long as the sum of each row fits: see `s2sim.codecs.quantize`.
         cells = rank.all_reduce(
             (exact.encode_tables(sketches, tables, exponents), parts),
@@ -113,7 +113,7 @@ class S2Exact(Sparse):
         summed, parts = cells.value
         decoded = rank.replicated(lambda: exact.decode_tables(sketches, summed, union, exponents))
         rank.work(exact.read_peeled_cost(sketches, decoded, rounds))
-        flags = rank.replicated(lambda: exact.unserved_groups(parts, exponents))
+        flags = None if fresh else rank.replicated(lambda: list(map(exact.groups_to_resend, parts, units)))
         again = rank.replicated(lambda: exact.rows_to_resend(sketches, union, decoded, flags))
         self.last_again = sum(map(len, again))
         self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, flags, parts)
@@ -123,13 +123,13 @@ class S2Exact(Sparse):
         if not any(map(len, again)):
             rank.synchronise()
         else:
-            rank.work(exact.pack_resent_cost(tables, again))
+            packing, placing = exact.resent_costs(tables, again)
+            rank.work(packing)
             packed = tuple(table.keep(rows) for table, rows in zip(tables, again, strict=True))
             repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             yield repeated
-            rank.work(exact.place_resent_cost(tables, again))
-        if dense is not None:
-            yield dense
+            rank.work(placing)
+        yield from wait_all(dense)
 
         def mean() -> Gradient:
             came = None if repeated is None else repeated.value
@@ -195,7 +195,7 @@ class S2Exact(Sparse):
             own = exact.table_maxima(tables, widest)
         registers = post_union_size(rank, tables)
         total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
-        yield registers if total is None else registers & total
+        yield from wait_all(registers, total)
         counts = read_union_size(rank, registers, tables)
 
         def agreed() -> _Agreed:
@@ -219,8 +219,8 @@ class S2Exact(Sparse):
         own = exact.table_maxima(tables, sketches)
         known = [last.maxima for last in self.carried if last.maxima is not None]
         if len(known) == len(tables):
-            exponents: exact.Exponents = rank.replicated(lambda: [*map(exact.carried_exponents, known, sketches)])
-            return sketches, own, exponents, False
+            bounds = [exact.regroup_maxima(last, sketch.groups) for last, sketch in zip(known, sketches, strict=True)]
+            return sketches, own, rank.replicated(lambda: exact.table_exponents(bounds, self.dtype, HEADROOM)), False
         rank.work(exact.maxima_cost(tables, sketches))
         total = rank.all_reduce(tuple(own), label="largest magnitudes")
         yield total

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from s2sim.arrays import Floats32
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import (
@@ -59,7 +59,7 @@ class SignSgdVote(Gathered):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "signsgd-vote")
+        Gathered.__post_init__(self)
         if self.wire == "int8" and self.aggregate != "two-phase":
             raise OptionError(
                 f"signsgd-vote: wire=int8 is summed by an all-reduce: leave aggregate={self.aggregate} out"
@@ -67,9 +67,17 @@ class SignSgdVote(Gathered):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send signs, count, send the sign of most."""
-        if self.wire == "int8":
-            return (yield from self._all_reduce(rank, gradient))
-        return (yield from Gathered.reduce(self, rank, gradient))
+        if self.wire != "int8":
+            return (yield from Gathered.reduce(self, rank, gradient))
+        if rank.size > np.iinfo(np.int8).max:
+            raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
+        rank.work(cost.write_codes(gradient.size, gradient.size))
+        own = gradient.map(lambda values: np.sign(values).astype(np.int8))
+        total = rank.all_reduce(own, label="votes")
+        yield total
+        rank.work(cost.add_codes(gradient.size, 1, gradient.size))
+        mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
+        return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return signs: of the elements, or of the votes."""
@@ -86,17 +94,6 @@ class SignSgdVote(Gathered):
     def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return zeros: a vote that is lost is not given again."""
         return [np.zeros_like(total) for total in sums]
-
-    def _all_reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        if rank.size > np.iinfo(np.int8).max:
-            raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
-        rank.work(cost.write_codes(gradient.size, gradient.size))
-        own = gradient.map(lambda values: np.sign(values).astype(np.int8))
-        total = rank.all_reduce(own, label="votes")
-        yield total
-        rank.work(cost.add_codes(gradient.size, 1, gradient.size))
-        mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
-        return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
 
 @dataclass(slots=True)
@@ -148,6 +145,7 @@ class OneBitSgd(Gathered):
     sends the sum in one bit again. Both losses belong into residuals.
     """
 
+    least: ClassVar = {"column": 0}
     column: int = option(
         0,
         "Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 "
@@ -164,9 +162,6 @@ class OneBitSgd(Gathered):
         formula="2(n/(8P) + 8L)(P-1)",
         certainty="recalled",
     )
-
-    def __post_init__(self) -> None:
-        check_options(self, "onebit-sgd", column=0)
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the means of negative and other elements of every column, shape (2, columns), and the signs."""

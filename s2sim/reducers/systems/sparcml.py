@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from s2sim.arrays import Floats32, Ints
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, stored
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Traits
 from s2sim.reducers.script import chunk_bounds
-from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
-from s2sim.reducers.shared.gossip import sum_by_doubling
-from s2sim.reducers.shared.owners import gather_coded_sums, gather_dense_sums, gather_sparse_sums, send_to_owners
-from s2sim.reducers.shared.pairs import Pairs, add_pairs
+from s2sim.reducers.shared.gathered import Gathered, flat_vector, from_flat_vector
+from s2sim.reducers.shared.pairs import (
+    Pairs,
+    PairsMessage,
+    _count_pairs,
+    _dense_sum,
+    add_pairs,
+    gather_dense_sums,
+    merge_pairs,
+    read_pairs,
+    send_to_owners,
+)
 from s2sim.reducers.shared.selection import Selecting, count_kept, select_largest, smallest_kept_share
 from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
@@ -53,6 +63,7 @@ class SparCML(Selecting):
     the algorithms and the bits.
     """
 
+    least: ClassVar = {"small": 0}
     density: float = 0.01
     algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = option(
         "auto",
@@ -91,7 +102,6 @@ class SparCML(Selecting):
 
     def __post_init__(self) -> None:
         Selecting.__post_init__(self)
-        check_options(self, "sparcml", small=0)
         if self.algorithm != "auto" and self.small != _SMALL:
             raise OptionError(f"sparcml: small={self.small} changes nothing with algorithm={self.algorithm}: give one")
         if self.bits not in (2, 4, 8, 32):
@@ -169,3 +179,80 @@ class SparCML(Selecting):
             formula = f"(8k+{self.bits}n/8)(P-1)/P"
         feedback: Literal["no", "needed"] = "no" if whole else "needed"
         return replace(self.about, formula=formula, lossless=whole and self.bits == 32, feedback=feedback)
+
+
+def gather_coded_sums(
+    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, coder: Gathered
+) -> Generator[Pending, None, tuple[Floats32, Floats32]]:
+    """Return the sums of all ranges as `gather_dense_sums`, but encoded, and the error of this rank's sums."""
+    own = _dense_sum(rank, came, cuts)
+    gathered = rank.all_gather(coder.encode_all(rank, [own], "sums"), label="codes of the sums", unequal=True)
+    yield gathered
+    coder.charge_decode(rank, gathered.value, [len(own)])
+    sums = rank.replicated(lambda: coder.decode_all([message for (message,) in gathered.value], np.diff(cuts).tolist()))
+    return rank.replicated(lambda: np.concatenate(sums)), sums[rank.index] - own
+
+
+def gather_sparse_sums(
+    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype
+) -> Generator[Pending, None, Floats32]:
+    """Merge the pairs received for this rank's range of ``cuts``; return the sums of all ranges, float32."""
+    own = merge_pairs([read_pairs(message) for message in came])
+    rank.work(cost.merge_pairs_cost(_count_pairs(came), len(own), rank.size))
+    gathered = rank.all_gather(own.message(held), label="sums", size_from_data=True)
+    yield gathered
+
+    def joined() -> Floats32:
+        vector = np.zeros(int(cuts[-1]), np.float32)
+        for (start, stop), message in zip(pairwise(cuts.tolist()), gathered.value, strict=True):
+            add_pairs(vector[start:stop], [message])
+        return vector
+
+    sums = rank.replicated(joined)
+    rank.work(cost.add_pairs(sums.nbytes, _count_pairs(gathered.value)))
+    return sums
+
+
+def sum_by_doubling(rank: Rank, own: Pairs, held: GradientDtype) -> Generator[Pending, None, Pairs]:
+    """Return the sum of all ranks' pairs, equal on all ranks: pairwise sums, in the order of a tree.
+
+    If the number of ranks is no power of two, those from the largest one below on first send their pairs to a rank
+    each, and receive the sum from it at the end (R. Thakur et al., "Optimization of collective communication operations
+    in MPICH", IJHPCA 2005, section 4.5).
+    """
+    within = 1 << (rank.size.bit_length() - 1)
+    excess, inside = rank.size - within, rank.index < within
+    message = own.message(held)
+
+    def add(low: Pairs, high: Pairs) -> PairsMessage:
+        merged = merge_pairs([low, high])
+        rank.work(cost.merge_pairs_cost(len(low) + len(high), len(merged), 2))
+        return merged.message(held)
+
+    if excess:
+        sent = {} if inside else {rank.index - within: message}
+        received = rank.exchange(sent, label="pairs, fold in", size_from_data=True)
+        yield received
+        if rank.index < excess:
+            message = add(own, read_pairs(received.value[rank.index + within]))
+
+    distance = 1
+    while distance < within:
+        partner = rank.index ^ distance
+        received = rank.exchange(
+            {partner: message} if inside else {}, label=f"pairs, distance {distance}", size_from_data=True
+        )
+        yield received
+        if inside:
+            # One's own pairs as they were sent, so that both partners end with the same sum.
+            mine, theirs = read_pairs(message), read_pairs(received.value[partner])
+            message = add(theirs, mine) if rank.index & distance else add(mine, theirs)
+        distance *= 2
+
+    if excess:
+        sent = {rank.index + within: message} if rank.index < excess else {}
+        received = rank.exchange(sent, label="pairs, hand out", size_from_data=True)
+        yield received
+        if not inside:
+            message = received.value[rank.index - within]
+    return read_pairs(message)

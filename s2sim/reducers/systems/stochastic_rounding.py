@@ -1,9 +1,10 @@
-"""Unbiased rounding to few levels: QSGD, TernGrad, natural compression, DoReFa."""
+"""Unbiased rounding to few levels: QSGD, TernGrad, natural compression, DoReFa, quantised Frank-Wolfe."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -11,24 +12,27 @@ from s2sim.arrays import Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.floats import from_powers, to_powers
 from s2sim.codecs.integer_codes import decode_signed, encode_signed
-from s2sim.codecs.quantize import bucket_norms, from_levels, largest_magnitude, to_levels
+from s2sim.codecs.quantize import MAX_LEVELS, bucket_norms, from_levels, largest_magnitude, to_levels
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import check_options, option
+from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Traits
+from s2sim.reducers.rank import Pending, Program, Rank, Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import (
+    SERVER,
     Aggregate,
     Gathered,
     Message,
     NumberFormat,
     aggregate_option,
+    flat_vector,
+    from_flat_vector,
     layer_vectors,
     read_numbers,
     write_numbers,
 )
-from s2sim.reducers.shared.quantized_values import Signed, all_reduce_scaled
+from s2sim.reducers.systems.dense import Signed, all_reduce_scaled
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class Qsgd(Gathered):
     out the sign: its b is one less than here.
     """
 
+    least: ClassVar = {"bucket": 1}
     bits: int = option(
         4, "Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16."
     )
@@ -61,7 +66,7 @@ class Qsgd(Gathered):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "qsgd", bucket=1)
+        Gathered.__post_init__(self)
         if not 2 <= self.bits <= 16:
             raise OptionError(f"qsgd: bits={self.bits} is not from 2, a sign and one level, to 16")
 
@@ -138,7 +143,7 @@ class TernGrad(Gathered):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "terngrad")
+        Gathered.__post_init__(self)
         if not 0 <= self.clip < np.inf:
             raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
         if self.shared and (self.wire, self.aggregate) != ("packed", "gather"):
@@ -251,7 +256,7 @@ class DoReFa(Gathered):
     )
 
     def __post_init__(self) -> None:
-        check_options(self, "dorefa")
+        Gathered.__post_init__(self)
         if not 1 <= self.bits <= 16:
             raise OptionError(f"dorefa: bits={self.bits} is not from 1 to 16")
 
@@ -285,3 +290,65 @@ class DoReFa(Gathered):
     def off(self, message: Message, elements: int) -> float:
         """Return the distance between two values."""
         return 2 * float(message[0][0]) / float(self.last)
+
+
+@dataclass(slots=True)
+class QuantizedFrankWolfe(Gathered):
+    """s-partition codes through a star: every rank's gradient to the master, the mean of all back, coded once more.
+
+    M. Zhang, L. Chen, A. Mokhtari, H. Hassani, A. Karbasi, "Quantized Frank-Wolfe: faster optimization, lower
+    communication, and projection free", AISTATS 2020, recalled: |g_i| over the largest magnitude is rounded at random
+    to one of the ends of its interval among s equal ones, so that the code is unbiased; one float32 and, for each
+    element, a sign and ceil(log2(s+1)) bits travel. What follows, the linear minimisation over a constraint and the
+    variance-reduced gradient, is the optimiser's. Rank 0 is the master; its own gradient is coded too.
+    """
+
+    partitions: int = option(1, "s; with 1 the code is TernGrad's.")
+
+    aggregate = "server"
+
+    about = Traits(
+        name="quantized-fw",
+        summary="random rounding to s levels of the largest magnitude, to a master and, once more, back",
+        source="Zhang et al., Quantized Frank-Wolfe, AISTATS 2020",
+        formula="n(ceil(log2(s+1))+1)/8 + 4 up; the master (P-1) times that",
+        scope="gradient",
+    )
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.partitions <= MAX_LEVELS:
+            raise OptionError(f"quantized-fw: partitions={self.partitions} is not between 1 and {MAX_LEVELS}")
+
+    def vectors(self, gradient: Gradient) -> list[Floats32]:
+        """Return the whole gradient as one: there is one largest magnitude."""
+        return [flat_vector(gradient)]
+
+    def from_vectors(self, vectors: Sequence[Floats32], like: Gradient) -> Gradient:
+        """Return the gradient of one vector of all elements."""
+        (vector,) = vectors
+        return from_flat_vector(vector, like)
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return the largest magnitude and, for each element, its sign and level."""
+        scale = np.array([largest_magnitude(vector)], np.float32)
+        return scale, pack_integers(to_levels(vector, scale, len(vector), self.partitions, random), self._bits)
+
+    def decode(self, message: Message, elements: int) -> Floats32:
+        """Return the levels times the largest magnitude."""
+        scale, codes = message
+        return from_levels(unpack_integers(codes, self._bits, elements), scale, elements, self.partitions)
+
+    def hand_out(
+        self, rank: Rank, messages: tuple[Message, ...] | None
+    ) -> Generator[Pending, None, tuple[Message, ...]]:
+        """Let the master send its codes to one rank after the other: a star, and no broadcast."""
+        others = [other for other in range(rank.size) if other != SERVER]
+        sent = rank.exchange({} if messages is None else dict.fromkeys(others, messages), label="codes of the sum")
+        yield sent
+        arrived: tuple[Message, ...] = sent.value[SERVER] if messages is None else messages
+        return arrived
+
+    @property
+    def _bits(self) -> int:
+        """Bits of one element: its sign and which of s + 1 levels, in one number of as many."""
+        return self.partitions.bit_length() + 1

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.codecs.cardinality import decode_distances, encode_distances
 from s2sim.codecs.floats import round_to_dtype, widen
@@ -16,7 +15,7 @@ from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.shared.gathered import from_flat_vector
-from s2sim.reducers.shared.pairs import Pairs, add_pairs
+from s2sim.reducers.shared.pairs import add_pairs
 from s2sim.reducers.shared.selection import (
     Granularity,
     Selecting,
@@ -119,16 +118,22 @@ class DgcSelect(Selecting):
         """Select in each layer, code, gather, add up."""
         find = select_largest if self.threshold == "exact" else select_approximately
         pairs = find(rank, gradient, self.density, "layer")
-        message = self._message(pairs, count_kept(gradient, self.density, "layer"))
-        known = self.threshold == "exact" and self.coding != "distance16"
-        gathered = rank.all_gather(message, label="largest elements", size_from_data=not known)
+        known, coded = self.threshold == "exact", self.coding == "distance16"
+        if coded:
+            message = encode_distances(pairs.indices, round_to_dtype(pairs.values, self.held))
+        else:
+            # Where the size is fixed, zeros fill up.
+            k = count_kept(gradient, self.density, "layer") if known else len(pairs)
+            padded = to_pairs(pairs.indices, pairs.values, k)
+            dtype = np.int64 if self.coding == "int64" else np.uint32
+            message = padded["indices"].astype(dtype), round_to_dtype(padded["values"], self.held)
+        gathered = rank.all_gather(message, label="largest elements", size_from_data=coded or not known)
         yield gathered
         rank.work(cost.add_pairs(gradient.nbytes, sum(len(values) for _, values in gathered.value)))
 
         def mean() -> Gradient:
             total = np.zeros(gradient.size, np.float32)
             for places, values in gathered.value:
-                coded = self.coding == "distance16"
                 indices = decode_distances(places, gradient.size) if coded else places.astype(np.int64)
                 np.add.at(total, indices, widen(values))
             return from_flat_vector(total / np.float32(rank.size), gradient)
@@ -138,11 +143,3 @@ class DgcSelect(Selecting):
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n of the layer that keeps least, where selection is exact."""
         return smallest_kept_share(gradient, self.density, "layer") if self.threshold == "exact" else None
-
-    def _message(self, pairs: Pairs, k: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return places and values as they travel; where the size is fixed, zeros fill up."""
-        if self.coding == "distance16":
-            return encode_distances(pairs.indices, round_to_dtype(pairs.values, self.held))
-        padded = to_pairs(pairs.indices, pairs.values, k if self.threshold == "exact" else len(pairs))
-        dtype = np.int64 if self.coding == "int64" else np.uint32
-        return padded["indices"].astype(dtype), round_to_dtype(padded["values"], self.held)

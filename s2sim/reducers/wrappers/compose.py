@@ -7,10 +7,15 @@ from dataclasses import fields
 from s2sim.errors import OptionError
 from s2sim.options import build, value_text
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.wrappers.error_feedback import EF21, ErrorFeedback, FilteredFeedback
+from s2sim.reducers.wrappers.error_feedback import (
+    EF21,
+    ErrorFeedback,
+    FilteredFeedback,
+    GlobalMomentum,
+    MomentumCorrection,
+)
 from s2sim.reducers.wrappers.hierarchical import HierarchicalReduction
-from s2sim.reducers.wrappers.local_steps import LocalSteps
-from s2sim.reducers.wrappers.momentum import DensityWarmup, GlobalMomentum, MomentumCorrection, WarmStart
+from s2sim.reducers.wrappers.steps import DensityWarmup, LocalSteps, WarmStart
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 WRAPPERS: tuple[type[Wrapper], ...] = (

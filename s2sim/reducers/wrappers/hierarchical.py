@@ -2,29 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, add, average, stored, subtract
+from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, subtract
 from s2sim.options import check_options, option
-from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer, Traits
-from s2sim.reducers.shared.layers import IntraNodeExchange, run_interleaved
-from s2sim.reducers.shared.two_level_sum import (
+from s2sim.reducers import gpu_cost
+from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
+from s2sim.reducers.shared import sketch_cost as cost
+from s2sim.reducers.shared.layers import (
     NodeMembership,
+    cut_shards,
+    join_shards,
     merge_layers,
     no_shared_node_reason,
     node_membership,
+    run_interleaved,
     select_layers,
     single_shard,
 )
+from s2sim.reducers.shared.row_sparse import COUNT_BYTES, Message, pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.wrappers.wrapper import Wrapper
+
+
+class IntraNodeExchange:
+    """One rank's exchange of shards with the other ranks of its node, whose group is ``local``."""
+
+    def __init__(self, local: Rank, nodes: NodeMembership, gradient: Gradient, held: GradientDtype) -> None:
+        self.local = local
+        self.gradient = gradient
+        self._held: GradientDtype = held
+        self._shards = cut_shards(gradient, nodes.shards)
+        self._holders = nodes.holders(local.size)
+
+    def sum(self, factor: float) -> Generator[Pending, None, dict[int, Gradient]]:
+        """Return the node's sums of this rank's shards, times a factor, by shard.
+
+        Rows are sent in messages of data-dependent size, for which the host waits; dense layers are reduce-scattered.
+        """
+        local, holds = self.local, self._holders[self.local.index]
+        own, tables = self._of(holds), _tables([self.gradient])
+        rows = values = None
+        if tables:
+            local.work(cost.sort_by_owner_cost(tables, local.size))
+            local.work(cost.pack_rows_cost(tables))
+            messages = [self._message(self._of(holds)) for holds in self._holders]
+            rows = local.all_to_all(messages, label="rows to their shards in the node", size_from_data=True)
+        if len(tables) < len(self.gradient.layers):
+            parts = [self._packed(self._of(holds)) for holds in self._holders]
+            values = local.reduce_scatter(parts, label="dense layers in the node")
+        yield from wait_all(rows, values)
+
+        sums: list[RowSparse] = []
+        if rows is not None:
+            shapes = [table.shape for table in _tables(own)]
+            received = [_unpacked_tables(message, shapes) for message in rows.value]
+            sums = [sum_tables(column) for column in zip(*received, strict=True)]
+            local.work(cost.add_rows_cost(received, sums, "encode"))
+        arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
+        totals = _interleaved(own, [isinstance(layer, RowSparse) for layer in self.gradient.layers], sums, arrays)
+        return {shard: total.map(lambda sum_: sum_ * factor) for shard, total in zip(holds, totals, strict=True)}
+
+    def gather(self, shards: Mapping[int, Gradient], sharing: Rank) -> Generator[Pending, None, Gradient]:
+        """Return the gradient of all shards, of which each rank of the node contributes its own ``shards``.
+
+        Row-sparse layers may have become dense, in all shards alike. The gradient is joined once for all ranks of
+        ``sharing``, which get the same.
+        """
+        local, own = self.local, list(shards.values())
+        sparse = [isinstance(layer, RowSparse) for layer in own[0].layers]
+        rows = values = None
+        if any(sparse):
+            tables = _tables(own)
+            local.work(cost.write_keys_cost(tables))
+            rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
+        if not all(sparse):
+            values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
+        yield from wait_all(rows, values)
+
+        def joined() -> Gradient:
+            all_shards: dict[int, Gradient] = {}
+            for index, holds in enumerate(self._holders):
+                parts = self._of(holds)
+                layers = [pair for part in parts for pair in zip(part.layers, sparse, strict=True)]
+                tables, arrays = (
+                    [layer.shape for layer, kept in layers if kept == is_table] for is_table in (True, False)
+                )
+                received = _interleaved(
+                    parts,
+                    sparse,
+                    [] if rows is None else _unpacked_tables(rows.value[index], tables),
+                    [] if values is None else _unpacked(values.value[index], arrays),
+                )
+                all_shards |= zip(holds, received, strict=True)
+            return join_shards([all_shards[shard] for shard in sorted(all_shards)], self.gradient)
+
+        gathered = sharing.replicated(joined)
+        # Rows are brought from the order of shards into that of the table.
+        whole = _tables([gathered])
+        if whole:
+            local.work(cost.join_rows_cost(whole))
+        pairs = zip(gathered.layers, self.gradient.layers, strict=True)
+        spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]
+        if spread:
+            local.work(gpu_cost.permute(sum(spread), len(spread)))
+        return gathered
+
+    def _of(self, holds: Iterable[int]) -> list[Gradient]:
+        return [self._shards[shard] for shard in holds]
+
+    def _message(self, parts: Sequence[Gradient]) -> Message:
+        """Return the tables of some shards as one message: their keys, and all their values in one array."""
+        keys, *values = pack_tables(_tables(parts), self._held)
+        return keys, np.concatenate([array.reshape(-1) for array in values])
+
+    def _packed(self, parts: Sequence[Gradient]) -> NDArray[Any]:
+        """Return the dense layers of some shards as one array."""
+        return np.concatenate([round_to_dtype(array, self._held).reshape(-1) for array in _arrays(parts)])
+
+
+def _interleaved(
+    parts: Sequence[Gradient], sparse: Sequence[bool], tables: Iterable[RowSparse], arrays: Iterable[NDArray[Any]]
+) -> list[Gradient]:
+    """Return gradients with the names of ``parts``: tables for ``sparse`` layers, arrays for the others, in order."""
+    tables, arrays = iter(tables), iter(arrays)
+    return [Gradient(part.names, tuple(next(tables) if kept else next(arrays) for kept in sparse)) for part in parts]
+
+
+def _unpacked_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
+    keys, values = message
+    counts = keys[: COUNT_BYTES * len(shapes)].view("<u4").tolist()
+    stored = [(count, *shape[1:]) for count, shape in zip(counts, shapes, strict=True)]
+    return unpack_tables((keys, *_unpacked(values, stored)), shapes)
+
+
+def _unpacked(values: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[NDArray[Any]]:
+    ends = np.cumsum([prod(shape) for shape in shapes], dtype=np.int64)
+    return [widen(array).reshape(shape) for array, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)]
+
+
+def _tables(parts: Sequence[Gradient]) -> list[RowSparse]:
+    return [layer for part in parts for layer in part.layers if isinstance(layer, RowSparse)]
+
+
+def _arrays(parts: Sequence[Gradient]) -> list[NDArray[Any]]:
+    return [layer for part in parts for layer in part.layers if not isinstance(layer, RowSparse)]
 
 
 @dataclass(slots=True)
@@ -100,12 +230,17 @@ class HierarchicalReduction(Wrapper):
             dense = rank.all_reduce(as_sent, label="dense layers")
 
         in_node = self._in_node(rank, nodes, select_layers(gradient, compressed))
-        sums = yield from in_node.sum(_node_scale(nodes, rank))
-        found = yield from self._between_nodes(rank, nodes, sums)
+        # So that the average over nodes is that over ranks.
+        scale = len(nodes.members) / rank.size
+        sums = yield from in_node.sum(scale)
+        if len(nodes.members) == 1:
+            found = {shard: Reduced(part, partial(sums.__getitem__, shard)) for shard, part in sums.items()}
+        else:
+            programs = [self._on(shard).reduce(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
+            found = dict(zip(sums, (yield from run_interleaved(programs)), strict=True))
         sharing = rank if self.inner.traits.agrees else in_node.local
         mean = yield from in_node.gather({shard: reduced.mean for shard, reduced in found.items()}, sharing)
-        if dense is not None:
-            yield dense
+        yield from wait_all(dense)
 
         def whole() -> Gradient:
             others = [] if dense is None else [(rest, average(dense.value.map(widen), rank.size))]
@@ -116,10 +251,8 @@ class HierarchicalReduction(Wrapper):
                 return gradient
             # What a shard loses is laid to the charge of who holds it: all ranks' together are what has arrived.
             lost = {shard: subtract(reduced.sent(), sums[shard]) for shard, reduced in found.items()}
-            rank.work(cost.add(sum(stored(layer).size for part in lost.values() for layer in part.layers)))
-            scaled = {
-                shard: part.map(partial(np.multiply, 1 / _node_scale(nodes, rank))) for shard, part in lost.items()
-            }
+            rank.work(gpu_cost.add(sum(stored(layer).size for part in lost.values() for layer in part.layers)))
+            scaled = {shard: part.map(partial(np.multiply, 1 / scale)) for shard, part in lost.items()}
             own = add(in_node.gradient, single_shard(scaled, in_node.gradient, nodes.shards))
             return merge_layers([(compressed, own), (rest, select_layers(gradient, rest))], gradient)
 
@@ -132,7 +265,7 @@ class HierarchicalReduction(Wrapper):
             yield from self._on(0).learn(rank, gradient)
         elif len(nodes.members) > 1:
             in_node = self._in_node(rank, nodes, select_layers(gradient, compressed))
-            sums = yield from in_node.sum(_node_scale(nodes, rank))
+            sums = yield from in_node.sum(len(nodes.members) / rank.size)
             yield from run_interleaved(
                 [self._on(shard).learn(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
             )
@@ -186,21 +319,3 @@ class HierarchicalReduction(Wrapper):
 
     def _in_node(self, rank: Rank, nodes: NodeMembership, gradient: Gradient) -> IntraNodeExchange:
         return IntraNodeExchange(rank.subgroup(nodes.mates(rank.index)), nodes, gradient, self.held)
-
-    def _between_nodes(
-        self, rank: Rank, nodes: NodeMembership, sums: Mapping[int, Gradient]
-    ) -> Generator[Pending, None, dict[int, Reduced]]:
-        """Average the shards that this rank holds over all nodes, all at once; with one node they are averages."""
-        if len(nodes.members) == 1:
-            return {shard: Reduced(part, partial(_identity, part)) for shard, part in sums.items()}
-        programs = [self._on(shard).reduce(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
-        return dict(zip(sums, (yield from run_interleaved(programs)), strict=True))
-
-
-def _node_scale(nodes: NodeMembership, rank: Rank) -> float:
-    """Return by what sums of nodes are multiplied, so that their average over nodes is that over ranks."""
-    return len(nodes.members) / rank.size
-
-
-def _identity(part: Gradient) -> Gradient:
-    return part

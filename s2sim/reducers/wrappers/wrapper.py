@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import value_text
-from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Rank, Reducer, Traits
+from s2sim.reducers.rank import GradientDtype, Reducer
+
+
+def _inner(name: str) -> Any:
+    """Return a property that is the inner reducer's: a value, or a method that is bound to it."""
+    return property(lambda self: getattr(self.inner, name))
 
 
 @dataclass(slots=True)
@@ -19,17 +24,10 @@ class Wrapper(Reducer):
 
     A dataclass: one of its fields is named like the option that asks for it, and its other fields are options that go
     with this one. Every instance has an inner reducer of its own.
-
-    Attributes
-    ----------
-    key : str
-        The option that asks for it, see `takes`.
-    inner : Reducer
-        What is wrapped.
     """
 
-    key: ClassVar[str]
-    inner: Reducer
+    key: ClassVar[str]  # The option that asks for it, see `takes`
+    inner: Reducer  # What is wrapped
 
     def __post_init__(self) -> None:
         self.check()
@@ -66,9 +64,7 @@ class Wrapper(Reducer):
         return self.around(self.inner.fitted(gradients, seed))
 
     def held_in(self, dtype: GradientDtype) -> Self:
-        again = self.around(self.inner.held_in(dtype))
-        again.held = dtype
-        return again
+        return self.variant(inner=self.inner.held_in(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         return self.around(self.inner.placed(nodes))
@@ -76,9 +72,6 @@ class Wrapper(Reducer):
     def around(self, inner: Reducer) -> Self:
         """Return the same around another reducer, without state."""
         return self.variant(inner=inner)
-
-    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
-        yield from self.inner.learn(rank, gradient)
 
     def state(self) -> dict[str, Any]:
         """Return what it carries, and what the inner reducer does as ``inner``."""
@@ -89,61 +82,27 @@ class Wrapper(Reducer):
         Reducer.restore(self, {name: value for name, value in state.items() if name != "inner"})
         self.inner.restore(state.get("inner", {}))
 
-    @property
-    def size_only(self) -> bool:
-        """Whether it is so of the inner reducer."""
-        return self.inner.size_only
-
-    @property
-    def runs_by(self) -> str | None:
-        return self.inner.runs_by
-
-    @property
-    def momentum_within(self) -> float:
-        return self.inner.momentum_within
-
-    @property
-    def period(self) -> int:
-        return self.inner.period
-
-    @property
-    def settles_after(self) -> int:
-        return self.inner.settles_after
-
-    def held_back(self) -> Gradient | None:
-        return self.inner.held_back()
-
-    def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        return self.inner.compresses(gradient)
-
-    @property
-    def least_side(self) -> int:
-        return self.inner.least_side
-
-    def unit(self, ranks: int) -> int:
-        return self.inner.unit(ranks)
+    size_only = _inner("size_only")
+    runs_by = _inner("runs_by")
+    momentum_within = _inner("momentum_within")
+    period = _inner("period")
+    settles_after = _inner("settles_after")
+    least_side = _inner("least_side")
+    traits = _inner("traits")
+    held_back = _inner("held_back")
+    compresses = _inner("compresses")
+    unit = _inner("unit")
+    sorts = _inner("sorts")
+    notes = _inner("notes")
+    later_options = _inner("later_options")
+    error_bound = _inner("error_bound")
+    learn = _inner("learn")
 
     def sized(self, elements: Mapping[str, int]) -> Self:
         return self.around(self.inner.sized(elements))
 
-    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
-        return self.inner.sorts(names)
-
-    def notes(self) -> tuple[str, ...]:
-        return self.inner.notes()
-
-    def later_options(self) -> tuple[str, ...]:
-        return self.inner.later_options()
-
-    def error_bound(self) -> ErrorBound | None:
-        return self.inner.error_bound()
-
     def options(self) -> dict[str, Any]:
         return self.inner.options() | {name: getattr(self, name) for name in self.option_names()}
-
-    @property
-    def traits(self) -> Traits:
-        return self.inner.traits
 
 
 def unwrap_all(reducer: Reducer) -> Iterator[Reducer]:

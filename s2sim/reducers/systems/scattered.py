@@ -1,0 +1,308 @@
+"""Elements with their places, as few values or scaled: sparse ternary and binary compression, Strom, Wangni."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats32, Ints, Words
+from s2sim.codecs.bits import pack_integers, unpack_integers
+from s2sim.codecs.floats import round_to_dtype, widen
+from s2sim.codecs.integer_codes import MAX_LOW_BITS, decode_positions, encode_positions, rice_bits
+from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.errors import OptionError, S2SimError
+from s2sim.options import option
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.rank import Traits
+from s2sim.reducers.script import Work
+from s2sim.reducers.shared.gathered import Aggregate, Message, Scattered
+
+
+class GolombPositions(Scattered):
+    """A reducer whose positions are coded on the host, as a Golomb stream."""
+
+    __slots__ = ()
+    shares = ("density",)
+    density: float
+    selections: ClassVar[int] = 1  # How often the GPU selects from a tensor
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of selecting, and of coding the positions of one selection."""
+        kept = elements_kept(elements, self.density)
+        return cost.encode_positions_cost(elements, kept, selections=self.selections)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of reading all positions."""
+        return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
+
+
+@dataclass(slots=True)
+class Stc(GolombPositions):
+    """Of every tensor, the k elements of largest magnitude as plus or minus their mean magnitude.
+
+    F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Robust and Communication-Efficient Federated Learning from
+    Non-IID Data", IEEE TNNLS 2019, algorithm 1; read in the first author's github.com/felisat/federated-learning.
+    Clients send to a server, which compresses the sum the same way and sends it to all; both keep residuals
+    (``ef=true``). Positions are a Golomb stream, with a bit less each than the authors' code counts.
+    """
+
+    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.")
+    aggregate: Aggregate = option(
+        "server",
+        "All messages go to rank 0, who adds up, encodes the sums and sends these to all; or to all; or chunks to "
+        "their owners, who do the same.",
+    )
+
+    about = Traits(
+        name="stc",
+        summary="where each tensor's largest elements are, as a Golomb stream, their signs and mean; both ways",
+        source="Sattler et al., Robust and Communication-Efficient Federated Learning, IEEE TNNLS 2019",
+        feedback="needed",
+        formula="k(b + 1/(1 - (1 - density)^(2^b)) + 1)/8 + 4L up, and as much down",
+        certainty="code read",
+    )
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return positions, signs and the mean magnitude."""
+        chosen = select_top_k(vector, elements_kept(len(vector), self.density))
+        values = vector[chosen]
+        chosen, values = chosen[values != 0], values[values != 0]
+        mean = np.abs(values).mean(dtype=np.float64) if len(values) else 0
+        signs = pack_integers((values > 0).view(np.uint8), 1)
+        return encode_positions(chosen, rice_bits(self.density)), signs, np.array([mean], np.float32)
+
+    def read(self, message: Message, elements: int) -> tuple[Ints, Floats32]:
+        """Return the positions, and the mean magnitude with their signs."""
+        stream, signs, (mean,) = message
+        chosen = decode_positions(stream, rice_bits(self.density))
+        return chosen, np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
+
+
+@dataclass(slots=True)
+class Sbc(GolombPositions):
+    """Of every tensor, the k largest positive elements or the k smallest negative ones, all as their mean.
+
+    F. Sattler et al., "Sparse Binary Compression: Towards Distributed Deep Learning with Minimal Communication",
+    arXiv:1805.08768, algorithm 2: those win whose mean is larger in magnitude, positive ones where both are equal. The
+    algorithm is recalled; the Golomb code of the positions was read in the first author's later code. One number of 32
+    bits a tensor, and no bit for any sign or value. Its local steps are the option ``h`` of any reducer, its residual
+    ``ef=true``. The paper has a server to which clients send this; here every rank gathers all messages.
+    """
+
+    selections = 2
+    least: ClassVar = {"low_bits": 0}
+    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1].")
+    low_bits: int | None = option(
+        None,
+        "Bits of a position after its run of zeros, 0 to 31; what suits the density if None, 6 for 1 %. The paper's "
+        "example of 8.38 bits a position comes from 7.",
+    )
+
+    aggregate = "gather"
+
+    about = Traits(
+        name="sbc",
+        summary="where each tensor's largest elements of one sign are, as a Golomb stream, and their mean",
+        source="Sattler et al., Sparse Binary Compression, IJCNN 2019; github.com/felisat/federated-learning",
+        feedback="needed",
+        formula="(k(b + 1/(1 - (1 - density)^(2^b)))/8 + 4L)(P-1)",
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        Scattered.__post_init__(self)
+        if self.low_bits is not None and self.low_bits > MAX_LOW_BITS:
+            raise OptionError(f"sbc: low_bits={self.low_bits} must be at most {MAX_LOW_BITS}")
+
+    @property
+    def golomb_bits(self) -> int:
+        """Low bits of a position."""
+        return rice_bits(self.density) if self.low_bits is None else self.low_bits
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return the positions of the side that wins, and its mean with its sign."""
+        k = elements_kept(len(vector), self.density)
+        sides = []
+        for side in (np.maximum(vector, 0), np.maximum(-vector, 0)):
+            chosen = select_top_k(side, k)
+            chosen = chosen[side[chosen] > 0]
+            sides.append((chosen, float(vector[chosen].mean(dtype=np.float64)) if len(chosen) else 0.0))
+        # Positive ones where both means are equal.
+        chosen, mean = max(sides, key=lambda side: abs(side[1]))
+        return encode_positions(chosen, self.golomb_bits), np.array([mean], np.float32)
+
+    def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:
+        """Return the positions, and the mean."""
+        stream, (mean,) = message
+        return decode_positions(stream, self.golomb_bits), mean
+
+
+_DENSITY = 0.01
+
+_SIGN = np.uint32(1 << 31)
+
+_LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
+
+
+@dataclass(slots=True)
+class Strom(Scattered):
+    """Every element above a threshold in magnitude is sent as the threshold; all else belongs into a residual.
+
+    N. Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud Computing", Interspeech 2015, recalled: a
+    word of 31 bits of index and a sign. What exceeds the threshold stays in the residual too (``ef=true``), so that a
+    large element is sent in several steps. The rate depends on the data.
+    """
+
+    shares = ("density",)
+    threshold: float | None = option(None, "tau, in the gradients' own unit, the same in all tensors and on all ranks.")
+    density: float = option(
+        _DENSITY,
+        "Without a threshold: the share of a tensor's elements that each rank sends. The smallest of them is its "
+        "tau, and travels along.",
+    )
+
+    aggregate = "gather"
+
+    about = Traits(
+        name="strom",
+        summary="elements above a threshold as the threshold: 31 bits of place and a sign",
+        source="Strom, Scalable Distributed DNN Training, Interspeech 2015",
+        feedback="needed",
+        formula="4k(P-1), and 4L(P-1) where k is given",
+        certainty="recalled",
+    )
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and not _LEAST <= self.threshold <= _MOST:
+            raise OptionError(f"strom: threshold={self.threshold} is not a number above 0 that float32 has")
+        Scattered.__post_init__(self)
+        if self.threshold is not None and self.density != _DENSITY:
+            raise OptionError(
+                f"strom: density={self.density} changes nothing with threshold={self.threshold}: give one"
+            )
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return words, and the threshold where it is not known to all."""
+        if len(vector) > _SIGN:
+            raise S2SimError(f"strom: a tensor of {len(vector)} elements has more than 31 bits of index can tell apart")
+        told: Message = ()
+        if self.threshold is not None:
+            chosen = np.flatnonzero(np.abs(vector) > np.float32(self.threshold))
+        else:
+            chosen = select_top_k(vector, elements_kept(len(vector), self.density))
+            chosen = chosen[vector[chosen] != 0]
+            told = (np.array([np.abs(vector[chosen]).min() if len(chosen) else 0], np.float32),)
+        words = chosen.astype(np.uint32)
+        words[vector[chosen] < 0] |= _SIGN
+        return words, *told
+
+    def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:
+        """Return the places, and the threshold with every sign."""
+        words, *threshold = message
+        (tau,) = threshold[0] if threshold else [np.float32(self.threshold)]
+        return words & ~_SIGN, np.where(words >= _SIGN, -tau, tau)
+
+    def encode_work(self, elements: int, code_bytes: int) -> Work:
+        """Return the cost of a pass that picks the elements, or of selecting them."""
+        if self.threshold is not None:
+            return cost.compact(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
+        return cost.select(elements, code_bytes // cost.INDEX_BYTES)
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of adding every word's element where it belongs."""
+        return cost.add_pairs(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
+
+
+# With fewer bits than a byte has, the number of indices would not follow from their bytes.
+_MIN_INDEX_BITS = 8
+
+
+@dataclass(slots=True)
+class Wangni(Scattered):
+    """Element i is kept with probability p_i = min(lambda |g_i|, 1), and then sent as g_i / p_i: unbiased.
+
+    J. Wangni, J. Wang, J. Liu, T. Zhang, "Gradient Sparsification for Communication-Efficient Distributed
+    Optimization", NeurIPS 2018, algorithm 3, recalled but for its number of rounds: lambda is such that ``density`` of
+    the elements are kept on average, found by giving what is cut at 1 to the others, a few times. Elements that are
+    certain travel as index and value; all others have the magnitude 1 / lambda, so that an index and a sign will do.
+    Indices have ceil(log2 n) bits.
+    """
+
+    shares = ("density",)
+    least: ClassVar = {"rounds": 0}
+    density: float = option(
+        0.02, "Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1."
+    )
+    rounds: int = option(2, "How often what is cut is given to the others.")
+
+    bits: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
+    """Of an index, where it runs on small copies: those that most elements of the layers themselves need."""
+
+    aggregate = "gather"
+
+    about = Traits(
+        name="wangni",
+        summary="each element kept with a probability that suits its magnitude, and scaled to be unbiased",
+        source="Wangni et al., Gradient Sparsification, NeurIPS 2018",
+        formula="(A(4 + log2(n)/8) + B(log2(n) + 1)/8 + 4L)(P-1), A certain and B drawn",
+        certainty="recalled",
+    )
+
+    def sized(self, elements: Mapping[str, int]) -> Wangni:
+        """Return one whose indices are as long as those of layers of this size."""
+        whole = sum(elements.values())
+        bits = sum(count * _index_bits(count) for count in elements.values())
+        return self.variant(bits=round(bits / whole) if whole else None)
+
+    def inverse_lambda(self, vector: Floats32) -> np.float32:
+        """Return 1 / lambda, the magnitude from which on elements are certain; 0 where all that are not zero are."""
+        magnitudes = np.abs(vector)
+        kept = self.density * len(vector)
+        inverse = magnitudes.sum(dtype=np.float64) / kept
+        for _ in range(self.rounds):
+            free = magnitudes < inverse
+            # What is left for those that are not certain, and their magnitudes, which share it.
+            left = kept - (len(vector) - np.count_nonzero(free))
+            total = magnitudes.sum(dtype=np.float64, where=free)
+            if left <= 0 or total / left >= inverse:
+                break
+            inverse = total / left
+        return np.float32(min(inverse, np.finfo(np.float32).max))
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+        """Return indices and values of what is certain, and of what is drawn indices with signs, and 1 / lambda."""
+        inverse = self.inverse_lambda(vector)
+        draws = random.random(len(vector), dtype=np.float32)
+        draws *= inverse
+        kept = np.flatnonzero(np.abs(vector) > draws)
+        values = vector[kept]
+        certain = np.abs(values) >= inverse
+        drawn = kept[~certain].astype(np.uint64) << np.uint64(1) | (values[~certain] < 0)
+        bits = self.bits or _index_bits(len(vector))
+        return (
+            pack_integers(kept[certain].astype(np.uint32), bits),
+            round_to_dtype(values[certain], self.held),
+            pack_integers(drawn, bits + 1),
+            np.array([inverse], np.float32),
+        )
+
+    def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32]:
+        """Return the places of what is certain and what was drawn, and values and 1 / lambda with signs."""
+        indices, values, packed, (inverse,) = message
+        bits = self.bits or _index_bits(elements)
+        certain = unpack_integers(indices, bits, len(values))
+        drawn = unpack_integers(packed, bits + 1, 8 * len(packed) // (bits + 1))
+        at = np.concatenate((certain, drawn >> 1))
+        return at, np.concatenate((widen(values), np.where(drawn & 1, -inverse, inverse)))
+
+    def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
+        """Return the cost of adding every element that is kept where it belongs."""
+        return cost.add_pairs(cost.VALUE_BYTES * elements, messages * elements_kept(elements, self.density))
+
+
+def _index_bits(elements: int) -> int:
+    return max(_MIN_INDEX_BITS, (elements - 1).bit_length())
