@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -58,6 +58,8 @@ class Network(ABC):
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.owners: list[OnDelivered] = []
+        # Numbers of the routes of patterns on a cluster, and the latency after the bytes: several collectives share them
+        self.numbers: dict[Hashable, dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]]] = {}
 
     def add_owner(self, on_delivered: OnDelivered) -> int:
         """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from s2sim.collectives.timing.library_profile import PatternCache
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
-
-if TYPE_CHECKING:
-    from s2sim.collectives.timing.shapes import KeptSchedules
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
@@ -125,7 +121,8 @@ class RouteTable:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
+        # Schedules for timers at several rates, where somebody keeps them
+        self.kept: dict[Hashable, list[Schedule]] | None = None
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
         self._packed: dict[bytes, Routes] = {}
@@ -199,7 +196,7 @@ class RouteTable:
 
 
 class RouteNumbers:
-    """Numbers of the routes of a schedule's patterns in a network, each added once.
+    """Numbers of the routes of a schedule's patterns in a network, each added once; to be reported, once by every schedule.
 
     Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`.
     """
@@ -209,7 +206,8 @@ class RouteNumbers:
         self._by_sending = schedule.release == "sent"
         self._cluster = cluster
         self._on_routes = on_routes
-        self._known: dict[bytes, tuple[Ints, Ints]] = {}
+        shared = network.numbers.setdefault((cluster, self._by_sending), {})
+        self._known: dict[bytes, tuple[Ints, Ints]] = shared if on_routes is None else {}
 
     def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
         """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""

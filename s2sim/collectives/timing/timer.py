@@ -353,7 +353,10 @@ class Timer:
         rates = self.profile.rates_of(self.cluster)
         if kept is None or rates is None or not same_at_any_rate(made):
             return self._make_schedules(made, demand)
-        return kept.of((made, demand, self.profile, rates), lambda: self._make_schedules(made, demand))
+        key = made, demand, self.profile, rates
+        if key not in kept:
+            kept[key] = self._make_schedules(made, demand)
+        return kept[key]
 
     def _make_schedules(self, algorithm: Algorithm, demand: Demand) -> list[Schedule]:
         schedule = algorithm.schedule(demand, self.cluster)
