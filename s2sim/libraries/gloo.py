@@ -11,7 +11,7 @@ from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node, ring_round_latency
-from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
+from s2sim.collectives.schedules.schedule import Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError, TopologyError
 from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, load_constants
@@ -69,18 +69,19 @@ class HostLibraryProfile(LibraryProfile):
         if demand.ranks <= (cluster.shape.processors or inf):
             # Ranks that need not wait for a processor post together, and none is ahead of another.
             algorithms = tuple(option_string.replace("spread:turns=true", "spread") for option_string in algorithms)
-        return tuple(self._in_segments(option_string, demand) for option_string in algorithms)
-
-    def _in_segments(self, text: str, demand: Demand) -> str:
-        name, options = split_option_string(text)
-        if name != "ring" or "chunks" not in options:
-            return text
-        if not demand.shared:
-            # Unequal contributions are forwarded whole.
-            return text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1"
-        share = demand.buffer_bytes / demand.ranks
-        chunks = max(int(options["chunks"]), ceil(share / self._constants["ring.segment"]))
-        return join_option_string(name, {**options, "chunks": str(chunks)})
+        found = []
+        for text in algorithms:
+            name, options = split_option_string(text)
+            if name != "ring" or "chunks" not in options:
+                found.append(text)
+            elif demand.shared:
+                segments = ceil(demand.buffer_bytes / demand.ranks / self._constants["ring.segment"])
+                chunks = max(int(options["chunks"]), segments)
+                found.append(join_option_string(name, {**options, "chunks": str(chunks)}))
+            else:
+                # Unequal contributions are forwarded whole.
+                found.append(text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1")
+        return tuple(found)
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a call; ranks that share processors call sequentially."""
@@ -123,7 +124,12 @@ class HostLibraryProfile(LibraryProfile):
         if busy_s == 0:
             return wire
         sent_bytes = sent.bytes * wire.factor
-        wire_s = _wire_s(sent.pattern, sent_bytes, cluster)
+        wire_s = 0.0
+        if not sent.pattern.through_switch:
+            routes = cluster.routes(sent.pattern.src, sent.pattern.dst)
+            crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
+            carried = np.bincount(routes.links, crossing, len(cluster.fabric))
+            wire_s = float((carried / cluster.fabric.rate_Bps).max())
         slower_s, overlap = max(busy_s, wire_s), constants["processor.overlap"]
         if not isinf(overlap):
             slower_s *= ((busy_s / slower_s) ** overlap + (wire_s / slower_s) ** overlap) ** (1 / overlap)
@@ -165,15 +171,6 @@ def carrier(constants: LibraryConstants, transport: str) -> str:
             f"the constants of {constants.name} do not tell the network {transport}: they have {', '.join(known)}"
         )
     return f"network.{name}"
-
-
-def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
-    if pattern.through_switch:
-        return 0.0
-    routes = cluster.routes(pattern.src, pattern.dst)
-    crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
-    carried = np.bincount(routes.links, crossing, len(cluster.fabric))
-    return float((carried / cluster.fabric.rate_Bps).max())
 
 
 def _bandwidth_term(kind: str, constant: str, sizes_bytes: Floats, rate_Bps: float) -> MessageConstants:

@@ -86,7 +86,9 @@ class NcclProfile(LibraryProfile):
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
-        reduces = generation in self._constants.tables["in-network"] and _all_nvswitch(cluster) and has(switch)
+        nodes, together = cluster.dims.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
+        switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
+        reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
         reduces = reduces and self.only in ("", self._plain)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
@@ -253,12 +255,6 @@ def _all_direct(cluster: Cluster) -> bool:
     several = len(np.unique(cluster.node_of_rank)) > 1
     linked = not together or all(spec.nvlink is not None for spec in specs)
     return linked and (not several or all(spec.path == "switch" for spec in specs))
-
-
-def _all_nvswitch(cluster: Cluster) -> bool:
-    nodes = cluster.dims.node_set
-    several = np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
-    return bool(len(several)) and all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[several]))
 
 
 # NCCL's own choice, by src/graph/tuning.cc of v2.30.7-1, in microseconds, by (tree, ring): base latencies, and those of

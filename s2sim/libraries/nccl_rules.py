@@ -108,7 +108,12 @@ def switch_reduction_overheads(
     latencies = [select_constant("in-network", constants.named("in-network.latency"), once)]
     stages, limit_Bps = constants["in-network.stages"], np.inf
     powers: Powers = (("in-network.stages", 1),)
-    name = _switch_rate_share(constants, sent, cluster)
+    # The constant of the share of the rate that switches reach, if there is one.
+    name, generation = "", constants.generation_of(cluster.shape.gpu)
+    if generation in constants.tables["in-network"]:
+        several = len(np.unique(cluster.host_of_rank)) > 1
+        where = "-over-nodes" if legs is not None else "-over-hosts" if several else ""
+        name = f"in-network.{generation}.share{where}"
     share = constants[name] if name else 1.0
     own = select_constant("share", [(name, share)], once)
     limited_by: Powers = ()
@@ -138,14 +143,3 @@ def switch_reduction_overheads(
     limited_by += tuple((each, 1) for each, _ in own.powers[0])
     limit = MessageConstants("limit", (limited_by,), np.array([limit_Bps / share]), once)
     return overheads_of(latencies, [own], [limit])
-
-
-def _switch_rate_share(constants: LibraryConstants, sent: Round, cluster: Cluster) -> str:
-    """Return the constant of the share of the rate that switches reach; empty without one."""
-    generation = constants.generation_of(cluster.shape.gpu)
-    if generation not in constants.tables["in-network"]:
-        return ""
-    if sent.pattern.legs is not None:
-        return f"in-network.{generation}.share-over-nodes"
-    several = len(np.unique(cluster.host_of_rank)) > 1
-    return f"in-network.{generation}.share{'-over-hosts' if several else ''}"

@@ -58,7 +58,7 @@ class Network(ABC):
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.owners: list[OnDelivered] = []
-        # Numbers of the routes of patterns on a cluster, and the latency after the bytes: several collectives share them
+        # Of patterns on a cluster: the numbers of their routes, and the latency after the bytes
         self.numbers: dict[Hashable, dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]]] = {}
 
     def add_owner(self, on_delivered: OnDelivered) -> int:

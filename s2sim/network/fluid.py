@@ -40,7 +40,8 @@ class FluidNetwork(Network):
     ``on_loads(now_ps, loads_Bps)`` is called whenever flows arrive or complete, with the load of every link from then
     on, float64 bytes per second of shape (links,). ``known`` are the routes that were added, ``in_flight`` the flows
     that share links now, ``coming`` the transfers in their latency with its end in picoseconds, by number, and
-    ``solves`` counts how often rates were computed.
+    ``solves`` counts how often rates were computed. ``occupant`` is the owner that passes time on the idle network
+    without sending, if any, and what another sender calls first.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
@@ -56,13 +57,13 @@ class FluidNetwork(Network):
         self._arriving: list[TransferBatch] = []
         self._settling = False
         self._wake_ps = -1
-        self._occupant: tuple[int, Callable[[], None]] | None = None
+        self.occupant: tuple[int, Callable[[], None]] | None = None
         self.solves = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight or on its way into it."""
-        return not (self.in_flight.flows or self._arriving or self.coming or self._occupant)
+        return not (self.in_flight.flows or self._arriving or self.coming or self.occupant)
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
@@ -72,8 +73,8 @@ class FluidNetwork(Network):
         self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
         """Start transfers now; see `Network.send`."""
-        if self._occupant is not None and self._occupant[0] != owner:
-            (_, land), self._occupant = self._occupant, None
+        if self.occupant is not None and self.occupant[0] != owner:
+            (_, land), self.occupant = self.occupant, None
             land()
         latency = self.known.latency_ps[routes]
         first = int(latency[0])
@@ -83,14 +84,6 @@ class FluidNetwork(Network):
         for delay in np.unique(latency):
             chosen = latency == delay
             self._arrive_after(int(delay), TransferBatch(routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
-
-    def reserve(self, owner: int, land: Callable[[], None]) -> None:
-        """Let ``owner`` pass time on the idle network without sending; another sender calls ``land`` first."""
-        self._occupant = owner, land
-
-    def end_reservation(self) -> None:
-        """End what `reserve` began."""
-        self._occupant = None
 
     def send_at(
         self,

@@ -41,23 +41,20 @@ def find_packet_route(fabric: Fabric, routes: Routes, index: int) -> PacketRoute
     """Return route number ``index`` as packets take it; `S2SimError` if its links are not a path."""
     part = slice(routes.offsets[index], routes.offsets[index + 1])
     links, weights = routes.links[part], routes.weights[part]
+    latencies_ps, route_ps = fabric.latency_ps[links].tolist(), int(routes.latency_ps[index])
+    sum_ps = round(float((fabric.latency_ps[links] * weights).sum()))
+    if sum_ps != route_ps:
+        # The latency of each hop in proportion.
+        if sum_ps == 0:
+            latencies_ps, sum_ps = [1] * len(links), round(float(weights.sum()))
+        latencies_ps = [own_ps * route_ps // sum_ps for own_ps in latencies_ps]
     return PacketRoute(
         links=links.tolist(),
         weights=weights.tolist(),
-        latencies_ps=_latencies_ps(fabric.latency_ps[links], weights, int(routes.latency_ps[index])),
+        latencies_ps=latencies_ps,
         steps=_find_transitions(fabric, links.tolist(), weights.tolist()),
         rate=float((fabric.rate_Bps[links] / weights).min()) / PS_PER_S,
     )
-
-
-def _latencies_ps(own_ps: NDArray[np.int64], weights: NDArray[np.float64], route_ps: int) -> list[int]:
-    """Return the latency of each hop: that of its link, or in proportion if the route's is not their sum."""
-    sum_ps = round(float((own_ps * weights).sum()))
-    if sum_ps == route_ps:
-        return [int(latency) for latency in own_ps]
-    if sum_ps == 0:
-        own_ps, sum_ps = np.ones_like(own_ps), round(float(weights.sum()))
-    return [int(latency) * route_ps // sum_ps for latency in own_ps]
 
 
 def _find_transitions(fabric: Fabric, links: list[int], weights: list[float]) -> list[LinkTransition]:

@@ -170,7 +170,9 @@ class TimeVaryingNetwork(FluidNetwork):
 
     def slow_down(self, links: Indices, factor: float) -> LinkChange:
         """Scale the rates of links by ``factor`` from now on, in addition to other changes."""
-        change = self._begin(links, factor)
+        change = LinkChange(links, factor)
+        self._changes.append(change)
+        self._set_rates()
         change.messages += int(self.known.crossing(self._routes_in_flight(), links).sum())
         return change
 
@@ -184,7 +186,9 @@ class TimeVaryingNetwork(FluidNetwork):
 
         `TopologyError` if a transfer in flight, or sent later, has no other route.
         """
-        change = self._begin(links, 0.0)
+        change = LinkChange(links, 0.0)
+        self._changes.append(change)
+        self._set_rates()
         self._dead[links] = True
         self._why.append(why)
         routes, waiting = self._routes_in_flight(), self._waiting()
@@ -230,21 +234,14 @@ class TimeVaryingNetwork(FluidNetwork):
         for sent in self._waiting():
             np.subtract.at(carried, sent.routes, sent.sizes_bytes)
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
-        src, dst = self._joined(numbers)
-        return self.known.take(numbers), src, dst, carried[numbers]
+        return self.known.take(numbers), *self._joined(numbers), carried[numbers]
 
-    def _joined(self, numbers: Indices) -> tuple[Indices, Indices]:
-        pairs = np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+    def _joined(self, numbers: Indices) -> Indices:
+        """Return the ranks at both ends of routes, int64 of shape (2, routes)."""
+        return np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2).T
 
     def _waiting(self) -> list[TransferBatch]:
         return [*(sent for _, sent in self.coming.values()), *self._arriving]
-
-    def _begin(self, links: Indices, factor: float) -> LinkChange:
-        change = LinkChange(links, factor)
-        self._changes.append(change)
-        self._set_rates()
-        return change
 
     def _set_rates(self) -> None:
         capacity = self._router.fabric.rate_Bps / PS_PER_S
@@ -275,8 +272,7 @@ class TimeVaryingNetwork(FluidNetwork):
             if not change.factor:
                 crossing = self.known.crossing(taken, change.links)
                 change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
-        src, dst = self._joined(taken)
-        why = " and ".join(self._why)
+        (src, dst), why = self._joined(taken), " and ".join(self._why)
         routes = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
         new = self.add_routes(routes)
         self.join(new, src, dst)

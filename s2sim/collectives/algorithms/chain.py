@@ -80,9 +80,8 @@ class Chain(OverGroups):
         """Return the time without shared links, on routes of one latency and rate: (P - 2 + K)(L + D/(C·K·B))."""
         require_uniform_routes(self.name, hops)
         chunks = self.chunks or 1
-        return _line("broadcast", demand.ranks).rounds(chunks) * hops.round_s(
-            demand.buffer_bytes / (self.channels or 1) / chunks
-        )
+        round_s = hops.round_s(demand.buffer_bytes / (self.channels or 1) / chunks)
+        return _line("broadcast", demand.ranks).rounds(chunks) * round_s
 
 
 def _line(kind: Kind, members: int) -> Pipeline:

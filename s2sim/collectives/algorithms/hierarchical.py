@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedul
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.topology.cluster import Cluster
+
+_Nodes: TypeAlias = list[Ints]
+"""The ranks of each node in the order of their GPUs, int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class HierarchicalAllReduce:
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; in nodes and between them one chunk at a time is in flight, as in a communicator."""
-        nodes = _Nodes.of(cluster)
+        order = np.lexsort((cluster.gpu_of_rank, cluster.node_of_rank)).astype(np.int64)
+        nodes = np.split(order, np.cumsum(np.unique(cluster.node_of_rank, return_counts=True)[1])[:-1])
         lanes: list[list[Stage]] = []
         for chunk in range(self.chunks):
             begin, end = (cut * demand.buffer_elements // self.chunks for cut in (chunk, chunk + 1))
@@ -69,7 +73,13 @@ class HierarchicalAllReduce:
 
     def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
         """Return a reduce-scatter in nodes, an all-reduce of each part between nodes, an all-gather in nodes."""
-        members = nodes.equal_members()
+        sizes = {len(ranks) for ranks in nodes}
+        if len(sizes) > 1:
+            raise OptionError(
+                f"hierarchical: mode=scatter needs as many ranks on every node, found {min(sizes)} to {max(sizes)}: "
+                "use mode=leader or fill the nodes"
+            )
+        members = np.stack(nodes)
         count, gpus = members.shape
         inside = even_groups(members, np.full(count, begin), np.full(count, end), size_bytes)
         between = even_groups(members.T, inside.begin[0], inside.end[0], size_bytes / gpus)
@@ -82,7 +92,8 @@ class HierarchicalAllReduce:
 
     def _led(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
         """Return a reduction to the leader of each node, an all-reduce between leaders, a broadcast in nodes."""
-        leaders = even_groups(nodes.leaders[None, :], np.array([begin]), np.array([end]), size_bytes)
+        first = np.array([[ranks[0] for ranks in nodes]])
+        leaders = even_groups(first, np.array([begin]), np.array([end]), size_bytes)
         return [
             _tree(nodes, begin, end, size_bytes, down=False),
             _stage_rounds("across", self.across, "all_reduce", leaders, cluster),
@@ -146,49 +157,16 @@ def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
     return arranged(parts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Nodes:
-    """The ranks in the order of their nodes and GPUs, and the number of ranks of each node: int64 arrays."""
-
-    ranks: Ints
-    sizes: Ints
-
-    @classmethod
-    def of(cls, cluster: Cluster) -> _Nodes:
-        order = np.lexsort((cluster.gpu_of_rank, cluster.node_of_rank))
-        return cls(order.astype(np.int64), np.unique(cluster.node_of_rank, return_counts=True)[1])
-
-    @property
-    def starts(self) -> Ints:
-        """Index of the first rank of each node, int64 of shape (nodes,)."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @property
-    def leaders(self) -> Ints:
-        """First rank of each node, int64 of shape (nodes,)."""
-        return self.ranks[self.starts]
-
-    def equal_members(self) -> Ints:
-        """Return the ranks as int64 of shape (nodes, ranks per node), or refuse nodes of unequal size."""
-        least, most = int(self.sizes.min()), int(self.sizes.max())
-        if least < most:
-            raise OptionError(
-                f"hierarchical: mode=scatter needs as many ranks on every node, found {least} to {most}: use "
-                "mode=leader or fill the nodes"
-            )
-        return self.ranks.reshape(len(self.sizes), most)
-
-
 def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool) -> Stage:
     """Return the rounds of a binomial tree in every node, up to its leader or down from it.
 
     Upwards, in round k ranks whose number in the node is an odd multiple of 2^k send to the rank 2^k below.
     """
-    number = np.arange(len(nodes.ranks)) - np.repeat(nodes.starts, nodes.sizes)
-    steps = []
-    for k in range(int(nodes.sizes.max() - 1).bit_length()):
+    number = np.concatenate([np.arange(len(ranks)) for ranks in nodes])
+    ordered, steps = np.concatenate(nodes), []
+    for k in range(int(number.max()).bit_length()):
         below = np.flatnonzero(number % 2 ** (k + 1) == 2**k)
-        ends = nodes.ranks[below], nodes.ranks[below - 2**k]
+        ends = ordered[below], ordered[below - 2**k]
         pattern = Pattern(*(reversed(ends) if down else ends))
         steps.append(Step(Round(pattern, np.full(len(below), size_bytes))))
     if down:

@@ -91,7 +91,5 @@ class Pat(OverGroups):
         message of each round.
         """
         require_uniform_routes(self.name, hops)
-        sizes = demand.sizes_bytes
-        return sum(
-            (hops.round_s(float(chunk_totals(sizes[None], move).max())) for move in self._moves(demand.ranks)), 0.0
-        )
+        sizes, moves = demand.sizes_bytes[None], self._moves(demand.ranks)
+        return sum((hops.round_s(float(chunk_totals(sizes, move).max())) for move in moves), 0.0)

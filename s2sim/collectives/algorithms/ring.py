@@ -12,7 +12,15 @@ from s2sim.arrays import Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
-from s2sim.collectives.schedules.groups import Groups, OverGroups, cut, joined, pattern_of_members, schedule_of
+from s2sim.collectives.schedules.groups import (
+    Groups,
+    OverGroups,
+    cut,
+    equal_rows,
+    joined,
+    pattern_of_members,
+    schedule_of,
+)
 from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
@@ -170,7 +178,7 @@ def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
 
     if rounds == 0:
         return Stage((), pieces, volume)
-    if groups.alike:
+    if equal_rows(groups.bytes):
         return Stage((Step(Round(pattern, groups.bytes.reshape(-1)), rounds),), pieces, volume)
     steps = LazySteps(rounds, lambda k: Step(Round(pattern, groups.bytes[:, chunks(k)].reshape(-1))))
     return Stage(steps, pieces, volume)

@@ -179,7 +179,9 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
         crossings += len(found.links)
         if crossings > _MAX_CROSSINGS:
             return None
-        limits[pattern.key] = _uncontended_rates(found, capacity)
+        # The rate of each message without other traffic, in bytes per picosecond.
+        alone = found.narrowest(capacity)
+        limits[pattern.key] = alone if found.limit_Bps is None else np.minimum(alone, found.limit_Bps / PS_PER_S)
         lengths = np.diff(found.offsets)
         senders = np.repeat(pattern.src[: pattern.messages], lengths)
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)
@@ -198,9 +200,3 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
     np.maximum.at(most, place, np.concatenate(rates))
     carried = np.bincount(key // schedule.places, most, len(capacity))
     return CriticalPath(schedule.steps, flight_ps, routes) if (carried <= capacity * _RATE_SLACK).all() else None
-
-
-def _uncontended_rates(routes: Routes, capacity: Floats) -> Floats:
-    """Return the rate of each message without other traffic, float64 bytes per picosecond of shape (m,)."""
-    narrowest = routes.narrowest(capacity)
-    return narrowest if routes.limit_Bps is None else np.minimum(narrowest, routes.limit_Bps / PS_PER_S)

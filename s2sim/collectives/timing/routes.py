@@ -27,24 +27,23 @@ _PASSES = 8
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     """Return the routes of the messages of a pattern, with the overheads of a library."""
+    legs = pattern.legs
     if pattern.groups > 1:
-        routes = concatenate_routes([_switch_group_route(cluster, pattern, group) for group in range(pattern.groups)])
-    elif pattern.legs is not None:
-        legs = pattern.legs
+        each = []
+        for group in range(pattern.groups):
+            # The ranks of a group are consecutive.
+            own, its_legs = pattern.src[group :: pattern.groups], None
+            if legs is not None:
+                src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
+                its_legs = TransferLegs(src, dst, legs.share, legs.depth)
+            ranks, view = np.arange(len(own)), cluster.within(own.tolist())
+            each.append(find_routes(view, Pattern(ranks, ranks, through_switch=True, legs=its_legs)))
+        routes = concatenate_routes(each)
+    elif legs is not None:
         routes = cluster.reduction_over_nodes(cluster.routes(legs.src, legs.dst), legs.share, legs.depth)
     else:
         routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
     return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
-
-
-def _switch_group_route(cluster: Cluster, pattern: Pattern, group: int) -> Routes:
-    """Return the route of the message of a group of consecutive ranks through its switches."""
-    own, legs = pattern.src[group :: pattern.groups], pattern.legs
-    if legs is not None:
-        src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
-        legs = TransferLegs(src, dst, legs.share, legs.depth)
-    ranks = np.arange(len(own))
-    return find_routes(cluster.within(own.tolist()), Pattern(ranks, ranks, through_switch=True, legs=legs))
 
 
 def all_equal(sizes_bytes: Floats) -> bool:
@@ -196,7 +195,7 @@ class RouteTable:
 
 
 class RouteNumbers:
-    """Numbers of the routes of a schedule's patterns in a network, each added once; to be reported, once by every schedule.
+    """Numbers of the routes of a schedule's patterns in a network, each added once.
 
     Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`.
     """

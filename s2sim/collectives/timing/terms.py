@@ -187,7 +187,14 @@ def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:
         terms.add("launch", "library", 1, schedule.launch_ps)
     rounds = RoundTerms(terms, cluster, times)
     if schedule.stage.chain:
-        for sent, repeated in _count_rounds(schedule):
+        steps, counts = schedule.steps, Counter[Round]()
+        for step in steps:
+            # Steps that are created on access have rounds of their own.
+            if isinstance(steps, LazySteps):
+                rounds.delivered(step.round, step.times)
+            else:
+                counts[step.round] += step.times
+        for sent, repeated in counts.items():
             rounds.delivered(sent, repeated)
     elif (ends_ps := step_ends_ps(schedule, cluster, times)) is not None:
         _add_longest_path(rounds, schedule, times, ends_ps)
@@ -200,16 +207,6 @@ def _add_launch(terms: Terms, made_of: Iterable[MessageConstants]) -> None:
     for made in made_of:
         for powers, value in zip(made.powers, made.values, strict=True):
             terms.add(made.kind, describe_constant(powers[0][0]), made.times, float(made.times * value), powers)
-
-
-def _count_rounds(schedule: Schedule) -> Iterable[tuple[Round, int]]:
-    """Return the rounds of a chain and their repetitions; lazily for steps that are created on access."""
-    if isinstance(schedule.steps, LazySteps):
-        return ((step.round, step.times) for step in schedule.steps)
-    counts: Counter[Round] = Counter()
-    for step in schedule.steps:
-        counts[step.round] += step.times
-    return counts.items()
 
 
 def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes, ends_ps: Ints) -> None:
