@@ -12,8 +12,7 @@ import numpy as np
 
 from s2sim.arrays import BlockTable, sum_tables
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library, LoweringRule
 
@@ -142,7 +141,7 @@ def merge_into_launch(demands: Sequence[Demand]) -> Demand:
     if len(demands) == 1:
         return first
     if any(demand.blocks for demand in demands):
-        tables = [blocks_of(demand).table for demand in demands]
+        tables = [Blocks(demand).table for demand in demands]
         return all_to_all_demand(sum_tables(tables, [demand.itemsize for demand in demands]), 1)
     if first.shared:
         return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1, first.root)
@@ -190,7 +189,7 @@ def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
 def result_bytes(demand: Demand) -> int:
     """Return the bytes of the largest result of a rank."""
     if demand.kind == "all_to_all":
-        return int(blocks_of(demand).table.totals[1].max()) * demand.itemsize
+        return int(Blocks(demand).table.totals[1].max()) * demand.itemsize
     return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
 
 
@@ -201,7 +200,7 @@ def _size_exchange(request: CollectiveRequest) -> tuple[tuple[LaunchStep, ...], 
     demand = request.demand
     counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
     if request.op == "peers":
-        blocks = blocks_of(demand).table
+        blocks = Blocks(demand).table
         counts = all_to_all_demand(BlockTable(blocks.rows > 0, blocks.row), SIZE_BYTES)
     elif demand.kind == "all_to_all":
         counts = replace(counts, elements=(demand.ranks,) * demand.ranks)

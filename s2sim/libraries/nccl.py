@@ -18,8 +18,15 @@ from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, 
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError
 from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, Version, load_constants
-from s2sim.libraries.message_latency import inter_node_path, message_overheads, select_constant
-from s2sim.libraries.nccl_rules import MAX_PIECES, most_peers, switch_reduction_overheads, tree_pieces
+from s2sim.libraries.message_latency import (
+    MAX_PIECES,
+    inter_node_path,
+    message_overheads,
+    most_peers,
+    select_constant,
+    switch_reduction_overheads,
+    tree_pieces,
+)
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.shape import ClusterShape

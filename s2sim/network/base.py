@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -58,8 +58,6 @@ class Network(ABC):
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.owners: list[OnDelivered] = []
-        # Of patterns on a cluster: the numbers of their routes, and the latency after the bytes
-        self.numbers: dict[Hashable, dict[bytes, tuple[NDArray[np.int64], NDArray[np.int64]]]] = {}
 
     def add_owner(self, on_delivered: OnDelivered) -> int:
         """Return the number under which transfers report their delivery to ``on_delivered(tags)``."""

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2sim.arrays import BlockTable, sum_tables
-from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of, exchanged_bytes
-from s2sim.collectives.schedules.demand import Demand, make_demand
+from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand, exchanged_bytes, make_demand
 from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable
@@ -106,7 +105,7 @@ def test_tables_of_blocks_are_what_all_their_rows_are(ranks, rows):
 def test_the_bound_of_an_exchange_is_that_of_all_its_messages(demand):
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     ranks, worst_s = np.arange(16), 0.0
-    sizes = np.broadcast_to(blocks_of(demand).bytes(ranks[:, None], ranks), (16, 16))
+    sizes = np.broadcast_to(Blocks(demand).bytes(ranks[:, None], ranks), (16, 16))
     for family in cluster.cuts().families:
         group = family.group_of_rank
         out, into = np.zeros((2, family.groups))

@@ -143,13 +143,7 @@ def test_two_collectives_at_once_share_links_and_no_limits(cluster):
         ends = []
         timed = Timer(cluster, "ring", profile=profile).time(ALL_REDUCE)
         for _ in range(2):
-            CollectiveRun(
-                network,
-                timed.schedule,
-                cluster,
-                lambda: ends.append(env.now),
-                passing=timed.times,
-            ).start()
+            CollectiveRun(network, timed.schedule, cluster, lambda: ends.append(env.now), passing=timed.times).start()
         env.run()
         return ends
 

@@ -8,8 +8,7 @@ from typing import ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from s2sim.collectives.algorithms.chain import Chain
-from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.algorithms.ring import Chain, Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
@@ -82,18 +81,18 @@ ALGORITHMS = Registry(
         "halving-doubling": "s2sim.collectives.algorithms.halving_doubling:HalvingDoubling",
         "recursive-doubling": "s2sim.collectives.algorithms.halving_doubling:RecursiveDoubling",
         "bruck": "s2sim.collectives.algorithms.halving_doubling:Bruck",
-        "pat": "s2sim.collectives.algorithms.pat:Pat",
+        "pat": "s2sim.collectives.algorithms.halving_doubling:Pat",
         "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
         "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
         "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
-        "torus": "s2sim.collectives.algorithms.torus:Torus",
+        "torus": "s2sim.collectives.algorithms.hierarchical:Torus",
         "parameter-server": "s2sim.collectives.algorithms.aggregators:ParameterServer",
         "in-network": "s2sim.collectives.algorithms.aggregators:InNetwork",
         "nvls-tree": "s2sim.collectives.algorithms.aggregators:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
         "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
         "binomial": "s2sim.collectives.algorithms.tree:Binomial",
-        "chain": "s2sim.collectives.algorithms.chain:Chain",
+        "chain": "s2sim.collectives.algorithms.ring:Chain",
     },
 )
 

@@ -97,11 +97,6 @@ def group_of_all(demand: Demand) -> Groups:
     return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
 
 
-def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
-    """Return the bounds of part number ``part`` of ranges of positions that are cut into even parts."""
-    return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
-
-
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
     """Return one stage of stages that each wait for some earlier ones, given by their indices, to be delivered.
 

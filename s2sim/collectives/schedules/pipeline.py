@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all, pattern_of_members
+from s2sim.collectives.schedules.demand import Demand, cut
+from s2sim.collectives.schedules.groups import Groups, even_groups, group_of_all, pattern_of_members
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.nvlink_mesh import RankOrder, path_orders, ring_orders

@@ -205,8 +205,7 @@ class RouteNumbers:
         self._by_sending = schedule.release == "sent"
         self._cluster = cluster
         self._on_routes = on_routes
-        shared = network.numbers.setdefault((cluster, self._by_sending), {})
-        self._known: dict[bytes, tuple[Ints, Ints]] = shared if on_routes is None else {}
+        self._known: dict[bytes, tuple[Ints, Ints]] = {}
 
     def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
         """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
