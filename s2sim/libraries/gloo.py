@@ -12,14 +12,12 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node, ring_round_latency
 from s2sim.collectives.schedules.schedule import Round, Schedule
-from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.errors import S2SimError, TopologyError
-from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, load_constants
-from s2sim.libraries.message_latency import select_constant, transport_of
+from s2sim.errors import TopologyError
+from s2sim.libraries.constants import LibraryConstants
+from s2sim.libraries.message_latency import ConstantsProfile, select_constant, transport_of
 from s2sim.options import join_option_string, split_option_string
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.quantity import Quantity
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import NodeSpec
 from s2sim.units import PS_PER_S
 
 INTRA_NODE = "shared-memory"
@@ -35,33 +33,15 @@ _GATHERED_AFTER = ("ring", "halving-doubling")
 
 
 @dataclass(frozen=True, slots=True)
-class HostLibraryProfile(LibraryProfile):
+class HostLibraryProfile(ConstantsProfile):
     """Constants of a library: a message has an additional latency and takes 1/share of its bytes on the network.
 
-    Small messages are copied, larger ones announced first; reductions add received data before they continue. ``own``
-    constants replace those of ``library``, a file of ``libraries/``.
+    Small messages are copied, larger ones announced first; reductions add received data before they continue.
     """
 
-    library: str
-    own: ConstantOverrides = ()
-
-    def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return the reason why networks of a shape have no constants, or None."""
-        try:
-            for spec in shape.nodes:
-                carrier(self._constants, transport_of(spec, self.library))
-        except S2SimError as error:
-            return str(error)
-        return None
-
-    @property
-    def used_quantities(self) -> tuple[Quantity, ...]:
-        """All constants of the library."""
-        return self._constants.quantities
-
-    def assumed(self, shape: ClusterShape) -> str:
-        """Return the networks as text."""
-        return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
+    def check_network(self, spec: NodeSpec) -> None:
+        """Raise `S2SimError` if the constants do not tell a node's network."""
+        carrier(self._constants, transport_of(spec, self.library))
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the library's algorithms of a kind, rings with chunks no larger than a segment."""
@@ -109,10 +89,6 @@ class HostLibraryProfile(LibraryProfile):
             hop_ps = cluster.routes(pattern.src, pattern.dst).latency_ps + result.latency_ps
             return replace(result, round_latency=ring_round_latency(pattern, hop_ps, result.latencies))
         return result
-
-    @property
-    def _constants(self) -> LibraryConstants:
-        return load_constants(self.library, self.own)
 
     def _limit_by_processors(self, wire: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
         """Limit a round's messages by processor time per message, packet, byte and addition: all end together."""

@@ -7,6 +7,7 @@ v2.27, and the sizes of buffers in src/include/device.h.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, inf
 
 import numpy as np
@@ -16,11 +17,46 @@ from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.schedules.schedule import Pattern, Round
+from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError
-from s2sim.libraries.constants import LINKS, SHARES, LibraryConstants
+from s2sim.libraries.constants import LINKS, SHARES, ConstantOverrides, LibraryConstants, load_constants
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.shape import TRANSPORTS, NodeSpec
+from s2sim.topology.quantity import Quantity
+from s2sim.topology.shape import TRANSPORTS, ClusterShape, NodeSpec
 from s2sim.units import PS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantsProfile(LibraryProfile):
+    """A library by its constants: those of a file of ``libraries/``, of which ``own`` replace some."""
+
+    library: str
+    own: ConstantOverrides = ()
+
+    @property
+    def _constants(self) -> LibraryConstants:
+        return load_constants(self.library, self.own)
+
+    @property
+    def used_quantities(self) -> tuple[Quantity, ...]:
+        """All constants of the library."""
+        return self._constants.quantities
+
+    def check_network(self, spec: NodeSpec) -> None:
+        """Raise `S2SimError` if the constants do not tell a node's network."""
+
+    def unmodelled_reason(self, shape: ClusterShape) -> str | None:
+        """Return the reason why networks of a shape have no constants, or None."""
+        try:
+            for spec in shape.nodes:
+                self.check_network(spec)
+        except S2SimError as error:
+            return str(error)
+        return None
+
+    def assumed(self, shape: ClusterShape) -> str:
+        """Return the networks as text."""
+        return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
 
 
 def inter_node_path(constants: LibraryConstants, spec: NodeSpec) -> tuple[str, str]:

@@ -16,10 +16,10 @@ from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.errors import S2SimError
-from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, Version, load_constants
+from s2sim.libraries.constants import Version
 from s2sim.libraries.message_latency import (
     MAX_PIECES,
+    ConstantsProfile,
     inter_node_path,
     message_overheads,
     most_peers,
@@ -28,47 +28,33 @@ from s2sim.libraries.message_latency import (
     tree_pieces,
 )
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.quantity import Quantity
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, NodeSpec
 
 _CHANNELS_WITHOUT_NVLINK = 2
 _MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and receives
 
 
 @dataclass(frozen=True, slots=True)
-class NcclProfile(LibraryProfile):
+class NcclProfile(ConstantsProfile):
     """Constants of a library, the launch of its processes, and the protocol that it sends with.
 
     A hop takes the latency of its link, of the protocol over that kind of link, and between nodes of the network and
     of the path to it. Data takes 1/share of its bytes on the network: of the protocol, of the link, of the network.
     """
 
-    library: str  # A file of ``libraries/``
     one_process: bool = False  # Whether one process launches on all GPUs of its node sequentially
     protocol: str = ""  # Its name, empty for the fastest
     only: str = ""  # Protocol to which the user restricts the choice
     version: Version = ()  # Of the library; empty for the newest
     min_channels: int = 1  # As set by the user
-    own: ConstantOverrides = ()
 
-    def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return the reason why networks of a shape have no constants, or None."""
-        try:
-            for spec in shape.nodes:
-                inter_node_path(self._constants, spec)
-        except S2SimError as error:
-            return str(error)
-        return None
-
-    @property
-    def used_quantities(self) -> tuple[Quantity, ...]:
-        """All constants of the library."""
-        return self._constants.quantities
+    def check_network(self, spec: NodeSpec) -> None:
+        """Raise `S2SimError` if the constants do not tell a node's network, or the path to it."""
+        inter_node_path(self._constants, spec)
 
     def assumed(self, shape: ClusterShape) -> str:
         """Return the networks and the launch of processes as text."""
-        networks = " and ".join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))
-        return f"with its constants for {networks}, one process a {'node' if self.one_process else 'GPU'}"
+        return f"{ConstantsProfile.assumed(self, shape)}, one process a {'node' if self.one_process else 'GPU'}"
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
@@ -234,10 +220,6 @@ class NcclProfile(LibraryProfile):
     @property
     def _plain(self) -> str:
         return max(self.protocol_names, key=lambda name: self._constants[f"protocol.{name}.share"])
-
-    @property
-    def _constants(self) -> LibraryConstants:
-        return load_constants(self.library, self.own)
 
 
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.

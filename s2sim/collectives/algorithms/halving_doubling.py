@@ -186,8 +186,7 @@ class RecursiveDoubling(OverGroups):
         if not demand.shared:
             return doubling_time_s(demand, hops, near_first=True)
         cube = Cube(demand.ranks)
-        rounds = cube.rounds + (2 if cube.extras else 0)
-        return rounds * hops.round_s(demand.buffer_bytes)
+        return (cube.rounds + (2 if cube.extras else 0)) * hops.round_s(demand.buffer_bytes)
 
 
 @dataclass(frozen=True, slots=True)
