@@ -188,8 +188,15 @@ class NcclProfile(ConstantsProfile):
         ``channels`` are ``ring`` or ``tree`` if a channel's rate is a limit; messages between nodes may be
         ``announced`` first.
         """
-        channel = self._channel(channels, cluster)
-        return message_overheads(self._constants, self.protocol, pattern, cluster, channel, announced=announced)
+        constants, nodes, channel = self._constants, len(np.unique(cluster.node_of_rank)), ("", np.inf)
+        generation = constants.generation_of(cluster.shape.gpu)
+        if channels and generation is not None and nodes > 1:
+            field = f"generation.{generation}.{channels}-{self.protocol}"
+            if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
+                field = f"{field}-two-nodes"
+            # A tree up and down has half of the bus bandwidth, and a channel has two trees.
+            channel = field, constants[field] / (4 if channels == "tree" else 1)
+        return message_overheads(constants, self.protocol, pattern, cluster, channel, announced=announced)
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
@@ -203,19 +210,6 @@ class NcclProfile(ConstantsProfile):
             uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
             largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
         return largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
-
-    def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
-        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second."""
-        constants, nodes = self._constants, len(np.unique(cluster.node_of_rank))
-        generation = constants.generation_of(cluster.shape.gpu)
-        if not channels or generation is None or nodes == 1:
-            return "", np.inf
-        field = f"generation.{generation}.{channels}-{self.protocol}"
-        if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
-            field = f"{field}-two-nodes"
-        # A tree up and down has half of the bus bandwidth, and a channel has two trees.
-        parts = 4 if channels == "tree" else 1
-        return field, constants[field] / parts
 
     @property
     def _plain(self) -> str:

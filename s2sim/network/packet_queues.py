@@ -97,15 +97,6 @@ def check_packets(packet_bytes: int, buffer_bytes: int | None) -> None:
         )
 
 
-def count_packets(sizes_bytes: NDArray[np.float64], packet_bytes: int) -> NDArray[np.int64]:
-    """Return the packets of each message, int64 of shape (n,); nothing is one empty packet.
-
-    >>> count_packets(np.array([0.0, 4096.0, 4097.0]), 4096)
-    array([1, 1, 2])
-    """
-    return np.maximum(np.ceil(sizes_bytes / packet_bytes), 1).astype(np.int64)
-
-
 def count_packet_hops(routes: Routes, sizes_bytes: NDArray[np.float64], packet_bytes: int) -> int:
     """Return the number of crossings of links by packets, the cost of a simulation with packets."""
     if not len(sizes_bytes):
@@ -124,7 +115,8 @@ def pipeline_fill_ps(
     max over j <= k of a_j + s_j + ... + s_k. There is one route and one size in bytes per message.
     """
     fills = np.zeros(len(sizes_bytes), np.int64)
-    packets = count_packets(sizes_bytes, packet_bytes)
+    # Nothing is one empty packet.
+    packets = np.maximum(np.ceil(sizes_bytes / packet_bytes), 1).astype(np.int64)
     rates = fabric.rate_Bps / PS_PER_S
     for index, (size_bytes, count) in enumerate(zip(sizes_bytes.tolist(), packets.tolist(), strict=True)):
         route = find_packet_route(fabric, routes, index)

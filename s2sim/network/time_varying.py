@@ -53,7 +53,11 @@ class BackgroundTraffic:
         self._cluster = cluster
         self._size_bytes = size_bytes
         self._generator = generator
-        self._probability, self.rate_Bps = _interfaces(cluster)
+        ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
+        rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
+        shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
+        # Of each rank the probability that it sends a message; and the rate of all interfaces.
+        self._probability, self.rate_Bps = shared / shared.sum(), float(shared.sum())
         most, link = _largest_load(cluster, self._probability * self.rate_Bps)
         if load >= most:
             raise OptionError(
@@ -118,14 +122,6 @@ def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[floa
     share = carried_Bps / cluster.fabric.rate_Bps
     fullest = int(share.argmax())
     return float(1 / share[fullest]), cluster.fabric.link_names[fullest]
-
-
-def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
-    """Return the probability that a rank sends a message, float64 of shape (ranks,), and the rate of all interfaces."""
-    ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
-    rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
-    shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
-    return shared / shared.sum(), float(shared.sum())
 
 
 @dataclass(slots=True, eq=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -115,14 +116,6 @@ class Algorithm(Protocol):
         """Return the time in seconds where messages take these ways and no two share a link direction."""
 
 
-@runtime_checkable
-class NeedsHelpers(Protocol):
-    """An algorithm with servers on additional GPUs."""
-
-    def helpers(self, ranks: int, gpus_per_node: int) -> int:
-        """Return the number of GPUs in addition to the ranks."""
-
-
 # Libraries name their algorithms by the same option strings for every size, group and cluster.
 @cache
 def read_algorithm(text: str) -> Algorithm:
@@ -144,12 +137,16 @@ def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
     return algorithm
 
 
-def same_at_any_rate(algorithm: Algorithm) -> bool:
+def same_at_rates(algorithm: Algorithm) -> bool:
     """Return whether an algorithm is known to make the same schedule on clusters that differ in rates only."""
     chunked = isinstance(algorithm, (DoubleBinaryTree, Chain)) and algorithm.chunks is not None
     return chunked or isinstance(algorithm, Ring)
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
-    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them."""
-    return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0
+    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them.
+
+    Algorithms with servers on such GPUs have a method ``helpers`` that returns it.
+    """
+    helpers: Callable[[int, int], int] = getattr(algorithm, "helpers", lambda *_: 0)
+    return helpers(ranks, gpus_per_node)

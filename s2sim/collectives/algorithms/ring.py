@@ -13,7 +13,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand, cut
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
-from s2sim.collectives.schedules.groups import Groups, OverGroups, equal_rows, joined, pattern_of_members, schedule_of
+from s2sim.collectives.schedules.groups import Groups, OverGroups, joined, pattern_of_members, schedule_of, traffic_of
 from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
@@ -24,7 +24,6 @@ from s2sim.collectives.schedules.schedule import (
     Stage,
     Step,
     traffic_between,
-    traffic_of,
 )
 from s2sim.errors import OptionError
 from s2sim.options import check_options, option_text
@@ -171,7 +170,7 @@ def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
 
     if rounds == 0:
         return Stage((), pieces, volume)
-    if equal_rows(groups.bytes):
+    if (groups.bytes == groups.bytes[:, :1]).all():
         return Stage((Step(Round(pattern, groups.bytes.reshape(-1)), rounds),), pieces, volume)
     steps = LazySteps(rounds, lambda k: Step(Round(pattern, groups.bytes[:, chunks(k)].reshape(-1))))
     return Stage(steps, pieces, volume)

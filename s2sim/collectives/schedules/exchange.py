@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.groups import Groups, equal_rows, joined, pattern_of_members
+from s2sim.collectives.schedules.groups import Groups, joined, pattern_of_members
 from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.errors import ContendedError
 
@@ -86,7 +86,7 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
     groups, count = chunks.bytes.shape
     patterns = {move.pairs: pattern_of_members(ranks, move.pairs.src, move.pairs.dst) for move in moves}
     keys = [(move.pairs, move.count, move.adds) for move in moves]
-    equal = equal_rows(chunks.bytes)
+    equal = bool((chunks.bytes == chunks.bytes[:, :1]).all())
     # The first move of each step, and the end of the last.
     starts = [*(at for at in range(len(moves)) if not (at and equal) or keys[at] != keys[at - 1]), len(moves)]
 

@@ -15,18 +15,7 @@ from s2sim.arrays import Floats, Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
-from s2sim.collectives.schedules.schedule import (
-    CombinedRound,
-    LazySteps,
-    Pattern,
-    Pieces,
-    Round,
-    Schedule,
-    Stage,
-    Step,
-    TransferLegs,
-    traffic_of,
-)
+from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
@@ -66,11 +55,6 @@ class Groups:
         return int(self.ranks.shape[1])
 
 
-def equal_rows(values: Floats) -> bool:
-    """Return whether all values of each row are equal."""
-    return bool((values == values[:, :1]).all())
-
-
 def pattern_of_members(ranks: Ints, src: Ints, dst: Ints) -> Pattern:
     """Return the pattern in which members ``src`` send to ``dst`` in all groups; ``ranks`` is of shape (G, p)."""
     return Pattern(ranks[:, src].reshape(-1), ranks[:, dst].reshape(-1))
@@ -95,6 +79,11 @@ def group_of_all(demand: Demand) -> Groups:
     if demand.shared:
         return even_groups(ranks, begin[:1], end[:1], float(demand.buffer_bytes))
     return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
+
+
+def traffic_of(stages: Sequence[Stage], ranks: int) -> Ints:
+    """Return the elements that each rank sends and receives in several stages, int64 of shape (2, ranks)."""
+    return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
 
 
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
@@ -313,7 +302,7 @@ def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
 
     legs = pattern.legs
     if legs is not None:
-        legs = TransferLegs(of_all(legs.src), of_all(legs.dst), legs.share, legs.depth)
+        legs = replace(legs, src=of_all(legs.src), dst=of_all(legs.dst))
     return Pattern(of_all(pattern.src), of_all(pattern.dst), through_switch=True, legs=legs, groups=len(starts))
 
 

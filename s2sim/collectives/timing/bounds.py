@@ -16,7 +16,7 @@ from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import components
-from s2sim.network.fluid import OnLoads
+from s2sim.network.fluid import FluidNetwork, OnLoads
 from s2sim.topology.cluster import Cluster, CutFamily, Cuts
 from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
 
@@ -210,8 +210,6 @@ def simulate_ps(
     ``by_message`` every rank waits for its own messages only, instead of for rounds.
     """
     import simpy
-
-    from s2sim.network.fluid import FluidNetwork
 
     env = simpy.Environment(initial_time=0)
     network = FluidNetwork(env, cluster.fabric, on_loads)

@@ -10,13 +10,7 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.algorithms.registry import (
-    ALGORITHMS,
-    Algorithm,
-    make_algorithm,
-    read_algorithm,
-    same_at_any_rate,
-)
+from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm, same_at_rates
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.round_latency import inside_node
@@ -341,7 +335,7 @@ class Timer:
         """Return the schedules of an algorithm, one for each protocol of the library."""
         made, kept = make_algorithm(algorithm, demand.kind), self.ways.kept
         rates = self.profile.rates_of(self.cluster)
-        if kept is None or rates is None or not same_at_any_rate(made):
+        if kept is None or rates is None or not same_at_rates(made):
             return self._make_schedules(made, demand)
         key = made, demand, self.profile, rates
         if key not in kept:
