@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 
 import s2sim
-from s2sim.collectives.schedules.blocks import all_to_all_demand
+from s2sim.collectives.schedules.demand import all_to_all_demand
 from s2sim.collectives.timing import rounds
 from s2sim.collectives.timing import routes as ways
 from s2sim.collectives.timing.timer import Timer

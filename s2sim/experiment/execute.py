@@ -11,8 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.blocks import exchanged_bytes
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, exchanged_bytes
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.timer import Timer, link_bytes
 from s2sim.experiment.lower_bounds import iteration_bound_s

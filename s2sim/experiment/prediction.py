@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from s2sim.arrays import Floats
-from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
@@ -116,7 +115,7 @@ def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> l
     """
     ranks = recorded[0].recording.workers
     routes = scenario.route_table(ranks)
-    routes.kept = KeptSchedules(routes)
+    routes.kept = {}
     scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
     timers = {name: running.timer(ranks, routes) for name, running in scenarios.items()}
     return [

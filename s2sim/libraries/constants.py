@@ -193,7 +193,10 @@ def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = N
     base = content.pop("base", None)
     if base is not None:
         content = _merge_tables(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), content)
-    name, source = (_pop_text(content, key, where) for key in ("name", "source"))
+    name, source = (content.pop(key, None) for key in ("name", "source"))
+    for key, text in (("name", name), ("source", source)):
+        if not isinstance(text, str):
+            raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
     sections = list(dict.fromkeys(field.partition(".")[0] for field in readers))
     for section in content:
         if section not in sections:
@@ -230,13 +233,6 @@ def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = N
     values |= {field: read(fields, field) for field, read in known.items()}
     values = {field: value for field, value in values.items() if value is not None}
     return LibraryConstants(name, source, values, tables, tuple(given.values()))
-
-
-def _pop_text(content: dict[str, Any], key: str, where: str) -> str:
-    text = content.pop(key, None)
-    if not isinstance(text, str):
-        raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
-    return text
 
 
 def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

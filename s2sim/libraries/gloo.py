@@ -11,15 +11,13 @@ from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node, ring_round_latency
-from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
-from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.errors import S2SimError, TopologyError
-from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, load_constants
-from s2sim.libraries.message_latency import select_constant, transport_of
+from s2sim.collectives.schedules.schedule import Round, Schedule
+from s2sim.errors import TopologyError
+from s2sim.libraries.constants import LibraryConstants
+from s2sim.libraries.message_latency import ConstantsProfile, select_constant, transport_of
 from s2sim.options import join_option_string, split_option_string
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.quantity import Quantity
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import NodeSpec
 from s2sim.units import PS_PER_S
 
 INTRA_NODE = "shared-memory"
@@ -35,33 +33,15 @@ _GATHERED_AFTER = ("ring", "halving-doubling")
 
 
 @dataclass(frozen=True, slots=True)
-class HostLibraryProfile(LibraryProfile):
+class HostLibraryProfile(ConstantsProfile):
     """Constants of a library: a message has an additional latency and takes 1/share of its bytes on the network.
 
-    Small messages are copied, larger ones announced first; reductions add received data before they continue. ``own``
-    constants replace those of ``library``, a file of ``libraries/``.
+    Small messages are copied, larger ones announced first; reductions add received data before they continue.
     """
 
-    library: str
-    own: ConstantOverrides = ()
-
-    def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return the reason why networks of a shape have no constants, or None."""
-        try:
-            for spec in shape.nodes:
-                carrier(self._constants, transport_of(spec, self.library))
-        except S2SimError as error:
-            return str(error)
-        return None
-
-    @property
-    def used_quantities(self) -> tuple[Quantity, ...]:
-        """All constants of the library."""
-        return self._constants.quantities
-
-    def assumed(self, shape: ClusterShape) -> str:
-        """Return the networks as text."""
-        return f"with its constants for {' and '.join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))}"
+    def check_network(self, spec: NodeSpec) -> None:
+        """Raise `S2SimError` if the constants do not tell a node's network."""
+        carrier(self._constants, transport_of(spec, self.library))
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return the library's algorithms of a kind, rings with chunks no larger than a segment."""
@@ -69,18 +49,19 @@ class HostLibraryProfile(LibraryProfile):
         if demand.ranks <= (cluster.shape.processors or inf):
             # Ranks that need not wait for a processor post together, and none is ahead of another.
             algorithms = tuple(option_string.replace("spread:turns=true", "spread") for option_string in algorithms)
-        return tuple(self._in_segments(option_string, demand) for option_string in algorithms)
-
-    def _in_segments(self, text: str, demand: Demand) -> str:
-        name, options = split_option_string(text)
-        if name != "ring" or "chunks" not in options:
-            return text
-        if not demand.shared:
-            # Unequal contributions are forwarded whole.
-            return text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1"
-        share = demand.buffer_bytes / demand.ranks
-        chunks = max(int(options["chunks"]), ceil(share / self._constants["ring.segment"]))
-        return join_option_string(name, {**options, "chunks": str(chunks)})
+        found = []
+        for text in algorithms:
+            name, options = split_option_string(text)
+            if name != "ring" or "chunks" not in options:
+                found.append(text)
+            elif demand.shared:
+                segments = ceil(demand.buffer_bytes / demand.ranks / self._constants["ring.segment"])
+                chunks = max(int(options["chunks"]), segments)
+                found.append(join_option_string(name, {**options, "chunks": str(chunks)}))
+            else:
+                # Unequal contributions are forwarded whole.
+                found.append(text if len(set(demand.sizes_bytes.tolist())) == 1 else "ring:channels=1")
+        return tuple(found)
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a call; ranks that share processors call sequentially."""
@@ -109,10 +90,6 @@ class HostLibraryProfile(LibraryProfile):
             return replace(result, round_latency=ring_round_latency(pattern, hop_ps, result.latencies))
         return result
 
-    @property
-    def _constants(self) -> LibraryConstants:
-        return load_constants(self.library, self.own)
-
     def _limit_by_processors(self, wire: Overheads, sent: Round, adding_s: Floats, cluster: Cluster) -> Overheads:
         """Limit a round's messages by processor time per message, packet, byte and addition: all end together."""
         constants, shape = self._constants, cluster.shape
@@ -123,7 +100,12 @@ class HostLibraryProfile(LibraryProfile):
         if busy_s == 0:
             return wire
         sent_bytes = sent.bytes * wire.factor
-        wire_s = _wire_s(sent.pattern, sent_bytes, cluster)
+        wire_s = 0.0
+        if not sent.pattern.through_switch:
+            routes = cluster.routes(sent.pattern.src, sent.pattern.dst)
+            crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
+            carried = np.bincount(routes.links, crossing, len(cluster.fabric))
+            wire_s = float((carried / cluster.fabric.rate_Bps).max())
         slower_s, overlap = max(busy_s, wire_s), constants["processor.overlap"]
         if not isinf(overlap):
             slower_s *= ((busy_s / slower_s) ** overlap + (wire_s / slower_s) ** overlap) ** (1 / overlap)
@@ -165,15 +147,6 @@ def carrier(constants: LibraryConstants, transport: str) -> str:
             f"the constants of {constants.name} do not tell the network {transport}: they have {', '.join(known)}"
         )
     return f"network.{name}"
-
-
-def _wire_s(pattern: Pattern, sent_bytes: Floats, cluster: Cluster) -> float:
-    if pattern.through_switch:
-        return 0.0
-    routes = cluster.routes(pattern.src, pattern.dst)
-    crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
-    carried = np.bincount(routes.links, crossing, len(cluster.fabric))
-    return float((carried / cluster.fabric.rate_Bps).max())
 
 
 def _bandwidth_term(kind: str, constant: str, sizes_bytes: Floats, rate_Bps: float) -> MessageConstants:

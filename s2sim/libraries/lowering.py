@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
+from operator import add
 from typing import TypeAlias
 
 import numpy as np
 
 from s2sim.arrays import BlockTable, sum_tables
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library, LoweringRule
 
@@ -88,13 +88,7 @@ class LocalWork:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: LocalWork) -> LocalWork:
-        return LocalWork(
-            self.gpu_bytes + other.gpu_bytes,
-            self.kernels + other.kernels,
-            self.host_syncs + other.host_syncs,
-            self.to_host_bytes + other.to_host_bytes,
-            self.to_gpu_bytes + other.to_gpu_bytes,
-        )
+        return LocalWork(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +141,7 @@ def merge_into_launch(demands: Sequence[Demand]) -> Demand:
     if len(demands) == 1:
         return first
     if any(demand.blocks for demand in demands):
-        tables = [blocks_of(demand).table for demand in demands]
+        tables = [Blocks(demand).table for demand in demands]
         return all_to_all_demand(sum_tables(tables, [demand.itemsize for demand in demands]), 1)
     if first.shared:
         return Demand(first.kind, (sum(demand.buffer_bytes for demand in demands),) * ranks, 1, first.root)
@@ -195,33 +189,29 @@ def _or_by_all_to_all(request: CollectiveRequest) -> Executed:
 def result_bytes(demand: Demand) -> int:
     """Return the bytes of the largest result of a rank."""
     if demand.kind == "all_to_all":
-        return int(blocks_of(demand).table.totals[1].max()) * demand.itemsize
+        return int(Blocks(demand).table.totals[1].max()) * demand.itemsize
     return max(demand.elements) * demand.itemsize if demand.kind == "reduce_scatter" else demand.buffer_bytes
 
 
-def _size_exchange(request: CollectiveRequest) -> tuple[LaunchStep, ...]:
-    """Return the exchange of data-dependent sizes: of a rank, of each block, or of a root's payload."""
+def _size_exchange(request: CollectiveRequest) -> tuple[tuple[LaunchStep, ...], str]:
+    """Return the exchange of data-dependent sizes (of a rank, of each block, or of a root's payload), and its text."""
     if not request.size_from_data:
-        return ()
+        return (), ""
     demand = request.demand
     counts = Demand(demand.kind, (1,) * demand.ranks, SIZE_BYTES, demand.root)
     if request.op == "peers":
-        blocks = blocks_of(demand).table
+        blocks = Blocks(demand).table
         counts = all_to_all_demand(BlockTable(blocks.rows > 0, blocks.row), SIZE_BYTES)
     elif demand.kind == "all_to_all":
         counts = replace(counts, elements=(demand.ranks,) * demand.ranks)
-    return (LaunchStep((counts,), what=SIZE_EXCHANGE),)
-
-
-def _append_reason(request: CollectiveRequest, text: str) -> str:
-    return f"{request.demand.kind} of sizes, then {text}" if request.size_from_data else text
+    return (LaunchStep((counts,), what=SIZE_EXCHANGE),), f"{demand.kind} of sizes, then "
 
 
 def _gather_padded(request: CollectiveRequest) -> Executed:
-    demand, sizes = request.demand, _size_exchange(request)
+    demand, (sizes, first) = request.demand, _size_exchange(request)
     largest = Demand("all_gather", (max(demand.elements),) * demand.ranks, demand.itemsize)
     fill = LocalWork(2 * max(demand.elements) * demand.itemsize, 1, host_syncs=len(sizes))
-    executes = _append_reason(request, f"all_gather {request.dtype} padded to the largest")
+    executes = f"{first}all_gather {request.dtype} padded to the largest"
     return (*sizes, LaunchStep((largest,), fill)), LocalWork(2 * demand.buffer_bytes, 1), executes
 
 
@@ -232,9 +222,9 @@ def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
 
 
 def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
-    demand, sizes = request.demand, _size_exchange(request)
+    demand, (sizes, first) = request.demand, _size_exchange(request)
     step = LaunchStep(_one_a_rank("broadcast", demand), LocalWork(host_syncs=len(sizes)))
-    executes = _append_reason(request, f"{demand.ranks} broadcasts {request.dtype} in one group")
+    executes = f"{first}{demand.ranks} broadcasts {request.dtype} in one group"
     return (*sizes, step), LocalWork(), executes
 
 
@@ -244,18 +234,17 @@ def _scatter_by_reduces(request: CollectiveRequest) -> Executed:
 
 
 def _exchange_pairwise(request: CollectiveRequest) -> Executed:
-    demand = request.demand
-    sizes = BlockTable(np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks))
-    executes = _append_reason(request, f"sends and receives of {request.dtype} between all pairs")
-    return (*_size_exchange(request), LaunchStep((all_to_all_demand(sizes, demand.itemsize),))), LocalWork(), executes
+    demand, (sizes, first) = request.demand, _size_exchange(request)
+    blocks = BlockTable(np.tile(np.array(demand.elements, np.int64)[:, None], demand.ranks))
+    executes = f"{first}sends and receives of {request.dtype} between all pairs"
+    return (*sizes, LaunchStep((all_to_all_demand(blocks, demand.itemsize),))), LocalWork(), executes
 
 
 def _after_size_exchange(request: CollectiveRequest, text: str, *, host_waits: bool) -> Executed:
     """Data-dependent sizes first: in GPUs, which the host waits for, or between hosts."""
-    sizes = _size_exchange(request)
+    sizes, first = _size_exchange(request)
     step = LaunchStep((request.demand,), LocalWork(host_syncs=len(sizes) if host_waits else 0))
-    executes = _append_reason(request, text.format(kind=request.demand.kind, dtype=request.dtype))
-    return (*sizes, step), LocalWork(), executes
+    return (*sizes, step), LocalWork(), first + text.format(kind=request.demand.kind, dtype=request.dtype)
 
 
 def _scatter_by_all_reduce(request: CollectiveRequest) -> Executed:
@@ -294,11 +283,16 @@ def lower(request: CollectiveRequest, library: Library) -> LoweredCall:
     if library.staged:
         options.add("buffers")
     lowered = LoweredCall(steps, after, request.text, executes, entry.why, frozenset(options))
-    if library.through_host:
-        # A buffer that is sent to every other rank is copied to the host once.
-        staged = request.demand if entry.does == "exchanged" else lowered.steps[-1].demands[0]
-        lowered = _stage_through_host(lowered, staged)
-    return lowered
+    if not library.through_host:
+        return lowered
+    # A buffer that is sent to every other rank is copied to the host once.
+    staged = request.demand if entry.does == "exchanged" else steps[-1].demands[0]
+    out = LocalWork(host_syncs=1, to_host_bytes=staged.handed_in_bytes)
+    back = LocalWork(to_gpu_bytes=result_bytes(staged))
+    copied = replace(steps[-1], before=steps[-1].before + out)
+    return replace(
+        lowered, steps=(*steps[:-1], copied), after=back + after, executes=f"{executes}, through host memory"
+    )
 
 
 def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
@@ -312,15 +306,3 @@ def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:
         ):
             return entry
     raise S2SimError(f"{request.text} was asked for, which {library.name} has no way to execute: use another --library")
-
-
-def _stage_through_host(lowered: LoweredCall, demand: Demand) -> LoweredCall:
-    *sizes, step = lowered.steps
-    out = LocalWork(host_syncs=1, to_host_bytes=demand.handed_in_bytes)
-    back = LocalWork(to_gpu_bytes=result_bytes(demand))
-    return replace(
-        lowered,
-        steps=(*sizes, replace(step, before=step.before + out)),
-        after=back + lowered.after,
-        executes=f"{lowered.executes}, through host memory",
-    )

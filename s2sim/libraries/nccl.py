@@ -16,52 +16,45 @@ from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.errors import S2SimError
-from s2sim.libraries.constants import ConstantOverrides, LibraryConstants, Version, load_constants
-from s2sim.libraries.message_latency import inter_node_path, message_overheads, select_constant
-from s2sim.libraries.nccl_rules import MAX_PIECES, most_peers, switch_reduction_overheads, tree_pieces
+from s2sim.libraries.constants import Version
+from s2sim.libraries.message_latency import (
+    MAX_PIECES,
+    ConstantsProfile,
+    inter_node_path,
+    message_overheads,
+    most_peers,
+    select_constant,
+    switch_reduction_overheads,
+    tree_pieces,
+)
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.quantity import Quantity
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, NodeSpec
 
 _CHANNELS_WITHOUT_NVLINK = 2
 _MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and receives
 
 
 @dataclass(frozen=True, slots=True)
-class NcclProfile(LibraryProfile):
+class NcclProfile(ConstantsProfile):
     """Constants of a library, the launch of its processes, and the protocol that it sends with.
 
     A hop takes the latency of its link, of the protocol over that kind of link, and between nodes of the network and
     of the path to it. Data takes 1/share of its bytes on the network: of the protocol, of the link, of the network.
     """
 
-    library: str  # A file of ``libraries/``
     one_process: bool = False  # Whether one process launches on all GPUs of its node sequentially
     protocol: str = ""  # Its name, empty for the fastest
     only: str = ""  # Protocol to which the user restricts the choice
     version: Version = ()  # Of the library; empty for the newest
     min_channels: int = 1  # As set by the user
-    own: ConstantOverrides = ()
 
-    def unmodelled_reason(self, shape: ClusterShape) -> str | None:
-        """Return the reason why networks of a shape have no constants, or None."""
-        try:
-            for spec in shape.nodes:
-                inter_node_path(self._constants, spec)
-        except S2SimError as error:
-            return str(error)
-        return None
-
-    @property
-    def used_quantities(self) -> tuple[Quantity, ...]:
-        """All constants of the library."""
-        return self._constants.quantities
+    def check_network(self, spec: NodeSpec) -> None:
+        """Raise `S2SimError` if the constants do not tell a node's network, or the path to it."""
+        inter_node_path(self._constants, spec)
 
     def assumed(self, shape: ClusterShape) -> str:
         """Return the networks and the launch of processes as text."""
-        networks = " and ".join(dict.fromkeys(str(spec.transport) for spec in shape.nodes))
-        return f"with its constants for {networks}, one process a {'node' if self.one_process else 'GPU'}"
+        return f"{ConstantsProfile.assumed(self, shape)}, one process a {'node' if self.one_process else 'GPU'}"
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
@@ -86,7 +79,9 @@ class NcclProfile(LibraryProfile):
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
-        reduces = generation in self._constants.tables["in-network"] and _all_nvswitch(cluster) and has(switch)
+        nodes, together = cluster.dims.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
+        switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
+        reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
         reduces = reduces and self.only in ("", self._plain)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
@@ -193,8 +188,15 @@ class NcclProfile(LibraryProfile):
         ``channels`` are ``ring`` or ``tree`` if a channel's rate is a limit; messages between nodes may be
         ``announced`` first.
         """
-        channel = self._channel(channels, cluster)
-        return message_overheads(self._constants, self.protocol, pattern, cluster, channel, announced=announced)
+        constants, nodes, channel = self._constants, len(np.unique(cluster.node_of_rank)), ("", np.inf)
+        generation = constants.generation_of(cluster.shape.gpu)
+        if channels and generation is not None and nodes > 1:
+            field = f"generation.{generation}.{channels}-{self.protocol}"
+            if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
+                field = f"{field}-two-nodes"
+            # A tree up and down has half of the bus bandwidth, and a channel has two trees.
+            channel = field, constants[field] / (4 if channels == "tree" else 1)
+        return message_overheads(constants, self.protocol, pattern, cluster, channel, announced=announced)
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
@@ -209,26 +211,9 @@ class NcclProfile(LibraryProfile):
             largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
         return largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
 
-    def _channel(self, channels: str, cluster: Cluster) -> tuple[str, float]:
-        """Return the constant that limits a channel's messages between nodes, and its bytes of data per second."""
-        constants, nodes = self._constants, len(np.unique(cluster.node_of_rank))
-        generation = constants.generation_of(cluster.shape.gpu)
-        if not channels or generation is None or nodes == 1:
-            return "", np.inf
-        field = f"generation.{generation}.{channels}-{self.protocol}"
-        if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
-            field = f"{field}-two-nodes"
-        # A tree up and down has half of the bus bandwidth, and a channel has two trees.
-        parts = 4 if channels == "tree" else 1
-        return field, constants[field] / parts
-
     @property
     def _plain(self) -> str:
         return max(self.protocol_names, key=lambda name: self._constants[f"protocol.{name}.share"])
-
-    @property
-    def _constants(self) -> LibraryConstants:
-        return load_constants(self.library, self.own)
 
 
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.
@@ -253,12 +238,6 @@ def _all_direct(cluster: Cluster) -> bool:
     several = len(np.unique(cluster.node_of_rank)) > 1
     linked = not together or all(spec.nvlink is not None for spec in specs)
     return linked and (not several or all(spec.path == "switch" for spec in specs))
-
-
-def _all_nvswitch(cluster: Cluster) -> bool:
-    nodes = cluster.dims.node_set
-    several = np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
-    return bool(len(several)) and all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[several]))
 
 
 # NCCL's own choice, by src/graph/tuning.cc of v2.30.7-1, in microseconds, by (tree, ring): base latencies, and those of

@@ -80,8 +80,17 @@ class ActiveFlows:
             self._table, self._functions = as_arrays(table), compiled_functions()
 
     def _add(self, path: FlowRoute, size_bytes: float, flow: ActiveFlow) -> int:
-        free = self._free.get(len(path.links))
-        number = free.pop() if free else self._new_number(len(path.links))
+        free, length = self._free.get(len(path.links)), len(path.links)
+        if free:
+            number = free.pop()
+        else:
+            number, begin = self._numbers, self._crossings
+            self._numbers, self._crossings = number + 1, begin + length
+            if self._numbers > len(self._table.first) or self._crossings > len(self._table.link):
+                enlarged = enlarge_table(self._table, 2 * self._numbers, 2 * self._crossings)
+                self._table = as_lists(enlarged) if self._functions is PLAIN_FUNCTIONS else enlarged
+            self._table.first[number], self._table.last[number] = begin, self._crossings
+            self._table.flow[begin : self._crossings] = [number] * length
         self.flows[number] = flow
         table = self._table
         crossings = slice(table.first[number], table.last[number])
@@ -89,17 +98,6 @@ class ActiveFlows:
         table.weight[crossings] = path.weights
         table.limit[number] = path.limit
         table.left[number] = size_bytes
-        return number
-
-    def _new_number(self, crossings: int) -> int:
-        number, begin = self._numbers, self._crossings
-        self._numbers, self._crossings = number + 1, begin + crossings
-        if self._numbers > len(self._table.first) or self._crossings > len(self._table.link):
-            table = enlarge_table(self._table, 2 * self._numbers, 2 * self._crossings)
-            self._table = as_lists(table) if self._functions is PLAIN_FUNCTIONS else table
-        table = self._table
-        table.first[number], table.last[number] = begin, self._crossings
-        table.flow[begin : self._crossings] = [number] * crossings
         return number
 
     def complete(self, now: int) -> list[ActiveFlow]:
@@ -150,8 +148,7 @@ class ActiveFlows:
         return carried
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FlowRoute:
+class FlowRoute(NamedTuple):
     """The route of a flow."""
 
     links: list[int]
@@ -184,14 +181,8 @@ class RouteIndex:
         """Return the routes of the given numbers."""
         crossings = gather_slices(self._starts[numbers], self._lengths[numbers])
         offsets = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
-        limits_Bps = self._limits_Bps[numbers]
-        return Routes(
-            offsets=offsets,
-            links=self._links[crossings],
-            weights=self._weights[crossings],
-            latency_ps=self.latency_ps[numbers],
-            limit_Bps=limits_Bps if np.isfinite(limits_Bps).any() else None,
-        )
+        limits_Bps = self._limits_Bps[numbers] if np.isfinite(self._limits_Bps[numbers]).any() else None
+        return Routes(offsets, self._links[crossings], self._weights[crossings], self.latency_ps[numbers], limits_Bps)
 
     def path(self, number: int) -> FlowRoute:
         """Return one route as lists."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
+from s2sim.errors import S2SimError
 from s2sim.network.active_flows import (
     PLAIN_FUNCTIONS,
     SOLVER_EFFORT,
@@ -23,8 +25,7 @@ from s2sim.network.active_flows import (
 )
 from s2sim.network.base import Network, at_end_of_timestep, call_after
 from s2sim.network.flow_table import as_arrays, as_lists, merge_identical_flows
-from s2sim.network.max_min import LOOKS
-from s2sim.network.water_filling import deliver_in_few_events
+from s2sim.network.max_min import ABOVE, BELOW, LOOKS, MAX_PS, NEVER, ROUNDING_PS, TIE, TOO_LONG
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
 
@@ -40,7 +41,8 @@ class FluidNetwork(Network):
     ``on_loads(now_ps, loads_Bps)`` is called whenever flows arrive or complete, with the load of every link from then
     on, float64 bytes per second of shape (links,). ``known`` are the routes that were added, ``in_flight`` the flows
     that share links now, ``coming`` the transfers in their latency with its end in picoseconds, by number, and
-    ``solves`` counts how often rates were computed.
+    ``solves`` counts how often rates were computed. ``occupant`` is the owner that passes time on the idle network
+    without sending, if any, and what another sender calls first.
     """
 
     def __init__(self, env: simpy.Environment, fabric: Fabric, on_loads: OnLoads | None = None) -> None:
@@ -56,13 +58,13 @@ class FluidNetwork(Network):
         self._arriving: list[TransferBatch] = []
         self._settling = False
         self._wake_ps = -1
-        self._occupant: tuple[int, Callable[[], None]] | None = None
+        self.occupant: tuple[int, Callable[[], None]] | None = None
         self.solves = 0
 
     @property
     def idle(self) -> bool:
         """Whether nothing is in flight or on its way into it."""
-        return not (self.in_flight.flows or self._arriving or self.coming or self._occupant)
+        return not (self.in_flight.flows or self._arriving or self.coming or self.occupant)
 
     def add_routes(self, routes: Routes) -> NDArray[np.int64]:
         """Make routes known and return their numbers, int64 of shape (routes,)."""
@@ -72,8 +74,8 @@ class FluidNetwork(Network):
         self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
     ) -> None:
         """Start transfers now; see `Network.send`."""
-        if self._occupant is not None and self._occupant[0] != owner:
-            (_, land), self._occupant = self._occupant, None
+        if self.occupant is not None and self.occupant[0] != owner:
+            (_, land), self.occupant = self.occupant, None
             land()
         latency = self.known.latency_ps[routes]
         first = int(latency[0])
@@ -83,14 +85,6 @@ class FluidNetwork(Network):
         for delay in np.unique(latency):
             chosen = latency == delay
             self._arrive_after(int(delay), TransferBatch(routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
-
-    def reserve(self, owner: int, land: Callable[[], None]) -> None:
-        """Let ``owner`` pass time on the idle network without sending; another sender calls ``land`` first."""
-        self._occupant = owner, land
-
-    def end_reservation(self) -> None:
-        """End what `reserve` began."""
-        self._occupant = None
 
     def send_at(
         self,
@@ -208,3 +202,88 @@ def solve_batch_ps(
         before, looks = looks, int(columns[0].tally[LOOKS])
         SOLVER_EFFORT.visits += looks - before
     return np.asarray(columns[-1], np.int64)
+
+
+# Below so many transfers single changes are as quick; more events than so many cost more than single changes.
+_LEAST_TRANSFERS, _MOST_EVENTS = 64, 64
+# Events after which the number of all events is estimated from the transfers delivered by then.
+_TRIED_EVENTS = 3
+
+
+def deliver_in_few_events(routes: Routes, arrive_ps: Ints, sizes_bytes: Floats, capacity: Floats) -> Ints | None:
+    """Return the delivery time of each transfer, int64 picoseconds of shape (n,); None if that takes many events.
+
+    ``arrive_ps`` is when the latency of each transfer has passed, int64 of shape (n,), ``sizes_bytes`` float64 of shape
+    (n,), and ``capacity`` the bytes per picosecond of every link.
+    """
+    arrivals = np.unique(arrive_ps)
+    if len(arrive_ps) < _LEAST_TRANSFERS or len(arrivals) > _MOST_EVENTS:
+        return None
+    limits = np.full(len(arrive_ps), np.inf) if routes.limit_Bps is None else routes.limit_Bps / PS_PER_S
+    finish_ps, delivered_ps = np.full(len(arrive_ps), NEVER), np.zeros_like(arrive_ps)
+    rate, left, since = np.full(len(arrive_ps), -1.0), np.array(sizes_bytes, np.float64), np.array(arrive_ps)
+    active = np.zeros(0, np.int64)
+    now, next_arrival, events = 0, 0, 0
+    while len(active) or next_arrival < len(arrivals):
+        delivered = len(arrive_ps) - len(active) - int(np.count_nonzero(arrive_ps > now))
+        if events > _TRIED_EVENTS and events * len(arrive_ps) > _MOST_EVENTS * delivered:
+            return None
+        events += 1
+        now = NEVER
+        if len(active):
+            ends = finish_ps[active]
+            earliest = int(ends.min())
+            now = int(ends[ends <= earliest + ((earliest - arrive_ps[active]) * TIE).astype(np.int64)].max())
+        arriving = np.zeros(0, np.int64)
+        if next_arrival < len(arrivals) and arrivals[next_arrival] <= now:
+            now = int(arrivals[next_arrival])
+            arriving = np.flatnonzero(arrive_ps == now)
+            next_arrival += 1
+        ended = finish_ps[active] <= now
+        delivered_ps[active[ended]] = now
+        active = np.concatenate([active[~ended], arriving])
+        if not len(active):
+            continue
+        new, old = fair_rates(routes.take(active), limits[active], capacity), rate[active]
+        changed = (new > old * ABOVE) | (new < old * BELOW)
+        moved, new = active[changed], new[changed]
+        left[moved] = np.maximum(left[moved] - rate[moved] * (now - since[moved]), 0)
+        rate[moved], since[moved] = new, now
+        with np.errstate(divide="ignore", invalid="ignore"):
+            duration_ps = left[moved] / new
+        if not (duration_ps < MAX_PS).all():
+            raise S2SimError(TOO_LONG)
+        finish_ps[moved] = now + np.ceil(duration_ps - ROUNDING_PS).astype(np.int64)
+    return delivered_ps
+
+
+def fair_rates(routes: Routes, limits: Floats, capacity: Floats) -> Floats:
+    """Return the max-min fair rates of flows in bytes per picosecond, float64 of shape (n,).
+
+    ``limits`` has the largest rate of each flow, float64 of shape (n,), ``capacity`` that of every link. In each pass
+    the links on which no flow could get less elsewhere settle their flows (Bertsekas and Gallager, Data Networks,
+    section 6.5.2, all bottlenecks of a pass at once).
+    """
+    rates = np.zeros(len(limits))
+    rest = capacity.copy()
+    lengths, links, weights = np.diff(routes.offsets), routes.links, routes.weights
+    open_flows = np.arange(len(limits))
+    while len(open_flows):
+        starts = np.cumsum(lengths) - lengths
+        flow = np.repeat(np.arange(len(lengths)), lengths)
+        wide = np.bincount(links, weights, len(rest))
+        level = np.divide(rest, wide, out=np.full(len(rest), np.inf), where=wide > 0)
+        offered = level[links]
+        share = np.minimum(np.minimum.reduceat(offered, starts), limits[open_flows])
+        least = np.full(len(rest), np.inf)
+        np.minimum.at(least, links, share[flow])
+        full = (level <= least * ABOVE)[links] & (offered <= share[flow] * ABOVE)
+        settled = np.logical_or.reduceat(full, starts) | (limits[open_flows] <= share)
+        rates[open_flows[settled]] = share[settled]
+        crossing = settled[flow]
+        rest -= np.bincount(links[crossing], weights[crossing] * share[flow[crossing]], len(rest))
+        # Less than nothing by rounding would be no link's level.
+        np.maximum(rest, 0, out=rest)
+        open_flows, lengths = open_flows[~settled], lengths[~settled]
+        links, weights = links[~crossing], weights[~crossing]
+    return rates

@@ -112,8 +112,12 @@ class PacketNetwork(Network):
         if route not in self._packet_routes:
             self._packet_routes[route] = find_packet_route(self._fabric, *self._routes[route])
         taken = self._packet_routes[route]
-        hops = zip(taken.links, taken.weights, taken.latencies_ps, strict=True)
-        queues = [Queue(message, self._link(link), weight, latency) for link, weight, latency in hops]
+        queues = []
+        for link, weight, latency_ps in zip(taken.links, taken.weights, taken.latencies_ps, strict=True):
+            if link not in self._links:
+                room_bytes = float("inf") if self._buffer_bytes is None else self._buffer_bytes + _ROUNDING_BYTES
+                self._links[link] = Link(float(self._fabric.rate_Bps[link]) / PS_PER_S, room_bytes)
+            queues.append(Queue(message, self._links[link], weight, latency_ps))
         for step in taken.steps:
             before = queues[step.before] if step.before >= 0 else None
             latency_ps = 0 if before is None else before.latency_ps
@@ -125,12 +129,6 @@ class PacketNetwork(Network):
             turn = self._sent % len(lanes) if lanes else 0
             lanes[:] = lanes[turn:] + lanes[:turn]
         self._sent += 1
-
-    def _link(self, number: int) -> Link:
-        if number not in self._links:
-            room_bytes = float("inf") if self._buffer_bytes is None else self._buffer_bytes + _ROUNDING_BYTES
-            self._links[number] = Link(float(self._fabric.rate_Bps[number]) / PS_PER_S, room_bytes)
-        return self._links[number]
 
     def _at(self, time_ps: int, action: Callable[[Any], None], subject: object) -> None:
         heappush(self._events, (time_ps, next(self._age), action, subject))

@@ -41,23 +41,20 @@ def find_packet_route(fabric: Fabric, routes: Routes, index: int) -> PacketRoute
     """Return route number ``index`` as packets take it; `S2SimError` if its links are not a path."""
     part = slice(routes.offsets[index], routes.offsets[index + 1])
     links, weights = routes.links[part], routes.weights[part]
+    latencies_ps, route_ps = fabric.latency_ps[links].tolist(), int(routes.latency_ps[index])
+    sum_ps = round(float((fabric.latency_ps[links] * weights).sum()))
+    if sum_ps != route_ps:
+        # The latency of each hop in proportion.
+        if sum_ps == 0:
+            latencies_ps, sum_ps = [1] * len(links), round(float(weights.sum()))
+        latencies_ps = [own_ps * route_ps // sum_ps for own_ps in latencies_ps]
     return PacketRoute(
         links=links.tolist(),
         weights=weights.tolist(),
-        latencies_ps=_latencies_ps(fabric.latency_ps[links], weights, int(routes.latency_ps[index])),
+        latencies_ps=latencies_ps,
         steps=_find_transitions(fabric, links.tolist(), weights.tolist()),
         rate=float((fabric.rate_Bps[links] / weights).min()) / PS_PER_S,
     )
-
-
-def _latencies_ps(own_ps: NDArray[np.int64], weights: NDArray[np.float64], route_ps: int) -> list[int]:
-    """Return the latency of each hop: that of its link, or in proportion if the route's is not their sum."""
-    sum_ps = round(float((own_ps * weights).sum()))
-    if sum_ps == route_ps:
-        return [int(latency) for latency in own_ps]
-    if sum_ps == 0:
-        own_ps, sum_ps = np.ones_like(own_ps), round(float(weights.sum()))
-    return [int(latency) * route_ps // sum_ps for latency in own_ps]
 
 
 def _find_transitions(fabric: Fabric, links: list[int], weights: list[float]) -> list[LinkTransition]:
@@ -100,15 +97,6 @@ def check_packets(packet_bytes: int, buffer_bytes: int | None) -> None:
         )
 
 
-def count_packets(sizes_bytes: NDArray[np.float64], packet_bytes: int) -> NDArray[np.int64]:
-    """Return the packets of each message, int64 of shape (n,); nothing is one empty packet.
-
-    >>> count_packets(np.array([0.0, 4096.0, 4097.0]), 4096)
-    array([1, 1, 2])
-    """
-    return np.maximum(np.ceil(sizes_bytes / packet_bytes), 1).astype(np.int64)
-
-
 def count_packet_hops(routes: Routes, sizes_bytes: NDArray[np.float64], packet_bytes: int) -> int:
     """Return the number of crossings of links by packets, the cost of a simulation with packets."""
     if not len(sizes_bytes):
@@ -127,7 +115,8 @@ def pipeline_fill_ps(
     max over j <= k of a_j + s_j + ... + s_k. There is one route and one size in bytes per message.
     """
     fills = np.zeros(len(sizes_bytes), np.int64)
-    packets = count_packets(sizes_bytes, packet_bytes)
+    # Nothing is one empty packet.
+    packets = np.maximum(np.ceil(sizes_bytes / packet_bytes), 1).astype(np.int64)
     rates = fabric.rate_Bps / PS_PER_S
     for index, (size_bytes, count) in enumerate(zip(sizes_bytes.tolist(), packets.tolist(), strict=True)):
         route = find_packet_route(fabric, routes, index)

@@ -53,7 +53,11 @@ class BackgroundTraffic:
         self._cluster = cluster
         self._size_bytes = size_bytes
         self._generator = generator
-        self._probability, self.rate_Bps = _interfaces(cluster)
+        ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
+        rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
+        shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
+        # Of each rank the probability that it sends a message; and the rate of all interfaces.
+        self._probability, self.rate_Bps = shared / shared.sum(), float(shared.sum())
         most, link = _largest_load(cluster, self._probability * self.rate_Bps)
         if load >= most:
             raise OptionError(
@@ -120,14 +124,6 @@ def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[floa
     return float(1 / share[fullest]), cluster.fabric.link_names[fullest]
 
 
-def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
-    """Return the probability that a rank sends a message, float64 of shape (ranks,), and the rate of all interfaces."""
-    ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
-    rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
-    shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
-    return shared / shared.sum(), float(shared.sum())
-
-
 @dataclass(slots=True, eq=False)
 class LinkChange:
     """A change of some links from some time on."""
@@ -170,7 +166,9 @@ class TimeVaryingNetwork(FluidNetwork):
 
     def slow_down(self, links: Indices, factor: float) -> LinkChange:
         """Scale the rates of links by ``factor`` from now on, in addition to other changes."""
-        change = self._begin(links, factor)
+        change = LinkChange(links, factor)
+        self._changes.append(change)
+        self._set_rates()
         change.messages += int(self.known.crossing(self._routes_in_flight(), links).sum())
         return change
 
@@ -184,7 +182,9 @@ class TimeVaryingNetwork(FluidNetwork):
 
         `TopologyError` if a transfer in flight, or sent later, has no other route.
         """
-        change = self._begin(links, 0.0)
+        change = LinkChange(links, 0.0)
+        self._changes.append(change)
+        self._set_rates()
         self._dead[links] = True
         self._why.append(why)
         routes, waiting = self._routes_in_flight(), self._waiting()
@@ -230,21 +230,14 @@ class TimeVaryingNetwork(FluidNetwork):
         for sent in self._waiting():
             np.subtract.at(carried, sent.routes, sent.sizes_bytes)
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
-        src, dst = self._joined(numbers)
-        return self.known.take(numbers), src, dst, carried[numbers]
+        return self.known.take(numbers), *self._joined(numbers), carried[numbers]
 
-    def _joined(self, numbers: Indices) -> tuple[Indices, Indices]:
-        pairs = np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+    def _joined(self, numbers: Indices) -> Indices:
+        """Return the ranks at both ends of routes, int64 of shape (2, routes)."""
+        return np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2).T
 
     def _waiting(self) -> list[TransferBatch]:
         return [*(sent for _, sent in self.coming.values()), *self._arriving]
-
-    def _begin(self, links: Indices, factor: float) -> LinkChange:
-        change = LinkChange(links, factor)
-        self._changes.append(change)
-        self._set_rates()
-        return change
 
     def _set_rates(self) -> None:
         capacity = self._router.fabric.rate_Bps / PS_PER_S
@@ -275,8 +268,7 @@ class TimeVaryingNetwork(FluidNetwork):
             if not change.factor:
                 crossing = self.known.crossing(taken, change.links)
                 change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
-        src, dst = self._joined(taken)
-        why = " and ".join(self._why)
+        (src, dst), why = self._joined(taken), " and ".join(self._why)
         routes = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
         new = self.add_routes(routes)
         self.join(new, src, dst)

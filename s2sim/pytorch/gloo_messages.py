@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.blocks import blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.errors import S2SimError
 
 HEADER_BYTES = 48
@@ -125,7 +124,7 @@ def _broadcast(demand: Demand) -> Messages:
 
 def _exchange(demand: Demand, *, pairs_alone: bool) -> Messages:
     """Of an all-to-all: each pair's block directly, even if empty."""
-    sizes = blocks_of(demand).sizes()
+    sizes = Blocks(demand).sizes()
     wanted = sizes > 0 if pairs_alone else np.ones_like(sizes, np.bool_)
     np.fill_diagonal(wanted, val=False)
     source, target = np.nonzero(wanted)

@@ -13,7 +13,7 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
-from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound, IdleNetwork
+from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
@@ -180,8 +180,7 @@ class Communicators:
             call_after(self.env, timed.duration_ps, end)
             return
         self._network = self._network or FluidNetwork(self.env, cluster.fabric)
-        passing = IdleNetwork(self._network, timed.times)
-        CollectiveRun(self._network, timed.schedule, cluster, end, passing=passing).start()
+        CollectiveRun(self._network, timed.schedule, cluster, end, passing=timed.times).start()
 
 
 def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> None:

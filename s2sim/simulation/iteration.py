@@ -14,7 +14,7 @@ from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
 from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
-from s2sim.simulation.accounting import IterationParts, Iterations, IterationSettings, RankActivity, time_breakdown
+from s2sim.simulation.accounting import Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
@@ -64,20 +64,17 @@ class _IterationReplay:
         if self._iterations % self._period:
             raise S2SimError(f"{self._iterations} iterations are no multiple of {self._period}, after which it repeats")
         self._env = simpy.Environment()
-        self._segments = self._segment_backward()
+        # The segments of backward: the number of its tensors until then, and the buckets ready with them.
+        last: dict[int, list[int]] = {}
+        for at, leaving in enumerate(self._exchange):
+            last.setdefault(max(leaving.bucket.tensors, default=0) + 1, []).append(at)
+        last.setdefault(len(self._compute.backward_ps), [])
+        self._segments = sorted(last.items())
         # Timers keep what they have timed.
         self._held: dict[tuple[int, tuple[int, ...]], GpuShare | None] = {}
         self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
         self._classes = list(dict.fromkeys(self._of_rank))
-
-    def _segment_backward(self) -> list[tuple[int, list[int]]]:
-        """Return the segments of backward: the number of its tensors until then, and the buckets ready with them."""
-        last: dict[int, list[int]] = {}
-        for at, leaving in enumerate(self._exchange):
-            last.setdefault(max(leaving.bucket.tensors, default=0) + 1, []).append(at)
-        last.setdefault(len(self._compute.backward_ps), [])
-        return sorted(last.items())
 
     def _make_communicators(self) -> tuple[Communicators | SkewedCommunicator, FaultyNetwork | None]:
         cluster, exchanges, library = self._timer.cluster, self._iterations // self._period, self._library
@@ -170,7 +167,14 @@ class _IterationReplay:
         by_call = {call: each for each in completed for call in each.calls}
         spent = [self._spent(ranks, by_call) for ranks in self._classes]
         of_class = {id(ranks): each for ranks, each in zip(self._classes, spent, strict=True)}
-        parts = [self._parts(ranks, each) for ranks, each in zip(self._classes, spent, strict=True)]
+        # Unless all gradients are waited for, only the last iteration waits for all collectives in flight.
+        open_end = not self._conditions.waits_for_all
+        parts = []
+        for ranks, each in zip(self._classes, spent, strict=True):
+            bounds = ranks.begun_ps[:: self._period]
+            parts.append(
+                time_breakdown(each, bounds[:-1] if open_end and len(bounds) > _LEAST else bounds, self._period)
+            )
         waiting = sum(
             ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
         )
@@ -189,13 +193,6 @@ class _IterationReplay:
             completed=completed,
             effects=(*(self._disturbance.effects() if self._disturbance else ()), *slowed),
         )
-
-    def _parts(self, ranks: IterationRanks, spent: RankActivity) -> list[IterationParts]:
-        bounds = ranks.begun_ps[:: self._period]
-        if not self._conditions.waits_for_all and len(bounds) > _LEAST:
-            # Only the last iteration waits for all collectives in flight.
-            bounds = bounds[:-1]
-        return time_breakdown(spent, bounds, self._period)
 
     def _compute_on(self, ranks: IterationRanks) -> Passing:
         env, compute, settings = self._env, self._compute, self._conditions

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.arrays import Ints
-from s2sim.collectives.schedules.schedule import Schedule, Step
+from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun
-from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
@@ -33,19 +31,17 @@ def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
     schedule = timed.schedule
     if not schedule.stage.chain or schedule.places != ranks:
         return None
-    steps = list(schedule.steps)
-    for flights_ps in _message_times_ps(steps, timed.times):
+    times, none = timed.times, np.zeros(0, np.int64)
+    steps, rounds = list(schedule.steps), [step.round for step in schedule.steps]
+    for whole_rounds in (False, True):
+        if whole_rounds:
+            flights_ps = [np.full(sent.pattern.messages, times.time_ps(sent)) for sent in rounds]
+        else:
+            flights_ps = [times.message_ps(sent)[1] if sent.pattern.messages else none for sent in rounds]
         passage = CriticalPath(steps, flights_ps.__getitem__)
         if passage.ends_ps(np.full(ranks, schedule.launch_ps)).max() == timed.duration_ps:
             return passage
     return None
-
-
-def _message_times_ps(steps: Sequence[Step], times: RoundTimes) -> Iterator[list[Ints]]:
-    """Yield the times of the messages of each step: individual times, then those of the last of each round."""
-    none = np.zeros(0, np.int64)
-    yield [times.message_ps(step.round)[1] if step.round.pattern.messages else none for step in steps]
-    yield [np.full(step.round.pattern.messages, times.time_ps(step.round)) for step in steps]
 
 
 _MAX_MESSAGES = 1 << 25  # about a minute
@@ -112,23 +108,21 @@ class SkewedCommunicator:
             steps = shared.steps[number]
             timed = self.timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
             shared.running[number] = running = SkewedLaunch(timed, tuple(zip(shared.calls, steps, strict=True)))
-            on_complete, done = (lambda: self._ended(shared, number)), running.rank_done
-            passage = self._passage(timed)
+
+            def on_complete() -> None:
+                del shared.running[number]
+                now = int(self.env.now)
+                self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, now))
+
+            schedule, done = timed.schedule, running.rank_done
+            if id(schedule) not in self._passages:
+                self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
+            passage = self._passages[id(schedule)][1]
             if passage is None:
                 running.run = _BarrierLaunch(self.env, timed.duration_ps, len(self.of_rank), on_complete, done)
             else:
-                running.run = UncontendedRun(self.env, timed.schedule, passage, on_complete, on_rank_done=done)
+                running.run = UncontendedRun(self.env, schedule, passage, on_complete, on_rank_done=done)
         return shared.running[number]
-
-    def _ended(self, shared: SharedProgram, number: int) -> None:
-        running = shared.running.pop(number)
-        self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, int(self.env.now)))
-
-    def _passage(self, timed: TimedSchedule) -> CriticalPath | None:
-        schedule = timed.schedule
-        if id(schedule) not in self._passages:
-            self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
-        return self._passages[id(schedule)][1]
 
 
 @dataclass(slots=True, eq=False)

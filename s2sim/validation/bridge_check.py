@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.blocks import all_to_all_demand
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher

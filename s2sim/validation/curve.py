@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.blocks import all_to_all_demand
-from s2sim.collectives.schedules.demand import Demand, make_demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path

@@ -6,9 +6,8 @@ import pytest
 from s2sim.arrays import BlockTable
 from s2sim.collectives.algorithms.all_to_all import Pairwise, SpreadOut
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.blocks import all_to_all_demand, blocks_of
 from s2sim.collectives.schedules.check import check_schedule
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer, closed_form_s
@@ -96,9 +95,9 @@ def test_launches_together_add_their_blocks():
     assert both == all_to_all_demand(4 * first + second, 1)
     cut = Demand("all_to_all", (3, 6, 4), 2)
     assert merge_into_launch([all_to_all_demand(first, 4), cut]) == all_to_all_demand(
-        4 * first + blocks_of(cut).sizes(), 1
+        4 * first + Blocks(cut).sizes(), 1
     )
-    assert blocks_of(cut).sizes().tolist() == [[2, 2, 2], [4, 4, 4], [2, 2, 4]]
+    assert Blocks(cut).sizes().tolist() == [[2, 2, 2], [4, 4, 4], [2, 2, 4]]
 
 
 SIZES_OF = np.array([[1, 2, 3], [0, 0, 9], [4, 0, 0]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.pat import Pat
+from s2sim.collectives.algorithms.halving_doubling import Pat
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.schedules.blocks import all_to_all_demand
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.constants import load_constants
+from s2sim.libraries.message_latency import most_peers
 from s2sim.libraries.nccl import NcclProfile
-from s2sim.libraries.nccl_rules import most_peers
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 

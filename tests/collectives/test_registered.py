@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
-from s2sim.collectives.schedules.blocks import all_to_all_demand, exchanged_bytes
 from s2sim.collectives.schedules.check import check_schedule
-from s2sim.collectives.schedules.demand import ROOTED, Demand, barrier
+from s2sim.collectives.schedules.demand import ROOTED, Demand, all_to_all_demand, barrier, exchanged_bytes
 from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound, simulate_ps
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.terms import schedule_terms

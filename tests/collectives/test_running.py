@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.collective_run import CollectiveRun, IdleNetwork
+from s2sim.collectives.timing.collective_run import CollectiveRun
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
@@ -26,7 +26,7 @@ def run(cluster, collectives, transfers, *, fast):
 
     def begin(name, start_ps, schedule):
         yield env.timeout(start_ps)
-        passing = IdleNetwork(network, RoundTimes(cluster)) if fast else None
+        passing = RoundTimes(cluster) if fast else None
         CollectiveRun(network, schedule, cluster, lambda: ends.update({name: env.now}), passing=passing).start()
 
     def transfer(name, start_ps, src, dst, size):

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.all_to_all import SpreadOut
-from s2sim.collectives.schedules.blocks import all_to_all_demand
 from s2sim.collectives.schedules.check import check_schedule
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer, closed_form_s

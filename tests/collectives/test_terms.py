@@ -206,7 +206,8 @@ def test_a_profile_that_does_not_tell_has_its_latency_in_one_term():
 
 
 def test_what_rounding_leaves_goes_to_bytes():
-    terms = Terms()
+    cluster = build_cluster(load_shape("single-switch"), 2)
+    terms = Terms(cluster, RoundTimes(cluster))
     terms.add("hop", "a", 1, 10.4, (("a", 1),))
     terms.add("hop", "b", 1, 10.4, (("b", 1),))
     terms.add("bytes", "nic", 1, 5.2)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.network import active_flows as in_flight
-from s2sim.network import fluid as together
-from s2sim.network import water_filling
+from s2sim.network import fluid
 from s2sim.network.active_flows import SolverEffort
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.network import deliver_ps
@@ -68,11 +67,11 @@ def test_rates_filled_anew_at_each_event_and_single_changes_deliver_alike(
     arrive_ps = 10**9 * generator.integers(0, moments, flows) // moments
     asked = generator.choice(sizes, flows), cluster.fabric.rate_Bps / PS_PER_S
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(water_filling, "_LEAST_TRANSFERS", 1)
-        patched.setattr(water_filling, "_MOST_EVENTS", 10**9)
-        patched.setattr(water_filling, "_TRIED_EVENTS", 10**9)
-        found = water_filling.deliver_in_few_events(routes, arrive_ps, *asked)
-        patched.setattr(together, "deliver_in_few_events", lambda *_: None)
+        patched.setattr(fluid, "_LEAST_TRANSFERS", 1)
+        patched.setattr(fluid, "_MOST_EVENTS", 10**9)
+        patched.setattr(fluid, "_TRIED_EVENTS", 10**9)
+        found = fluid.deliver_in_few_events(routes, arrive_ps, *asked)
+        patched.setattr(fluid, "deliver_in_few_events", lambda *_: None)
         changes = solve_batch_ps(routes, arrive_ps - routes.latency_ps, *asked)
     np.testing.assert_allclose(found, changes, rtol=1e-12, atol=1)
 
@@ -90,7 +89,7 @@ def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing, mome
     asked = routes, starts, sizes
     found = []
     for effort in (SolverEffort(), SolverEffort(visits=10**9)):
-        monkeypatch.setattr(together, "SOLVER_EFFORT", effort)
+        monkeypatch.setattr(fluid, "SOLVER_EFFORT", effort)
         monkeypatch.setattr(in_flight, "SOLVER_EFFORT", effort)
         found.append(solve_batch_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S))
         # The simulated network compiles when some flows are in flight already, and makes room for more.

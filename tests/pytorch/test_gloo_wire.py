@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.schedules.blocks import all_to_all_demand
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
 from s2sim.errors import S2SimError
 from s2sim.pytorch.gloo_messages import barrier_bytes, gloo_messages
 

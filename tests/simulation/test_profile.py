@@ -13,7 +13,7 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.timing.bounds import duration_ps, lower_bound, rank_ends_ps, simulate_ps
-from s2sim.collectives.timing.collective_run import CollectiveRun, IdleNetwork
+from s2sim.collectives.timing.collective_run import CollectiveRun
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import find_routes
@@ -143,13 +143,7 @@ def test_two_collectives_at_once_share_links_and_no_limits(cluster):
         ends = []
         timed = Timer(cluster, "ring", profile=profile).time(ALL_REDUCE)
         for _ in range(2):
-            CollectiveRun(
-                network,
-                timed.schedule,
-                cluster,
-                lambda: ends.append(env.now),
-                passing=IdleNetwork(network, timed.times),
-            ).start()
+            CollectiveRun(network, timed.schedule, cluster, lambda: ends.append(env.now), passing=timed.times).start()
         env.run()
         return ends
 

@@ -55,7 +55,16 @@ class NvlsTree:
         """Return the schedule; `OptionError` on one node, where an NVSwitch does all of it."""
         if demand.ranks > 1 and len(np.unique(cluster.node_of_rank)) == 1:
             raise OptionError("nvls-tree needs several nodes: inside one, in-network is what the NVSwitch does")
-        return _one_transfer(self.name, demand, _legs(demand, cluster))
+        # The edges between nodes of a pair of trees for each channel, upwards and downwards.
+        groups, edges = channel_groups(demand, cluster, channel_count(cluster, None)), []
+        for order in groups.ranks:
+            node = cluster.node_of_rank[order]
+            for parent in trees_over_nodes(node):
+                child = np.flatnonzero((parent >= 0) & (node != node[parent]))
+                edges += [(order[child], order[parent[child]]), (order[parent[child]], order[child])]
+        src, dst = (np.concatenate(side) for side in zip(*edges, strict=True))
+        depth = 2 * (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
+        return _one_transfer(self.name, demand, TransferLegs(src, dst, 1 / (2 * len(groups.ranks)), depth))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return L + D/B, with the latency of the longest route through both and the rate of the busiest link."""
@@ -68,20 +77,6 @@ def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = No
     step = Step(Round(pattern, np.array([float(demand.buffer_bytes)])))
     pieces = Pieces.one_each(np.array([0]), np.array([demand.buffer_elements]), adds=True)
     return schedule_of(demand, algorithm, Stage((step,), lambda _step, _time: pieces))
-
-
-def _legs(demand: Demand, cluster: Cluster) -> TransferLegs:
-    """Return the edges between nodes of a pair of trees for each channel, upwards and downwards."""
-    groups = channel_groups(demand, cluster, channel_count(cluster, None))
-    edges = []
-    for order in groups.ranks:
-        node = cluster.node_of_rank[order]
-        for parent in trees_over_nodes(node):
-            child = np.flatnonzero((parent >= 0) & (node != node[parent]))
-            edges += [(order[child], order[parent[child]]), (order[parent[child]], order[child])]
-    src, dst = (np.concatenate(side) for side in zip(*edges, strict=True))
-    nodes = len(np.unique(cluster.node_of_rank))
-    return TransferLegs(src, dst, 1 / (2 * len(groups.ranks)), 2 * (nodes - 1).bit_length())
 
 
 @dataclass(frozen=True, slots=True)

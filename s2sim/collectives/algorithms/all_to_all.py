@@ -10,8 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules.blocks import Blocks, blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
 from s2sim.collectives.schedules.groups import (
     Groups,
@@ -99,7 +98,7 @@ class Pairwise:
                 f"pairwise: partners=xor needs a power of two of ranks, found {ranks}: take partners=shift"
             )
         source = np.arange(ranks)
-        blocks = blocks_of(demand)
+        blocks = Blocks(demand)
 
         def step(index: int) -> Step:
             target = self._targets(source, index + 1)
@@ -123,7 +122,7 @@ class Pairwise:
         if demand.ranks == 1:
             return 0.0
         require_uniform_routes(self.name, hops)
-        source, blocks = np.arange(demand.ranks), blocks_of(demand)
+        source, blocks = np.arange(demand.ranks), Blocks(demand)
         *others, last = (float(blocks.bytes(source, self._targets(source, k)).max()) for k in range(1, demand.ranks))
         clocked_s = hops.round_s if self.release == "delivered" else hops.sending_s
         return sum(map(clocked_s, others)) + hops.round_s(last)
@@ -169,7 +168,9 @@ class SpreadOut:
             if self.partners is not None or self.turns:
                 given = "turns=true" if self.turns else f"partners={self.partners}"
                 raise OptionError(f"spread: {given} changes nothing in send_recv: leave it out")
-            return schedule_of(demand, self.name, _ring_shift(demand))
+            source, pieces = np.arange(demand.ranks), Pieces.one_each(*demand.stretches(), adds=False)
+            step = Step(Round(Pattern(source, (source + 1) % demand.ranks), demand.sizes_bytes))
+            return schedule_of(demand, self.name, Stage((step,), lambda _step, _time: pieces))
         if self.turns:
             return schedule_of(demand, option_text(self), _alternating_rounds(demand))
         partners = self.partners
@@ -196,19 +197,11 @@ class SpreadOut:
         source, target = _partner_pairs(np.arange(demand.ranks), 1, 0)
         if self.turns:
             first = _goes_first(source, target, demand.ranks)
-            sizes = blocks_of(demand).bytes(source, target)
+            sizes = Blocks(demand).bytes(source, target)
             # A turn in which nobody has a block is no round.
             turns = [each for each in (sizes[first], sizes[~first]) if not demand.blocks or each.any()]
             return sum(hops.round_s(float(each.max())) for each in turns)
-        return hops.round_s(float(blocks_of(demand).bytes(source, target).max()))
-
-
-def _ring_shift(demand: Demand) -> Stage:
-    """Return the round in which each rank sends its whole range to the next."""
-    source = np.arange(demand.ranks)
-    step = Step(Round(Pattern(source, (source + 1) % demand.ranks), demand.sizes_bytes))
-    pieces = Pieces.one_each(*demand.stretches(), adds=False)
-    return Stage((step,), lambda _step, _time: pieces)
+        return hops.round_s(float(Blocks(demand).bytes(source, target).max()))
 
 
 def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
@@ -221,7 +214,7 @@ def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
     groups = -(-ranks // partners)
     order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
-    blocks = blocks_of(demand)
+    blocks = Blocks(demand)
     if held is not None and groups == 1:
         source, target = np.nonzero(held)
         first_after = np.lexsort(((target - source) % ranks, source))
@@ -243,7 +236,7 @@ def _alternating_rounds(demand: Demand) -> Stage:
     if demand.blocks:
         held = _has_block(demand)[source, target]
         source, target = source[held], target[held]
-    first, blocks = _goes_first(source, target, demand.ranks), blocks_of(demand)
+    first, blocks = _goes_first(source, target, demand.ranks), Blocks(demand)
     rounds = [(source[turn], target[turn]) for turn in (first, ~first) if turn.any()]
     steps = tuple(Step(Round(Pattern(*pairs), blocks.bytes(*pairs))) for pairs in rounds)
     return Stage(steps, _block_pieces(blocks, rounds))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
-from s2sim.collectives.algorithms.chain import Chain
-from s2sim.collectives.algorithms.ring import Ring
+from s2sim.collectives.algorithms.ring import Chain, Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
@@ -82,18 +82,18 @@ ALGORITHMS = Registry(
         "halving-doubling": "s2sim.collectives.algorithms.halving_doubling:HalvingDoubling",
         "recursive-doubling": "s2sim.collectives.algorithms.halving_doubling:RecursiveDoubling",
         "bruck": "s2sim.collectives.algorithms.halving_doubling:Bruck",
-        "pat": "s2sim.collectives.algorithms.pat:Pat",
+        "pat": "s2sim.collectives.algorithms.halving_doubling:Pat",
         "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
         "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
         "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
-        "torus": "s2sim.collectives.algorithms.torus:Torus",
+        "torus": "s2sim.collectives.algorithms.hierarchical:Torus",
         "parameter-server": "s2sim.collectives.algorithms.aggregators:ParameterServer",
         "in-network": "s2sim.collectives.algorithms.aggregators:InNetwork",
         "nvls-tree": "s2sim.collectives.algorithms.aggregators:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
         "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
         "binomial": "s2sim.collectives.algorithms.tree:Binomial",
-        "chain": "s2sim.collectives.algorithms.chain:Chain",
+        "chain": "s2sim.collectives.algorithms.ring:Chain",
     },
 )
 
@@ -114,14 +114,6 @@ class Algorithm(Protocol):
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time in seconds where messages take these ways and no two share a link direction."""
-
-
-@runtime_checkable
-class NeedsHelpers(Protocol):
-    """An algorithm with servers on additional GPUs."""
-
-    def helpers(self, ranks: int, gpus_per_node: int) -> int:
-        """Return the number of GPUs in addition to the ranks."""
 
 
 # Libraries name their algorithms by the same option strings for every size, group and cluster.
@@ -145,12 +137,16 @@ def make_algorithm(asked: str | Algorithm, kind: str) -> Algorithm:
     return algorithm
 
 
-def same_at_any_rate(algorithm: Algorithm) -> bool:
+def same_at_rates(algorithm: Algorithm) -> bool:
     """Return whether an algorithm is known to make the same schedule on clusters that differ in rates only."""
     chunked = isinstance(algorithm, (DoubleBinaryTree, Chain)) and algorithm.chunks is not None
     return chunked or isinstance(algorithm, Ring)
 
 
 def helpers_of(algorithm: Algorithm, ranks: int, gpus_per_node: int) -> int:
-    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them."""
-    return algorithm.helpers(ranks, gpus_per_node) if isinstance(algorithm, NeedsHelpers) else 0
+    """Return the number of GPUs that an algorithm needs in addition to the ranks, numbered after them.
+
+    Algorithms with servers on such GPUs have a method ``helpers`` that returns it.
+    """
+    helpers: Callable[[int, int], int] = getattr(algorithm, "helpers", lambda *_: 0)
+    return helpers(ranks, gpus_per_node)

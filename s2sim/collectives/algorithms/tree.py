@@ -83,9 +83,8 @@ class Binomial(OverGroups):
         for j in reversed(range((groups.members - 1).bit_length())):
             source = np.arange(0, groups.members - 2**j, 2 ** (j + 1))
             moves.append(ChunkMove(MemberPairs(source, source + 2**j), np.zeros(len(source), np.int64), 1))
-        return stage_of_moves(
-            groups.ranks, single_chunk(groups), moves if kind == "broadcast" else reverse_moves(moves)
-        )
+        moves = moves if kind == "broadcast" else reverse_moves(moves)
+        return stage_of_moves(groups.ranks, single_chunk(groups), moves)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where messages share nothing and all ways are alike: ceil(log2 P)·(L + D/B)."""
@@ -114,29 +113,17 @@ def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
     A tree over nodes, and a chain inside each node that ends in the rank that is part of the tree: the first of the
     node in one tree and the last in the other (Sanders, Speck and Träff, Parallel Computing 35(12), 2009).
     """
-    tree = _binary_tree(len(np.unique(node_of_place)))
-    return [_chain_tree(tree, node_of_place, last=False), _chain_tree(_second_tree(tree), node_of_place, last=True)]
-
-
-def _binary_tree(count: int) -> Ints:
-    """Return the parent of each of ``count`` members in an in-order binary tree, -1 for the root.
-
-    Counted from 1, the lowest set bit of a member is its height: odd members are leaves.
-    """
-    member = np.arange(1, count + 1)
-    low = member & -member
-    above = (member ^ low) | (low << 1)
-    below = member ^ low
-    return np.where(above <= count, above, below).astype(np.int64) - 1
-
-
-def _second_tree(first: Ints) -> Ints:
-    """Return the tree whose leaves have children in the first: mirrored for an even count, else shifted."""
-    count = len(first)
-    renamed = count - 1 - np.arange(count) if count % 2 == 0 else (np.arange(count) + 1) % count
+    count = len(np.unique(node_of_place))
+    # An in-order binary tree: counted from 1, the lowest set bit of a node is its height, so that odd ones are leaves.
+    number = np.arange(1, count + 1)
+    low = number & -number
+    above, below = (number ^ low) | (low << 1), number ^ low
+    first = np.where(above <= count, above, below).astype(np.int64) - 1
+    # The second, whose leaves have children in the first, is mirrored for an even count, else shifted.
+    renamed = count - number if count % 2 == 0 else number % count
     second = np.empty(count, np.int64)
     second[renamed] = np.where(first >= 0, renamed[first], -1)
-    return second
+    return [_chain_tree(first, node_of_place, last=False), _chain_tree(second, node_of_place, last=True)]
 
 
 def _chain_tree(tree: Ints, node_of_place: Ints, *, last: bool) -> Ints:
@@ -158,22 +145,19 @@ _MAX_CHUNKS = 128
 _MAX_EDGES = 1 << 30
 
 
-def _depth(parent: Ints) -> Ints:
-    depth = np.zeros(len(parent), np.int64)
-    ancestor = parent.copy()
-    while (ancestor >= 0).any():
-        depth += ancestor >= 0
-        ancestor = np.where(ancestor >= 0, parent[ancestor], -1)
-    return depth
-
-
 def up_and_down(parents: list[Ints]) -> Pipeline:
     """Return the edges of trees, each used up and down, from the parent of each member, -1 for roots.
 
     A member at depth d sends chunk c up in round c + height - d, as soon as its children can have delivered it, and
     receives the sum in round c + height + d - 1.
     """
-    depths = [_depth(parent) for parent in parents]
+    depths = []
+    for parent in parents:
+        depth, ancestor = np.zeros_like(parent), parent
+        while (ancestor >= 0).any():
+            depth += ancestor >= 0
+            ancestor = np.where(ancestor >= 0, parent[ancestor], -1)
+        depths.append(depth)
     height = max(int(depth.max()) for depth in depths)
     sender, receiver, tree, delay, adds = [], [], [], [], []
     for number, (parent, depth) in enumerate(zip(parents, depths, strict=True)):

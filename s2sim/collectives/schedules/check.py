@@ -8,8 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.schedules.blocks import blocks_of
-from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.errors import S2SimError
 
@@ -84,7 +83,7 @@ def expected_positions(demand: Demand) -> Mask:
     elif demand.kind == "send_recv":
         expected = _owned_positions(demand, (ranks - 1) % demand.ranks)
     elif demand.kind == "all_to_all":
-        blocks = blocks_of(demand)
+        blocks = Blocks(demand)
         for rank in ranks:
             for start, stop in zip(*blocks.bounds(ranks, np.full_like(ranks, rank)), strict=True):
                 expected[rank, start:stop] = True

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.groups import Groups, equal_rows, joined, pattern_of_members
+from s2sim.collectives.schedules.groups import Groups, joined, pattern_of_members
 from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.errors import ContendedError
 
@@ -85,7 +85,10 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
     """
     groups, count = chunks.bytes.shape
     patterns = {move.pairs: pattern_of_members(ranks, move.pairs.src, move.pairs.dst) for move in moves}
-    starts = _step_bounds(moves, equal_chunks=equal_rows(chunks.bytes))
+    keys = [(move.pairs, move.count, move.adds) for move in moves]
+    equal = bool((chunks.bytes == chunks.bytes[:, :1]).all())
+    # The first move of each step, and the end of the last.
+    starts = [*(at for at in range(len(moves)) if not (at and equal) or keys[at] != keys[at - 1]), len(moves)]
 
     def step(index: int) -> Step:
         move = moves[starts[index]]
@@ -97,12 +100,8 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
         chosen = (move.first[:, None] + move.skip + np.arange(move.count) * move.stride) % count
         begin, end = chunks.begin[:, chosen], chunks.end[:, chosen]
         messages = groups * len(move.first)
-        return Pieces(
-            np.repeat(np.arange(messages), begin.size // max(messages, 1)),
-            begin.reshape(-1),
-            end.reshape(-1),
-            np.full(begin.size, move.adds),
-        )
+        message = np.repeat(np.arange(messages), begin.size // max(messages, 1))
+        return Pieces(message, begin.reshape(-1), end.reshape(-1), np.full(begin.size, move.adds))
 
     def volume(places: int) -> Ints:
         total = np.zeros((2, places), np.int64)
@@ -113,13 +112,6 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
         return total
 
     return Stage(LazySteps(len(starts) - 1, step), pieces, volume)
-
-
-def _step_bounds(moves: Sequence[ChunkMove], *, equal_chunks: bool) -> list[int]:
-    """Return the index of the first move of each step, and the number of moves."""
-    keys = [(move.pairs, move.count, move.adds) for move in moves]
-    starts = [index for index in range(len(keys)) if not index or not equal_chunks or keys[index] != keys[index - 1]]
-    return [*starts, len(moves)]
 
 
 def chunk_totals(values: NDArray[Any], move: ChunkMove) -> NDArray[Any]:

@@ -15,18 +15,7 @@ from s2sim.arrays import Floats, Ints
 from s2sim.collectives.kinds import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
-from s2sim.collectives.schedules.schedule import (
-    CombinedRound,
-    LazySteps,
-    Pattern,
-    Pieces,
-    Round,
-    Schedule,
-    Stage,
-    Step,
-    TransferLegs,
-    traffic_of,
-)
+from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
@@ -65,16 +54,6 @@ class Groups:
         """Ranks of a group."""
         return int(self.ranks.shape[1])
 
-    @property
-    def alike(self) -> bool:
-        """Whether all chunks of a group have equal bytes, so that rounds repeat."""
-        return equal_rows(self.bytes)
-
-
-def equal_rows(values: Floats) -> bool:
-    """Return whether all values of each row are equal."""
-    return bool((values == values[:, :1]).all())
-
 
 def pattern_of_members(ranks: Ints, src: Ints, dst: Ints) -> Pattern:
     """Return the pattern in which members ``src`` send to ``dst`` in all groups; ``ranks`` is of shape (G, p)."""
@@ -102,9 +81,9 @@ def group_of_all(demand: Demand) -> Groups:
     return Groups(ranks, begin[None, :], end[None, :], demand.sizes_bytes[None, :])
 
 
-def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:
-    """Return the bounds of part number ``part`` of ranges of positions that are cut into even parts."""
-    return begin + part * (end - begin) // parts, begin + (part + 1) * (end - begin) // parts
+def traffic_of(stages: Sequence[Stage], ranks: int) -> Ints:
+    """Return the elements that each rank sends and receives in several stages, int64 of shape (2, ranks)."""
+    return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
 
 
 def arranged(parts: Sequence[tuple[Stage, tuple[int, ...]]]) -> Stage:
@@ -189,7 +168,6 @@ class OverGroups(ABC):
         return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
 
 
-# Of steps that are created on access and may all have different patterns.
 _CACHED_PATTERNS = 4
 
 
@@ -202,22 +180,18 @@ def merge_concurrent(parts: Sequence[tuple[Schedule, Ints]]) -> Schedule:
     """
     first, ranks = parts[0][0], parts[0][0].demand.ranks
     sides = [(schedule.stage, groups * ranks) for schedule, groups in parts]
-    if _have_equal_steps([stage for stage, _ in sides]):
+    switched = any(step.round.pattern.through_switch for stage, _ in sides for step in stage.steps[:1])
+    shapes = {
+        (stage.chain, *((step.times, step.after, step.after_sent) for step in stage.steps))
+        for stage, _ in (sides if len(sides) > 1 else ())
+    }
+    if len(sides) == 1 or (len(shapes) == 1 and not switched):
         stage = _merge_stages(sides, ranks)
     else:
         stage = arranged([(_merge_stages([side], ranks), ()) for side in sides])
     latest = max((schedule for schedule, _ in parts), key=lambda schedule: schedule.launch_ps)
     beside = ranks * (sum(len(groups) for _, groups in parts) - 1)
     return replace(first, stage=stage, concurrent=beside, launch_ps=latest.launch_ps, launch=latest.launch)
-
-
-def _have_equal_steps(stages: Sequence[Stage]) -> bool:
-    """Return whether all stages have the same number of steps with equal dependencies and repetitions."""
-    if len(stages) == 1:
-        return True
-    shapes = [[(step.times, step.after, step.after_sent) for step in stage.steps] for stage in stages]
-    switched = any(step.round.pattern.through_switch for stage in stages for step in stage.steps[:1])
-    return not switched and all(shape == shapes[0] for shape in shapes) and len({stage.chain for stage in stages}) == 1
 
 
 def _merge_stages(sides: Sequence[tuple[Stage, Ints]], ranks: int) -> Stage:
@@ -228,16 +202,19 @@ def _merge_stages(sides: Sequence[tuple[Stage, Ints]], ranks: int) -> Stage:
 
     def step(at: int) -> Step:
         steps = [stage.steps[at] for stage in stages]
-        if lazy:
-            merger.evict()
+        # Steps that are created on access may all have different patterns.
+        if lazy and len(merger.known) >= _CACHED_PATTERNS:
+            merger.known.clear()
         return replace(steps[0], round=merger.round([step.round for step in steps]))
 
     def pieces(at: int, time: int) -> Pieces:
         numbers = merger.messages([stage.steps[at].round.pattern.messages for stage in stages])
-        parts = [(stage.pieces(at, time), first) for stage, first in zip(stages, numbers, strict=True)]
-        message = np.concatenate([_offset_members(part.message, first) for part, first in parts])
-        repeated = [[np.tile(side, len(first)) for side in (part.start, part.stop, part.adds)] for part, first in parts]
-        return Pieces(message, *map(np.concatenate, zip(*repeated, strict=True)))
+        repeated = []
+        for stage, first in zip(stages, numbers, strict=True):
+            part = stage.pieces(at, time)
+            columns = (np.tile(column, len(first)) for column in (part.start, part.stop, part.adds))
+            repeated.append((_offset_members(part.message, first), *columns))
+        return Pieces(*map(np.concatenate, zip(*repeated, strict=True)))
 
     def volume(places: int) -> Ints:
         total = np.zeros((2, places), np.int64)
@@ -262,13 +239,8 @@ class _PatternMerger:
 
     def __init__(self, starts: Sequence[Ints]) -> None:
         self._starts = starts
-        self._known: dict[tuple[Pattern, ...], Pattern] = {}
+        self.known: dict[tuple[Pattern, ...], Pattern] = {}
         self._wholes: dict[tuple[Pattern, ...], Pattern] = {}
-
-    def evict(self) -> None:
-        """Drop the patterns of earlier steps if there are many."""
-        if len(self._known) >= _CACHED_PATTERNS:
-            self._known.clear()
 
     def messages(self, counts: Sequence[int]) -> list[Ints]:
         """Return the first message of each group, for each kind; a group of it has that count of messages."""
@@ -279,10 +251,10 @@ class _PatternMerger:
     def round(self, rounds: Sequence[Round]) -> Round:
         """Return one round of a round of each kind."""
         patterns = tuple(sent.pattern for sent in rounds)
-        if patterns not in self._known:
-            self._known[patterns] = self._merge(patterns)
+        if patterns not in self.known:
+            self.known[patterns] = self._merge(patterns)
         sizes = [np.tile(sent.bytes, len(starts)) for sent, starts in zip(rounds, self._starts, strict=True)]
-        return Round(self._known[patterns], np.concatenate(sizes))
+        return Round(self.known[patterns], np.concatenate(sizes))
 
     def whole(self, wholes: Sequence[CombinedRound]) -> CombinedRound | None:
         """Return one combined round of those of each kind; None if their repetitions differ."""
@@ -330,7 +302,7 @@ def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
 
     legs = pattern.legs
     if legs is not None:
-        legs = TransferLegs(of_all(legs.src), of_all(legs.dst), legs.share, legs.depth)
+        legs = replace(legs, src=of_all(legs.src), dst=of_all(legs.dst))
     return Pattern(of_all(pattern.src), of_all(pattern.dst), through_switch=True, legs=legs, groups=len(starts))
 
 

@@ -6,14 +6,13 @@ A channel goes through each network interface of a node; in a mesh of NVLinks ch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.groups import Groups, cut, even_groups, group_of_all, pattern_of_members
+from s2sim.collectives.schedules.demand import Demand, cut
+from s2sim.collectives.schedules.groups import Groups, even_groups, group_of_all, pattern_of_members
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pieces, Round, Stage, Step, traffic_between
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.nvlink_mesh import RankOrder, path_orders, ring_orders
@@ -57,12 +56,17 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
     lengths = np.diff([*starts, cluster.workers])
     start, length = np.repeat(starts, lengths), np.repeat(lengths, lengths)
     # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
-    channel = np.arange(channels)[:, None]
-    orders = (start + (ranks - start - channel * length // -channels) % length).astype(np.int64)
-    for first, lines in _mesh_paths(cluster, starts, lengths, channels):
-        for number, order in enumerate(lines):
-            if order is not None:
-                orders[number, first : first + len(order)] = first + np.array(order)
+    turn = np.arange(channels)[:, None] * length // -channels
+    orders = (start + (ranks - start - turn) % length).astype(np.int64)
+    nodes = cluster.layout.dims.node_set
+    for first, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        gpus = cluster.gpu_of_rank[first : first + length]
+        if nodes.meshes.variants and length > 1 and (lines := nodes.mesh_lines(gpus)) is not None:
+            entered = tuple(-(-channel * length // channels) % length for channel in range(channels))
+            ports = np.unique(nodes.port_of_gpu[gpus], return_inverse=True)[1]
+            for number, order in enumerate(path_orders(lines, entered, tuple(ports.tolist()))):
+                if order is not None:
+                    orders[number, first : first + length] = first + np.array(order)
     return groups_in_orders(demand, orders)
 
 
@@ -90,21 +94,6 @@ def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
         return ()
     lines = cluster.layout.dims.node_set.mesh_lines(cluster.gpu_of_rank)
     return ring_orders(lines) if lines is not None else ()
-
-
-def _mesh_paths(
-    cluster: Cluster, starts: Ints, lengths: Ints, channels: int
-) -> Iterator[tuple[int, tuple[RankOrder | None, ...]]]:
-    """Yield the first rank of each range in a mesh, and the order of the range in each channel."""
-    nodes = cluster.layout.dims.node_set
-    if not nodes.meshes.variants:
-        return
-    for first, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-        gpus = cluster.gpu_of_rank[first : first + length]
-        if length > 1 and (lines := nodes.mesh_lines(gpus)) is not None:
-            entered = tuple(-(-channel * length // channels) % length for channel in range(channels))
-            ports = np.unique(nodes.port_of_gpu[gpus], return_inverse=True)[1]
-            yield first, path_orders(lines, entered, tuple(ports.tolist()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,8 +52,21 @@ def pipeline_round_latency(
     A chunk passes the latency of each hop once, and chunks follow each other on a hop as soon as bytes permit: K chunks
     over hops of latency L take the sum of L and the bytes of all rounds. Parameters are as of `ring_round_latency`.
     """
+    # The slowest path of a chunk: a rank forwards what it received in an earlier round of the same line.
+    pattern, ranks = whole.round.pattern, int(max(whole.round.pattern.src.max(), whole.round.pattern.dst.max())) + 1
+    sender, receiver = whole.line * ranks + pattern.src, whole.line * ranks + pattern.dst
+    ready_ps, ends_ps = np.zeros((int(whole.line.max()) + 1) * ranks, np.int64), np.zeros(len(latency_ps), np.int64)
+    order = np.argsort(whole.first, kind="stable")
+    for together in np.split(order, np.flatnonzero(np.diff(whole.first[order])) + 1):
+        ends_ps[together] = ready_ps[sender[together]] + latency_ps[together]
+        np.maximum.at(ready_ps, receiver[together], ends_ps[together])
+    at = int(np.argmax(ends_ps))
+    path = [at]
+    while start_ps := int(ends_ps[at] - latency_ps[at]):
+        at = int(np.argmax((receiver == sender[at]) & (ends_ps == start_ps) & (whole.first < whole.first[at])))
+        path.append(at)
     rounds = int(whole.first.max()) + whole.times
-    return _round_latency(whole.round.pattern, _longest_latency_path(whole, latency_ps), rounds, latency_ps, made_of)
+    return _round_latency(pattern, np.array(path[::-1], np.int64), rounds, latency_ps, made_of)
 
 
 def _round_latency(
@@ -81,26 +94,6 @@ def _maximum_mean_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, 
             cycle.append(at)
         cycles.append((fmean(latencies[at] for at in cycle), cycle))
     return max(cycles, key=lambda cycle: cycle[0])
-
-
-def _longest_latency_path(whole: CombinedRound, latency_ps: Ints) -> Ints:
-    """Return the messages on the slowest path of a chunk, in order.
-
-    A rank forwards what it received in an earlier round of the same line.
-    """
-    pattern, ranks = whole.round.pattern, int(max(whole.round.pattern.src.max(), whole.round.pattern.dst.max())) + 1
-    sender, receiver = whole.line * ranks + pattern.src, whole.line * ranks + pattern.dst
-    ready_ps, ends_ps = np.zeros((int(whole.line.max()) + 1) * ranks, np.int64), np.zeros(len(latency_ps), np.int64)
-    order = np.argsort(whole.first, kind="stable")
-    for together in np.split(order, np.flatnonzero(np.diff(whole.first[order])) + 1):
-        ends_ps[together] = ready_ps[sender[together]] + latency_ps[together]
-        np.maximum.at(ready_ps, receiver[together], ends_ps[together])
-    at = int(np.argmax(ends_ps))
-    path = [at]
-    while start_ps := int(ends_ps[at] - latency_ps[at]):
-        at = int(np.argmax((receiver == sender[at]) & (ends_ps == start_ps) & (whole.first < whole.first[at])))
-        path.append(at)
-    return np.array(path[::-1], np.int64)
 
 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:

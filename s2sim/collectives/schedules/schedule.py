@@ -134,11 +134,6 @@ def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
     return total
 
 
-def traffic_of(stages: Sequence[Stage], ranks: int) -> Ints:
-    """Return the elements that each rank sends and receives in several stages, int64 of shape (2, ranks)."""
-    return sum((stage.traffic(ranks) for stage in stages), np.zeros((2, ranks), np.int64))
-
-
 class LazySteps(Sequence[Step]):
     """Steps that are created on access, because all of them together would not fit in memory."""
 

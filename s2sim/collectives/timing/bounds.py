@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import components
-from s2sim.network.fluid import OnLoads
+from s2sim.network.fluid import FluidNetwork, OnLoads
 from s2sim.topology.cluster import Cluster, CutFamily, Cuts
 from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
 
@@ -28,16 +29,13 @@ class LowerBound:
     derivation: str  # The cut or partition, with its bytes and capacity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _BorderBytes:
+class _BorderBytes(NamedTuple):
     """Least bytes over the borders of groups of ranks."""
 
     # out, into: of each group, for any network
     out: Floats
     into: Floats
-    # together_out, together_in: of all groups together, unless switches or helpers reduce and multicast
-    together_out: float
-    together_in: float
+    together: float  # In either direction of all groups together, unless switches or helpers reduce and multicast
 
 
 def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
@@ -50,24 +48,24 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
     if demand.shared:
         every = np.where(occupied, size, 0.0) if others else nothing
         if demand.kind == "all_reduce":
-            return _BorderBytes(every, every, 2 * others * size, 2 * others * size)
+            return _BorderBytes(every, every, 2 * others * size)
         at_root = np.arange(groups) == group[demand.root]
         root, rest = np.where(at_root, every, 0.0), np.where(at_root, 0.0, every)
         out, into = (root, rest) if demand.kind == "broadcast" else (rest, root)
-        return _BorderBytes(out, into, others * size, others * size)
+        return _BorderBytes(out, into, others * size)
     if demand.kind in ("reduce_scatter", "all_gather", "barrier"):
         own, rest = own if others else nothing, np.where(occupied, size - own, 0.0)
         out, into = (rest, own) if demand.kind == "reduce_scatter" else (own, rest)
-        return _BorderBytes(out, into, float(rest.sum()), float(rest.sum()))
+        return _BorderBytes(out, into, float(rest.sum()))
     if demand.kind == "send_recv":
         leaves = np.where(group != np.roll(group, -1), demand.sizes_bytes, 0.0)
         out, into = (np.bincount(side, leaves, groups).astype(np.float64) for side in (group, np.roll(group, -1)))
-        return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
+        return _BorderBytes(out, into, float(out.sum()))
     if not demand.blocks:
         # As on the network, each rank has an even share for each.
         members = np.bincount(group, minlength=groups) / demand.ranks
         into = members * (own.sum() - own)
-        return _BorderBytes(own * (1 - members), into, float(into.sum()), float(into.sum()))
+        return _BorderBytes(own * (1 - members), into, float(into.sum()))
     table = demand.blocks
     out, into = np.zeros(groups), np.zeros(groups)
     ranks_with = np.bincount(table.row * groups + group, minlength=len(table.rows) * groups).reshape(-1, groups)
@@ -76,7 +74,7 @@ def _border_bytes(demand: Demand, group: Ints, groups: int) -> _BorderBytes:
         for_group = np.bincount(group, row * float(demand.itemsize), groups)
         out += senders * (for_group.sum() - for_group)
         into += (senders.sum() - senders) * for_group
-    return _BorderBytes(out, into, float(out.sum()), float(into.sum()))
+    return _BorderBytes(out, into, float(out.sum()))
 
 
 def lower_bound(
@@ -119,20 +117,21 @@ def lower_bound(
 
 def _cut_times(family: CutFamily, crossings: Sequence[_BorderBytes], *, assisted: bool) -> Iterator[tuple[float, str]]:
     """Yield the least seconds of each cut of a family, and the derivation."""
+    together = sum(each.together for each in crossings)
     directions = (
-        ("leave", [each.out for each in crossings], [each.together_out for each in crossings], family.egress_Bps),
-        ("enter", [each.into for each in crossings], [each.together_in for each in crossings], family.ingress_Bps),
+        ("leave", [each.out for each in crossings], family.egress_Bps),
+        ("enter", [each.into for each in crossings], family.ingress_Bps),
     )
-    for way, by_group, together, rate_Bps in directions:
+    for way, by_group, rate_Bps in directions:
         needed = np.sum(by_group, axis=0) if by_group else np.zeros(family.groups)
         busy_s = np.divide(needed, rate_Bps, out=np.zeros(family.groups), where=needed > 0)
         worst = int(np.argmax(busy_s))
         one = f"{family.name} {worst} of {family.groups}"
         yield float(busy_s[worst]), _reason(float(needed[worst]), way, one, float(rate_Bps[worst]))
         if not assisted:
-            total_bytes, total_Bps = sum(together), float(rate_Bps.sum())
+            total_Bps = float(rate_Bps.sum())
             every = f"the {family.groups} {plural(family.groups, family.name)} together"
-            yield total_bytes / total_Bps, _reason(total_bytes, way, every, total_Bps)
+            yield together / total_Bps, _reason(together, way, every, total_Bps)
 
 
 def _reason(size_bytes: float, way: str, border: str, rate_Bps: float) -> str:
@@ -155,10 +154,6 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     """Return when the last step of a schedule has been delivered, in integer picoseconds from its start."""
-    kept = times.kept_shape(schedule)
-    if kept is not None:
-        shape, capacity = kept
-        return schedule.launch_ps + shape.duration_ps(capacity, lambda step: times.time_ps(schedule.steps[step].round))
     ends_ps = step_ends_ps(schedule, cluster, times)
     return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
 
@@ -193,10 +188,6 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a lower bound of the duration of a schedule, without solving for rates."""
-    kept = times.kept_shape(schedule)
-    if kept is not None:
-        shape, capacity = kept
-        return schedule.launch_ps + shape.at_least_ps(capacity)
     if schedule.stage.whole is not None:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     if schedule.stage.chain:
@@ -219,8 +210,6 @@ def simulate_ps(
     ``by_message`` every rank waits for its own messages only, instead of for rounds.
     """
     import simpy
-
-    from s2sim.network.fluid import FluidNetwork
 
     env = simpy.Environment(initial_time=0)
     network = FluidNetwork(env, cluster.fabric, on_loads)

@@ -160,17 +160,13 @@ class MessageLevelRun:
         self._go_on()
 
     def _late(self, index: int, time: int, message: int) -> int:
-        """Return the additional delay of a message, which is requested once for each."""
+        """Return the additional delay of a message."""
         if self._late_ps is None:
             return 0
-        sampled = self._begun[index].late_ps
-        if time not in sampled:
-            messages = len(self._begun[index].bytes)
-            sampled[time] = dict(enumerate(self._late_ps(index, time, messages).tolist()))
-        late_ps = sampled[time].pop(message)
-        if not sampled[time]:
-            del sampled[time]
-        return late_ps
+        begun = self._begun[index]
+        if time not in begun.late_ps:
+            begun.late_ps[time] = self._late_ps(index, time, len(begun.bytes))
+        return int(begun.late_ps[time][message])
 
     def _deliver(self, messages: list[tuple[int, int]]) -> None:
         """Mark messages as delivered for the ranks at both ends."""
@@ -264,7 +260,7 @@ class PartialStep:
     sent_ps: list[int] = field(init=False)
     senders_left: list[int] = field(init=False)
     able: set[int] = field(default_factory=set)  # Ranks that have begun their part of a round
-    late_ps: dict[int, dict[int, int]] = field(default_factory=dict)  # By round and message
+    late_ps: dict[int, Ints] = field(default_factory=dict)  # Of the messages of each round
     ran: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

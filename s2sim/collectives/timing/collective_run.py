@@ -23,14 +23,6 @@ MESSAGE_MASK = (1 << STEP_SHIFT) - 1
 LatePs = Callable[[int, int, int], Ints]
 
 
-@dataclass(frozen=True, slots=True)
-class IdleNetwork:
-    """A network on which rounds may pass without messages while it is idle, and their durations on it."""
-
-    network: FluidNetwork
-    times: RoundTimes
-
-
 class CollectiveRun:
     """A collective in flight: sends a round as soon as the rounds for which it waits have been delivered, or sent.
 
@@ -38,9 +30,9 @@ class CollectiveRun:
     ----------
     schedule : Schedule
         If a step follows the last byte of another, latency passes after the bytes instead of before.
-    passing : IdleNetwork, optional
-        With it, rounds of a chain pass without messages while nothing else is in flight; other transfers see the same
-        network as if the messages were sent.
+    passing : RoundTimes, optional
+        Durations of rounds on a fluid network. With them, rounds of a chain pass without messages while nothing else is
+        in flight; other transfers see the same network as if the messages were sent.
     on_complete, on_round : callable, optional
         Called when everything has been delivered, and with every round that has been delivered.
     late_ps : callable, optional
@@ -57,7 +49,7 @@ class CollectiveRun:
         cluster: Cluster,
         on_complete: Callable[[], None],
         *,
-        passing: IdleNetwork | None = None,
+        passing: RoundTimes | None = None,
         on_round: Callable[[CompletedRound], None] | None = None,
         late_ps: LatePs | None = None,
         on_routes: OnRoutes | None = None,
@@ -89,10 +81,10 @@ class CollectiveRun:
 
     def _go_on(self, index: int, time: int) -> None:
         """Run a chain from repetition ``time`` of step ``index`` on, without messages while the network is idle."""
-        if self._passing is None or not self._passing.network.idle:
+        network, times = self._network, self._passing
+        if times is None or not isinstance(network, FluidNetwork) or not network.idle:
             self._send(index, time)
             return
-        network, times = self._passing.network, self._passing.times
         now = int(network.env.now)
         rounds_ps = np.array([times.time_ps(step.round) for step in self._schedule.steps[index:]])
         left = np.array([step.times for step in self._schedule.steps[index:]])
@@ -103,29 +95,23 @@ class CollectiveRun:
         def land() -> None:
             nonlocal landed
             landed = True
-            self._land(network, index, time, now, rounds_ps, ends_ps)
+            # Send the round that is in flight now, as of its start; one that ends now is, unless it takes no time.
+            landed_ps = int(network.env.now)
+            step = min(int(np.searchsorted(ends_ps, landed_ps)), len(ends_ps) - 1)
+            start_ps = int(ends_ps[step - 1]) if step else now
+            done = max(0, -(-(landed_ps - start_ps) // max(int(rounds_ps[step]), 1)) - 1)
+            start_ps += done * int(rounds_ps[step])
+            self._open = len(self._schedule.steps) - index - step
+            self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
 
         def pass_by() -> None:
             if not landed:
-                network.end_reservation()
+                network.occupant = None
                 self._open = 0
                 self._on_complete()
 
-        network.reserve(self._owner, land)
+        network.occupant = self._owner, land
         call_after(network.env, int(ends_ps[-1]) - now, lambda: at_end_of_timestep(network.env, pass_by))
-
-    def _land(
-        self, network: FluidNetwork, index: int, time: int, began_ps: int, rounds_ps: Ints, ends_ps: Ints
-    ) -> None:
-        """Send the round that is in flight now, as of its start."""
-        now = int(network.env.now)
-        # A round that ends now is still in flight, unless it takes no time.
-        step = min(int(np.searchsorted(ends_ps, now)), len(ends_ps) - 1)
-        start_ps = int(ends_ps[step - 1]) if step else began_ps
-        done = max(0, -(-(now - start_ps) // max(int(rounds_ps[step]), 1)) - 1)
-        start_ps += done * int(rounds_ps[step])
-        self._open = len(self._schedule.steps) - index - step
-        self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
 
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
         """Send a round, now or as of an earlier time."""

@@ -24,61 +24,6 @@ from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.topology.graph import Routes
 
 
-class LinkSharing:
-    """Sets of groups whose messages share links, directly or through other groups.
-
-    ``members`` are the ranks of each group, int64 of shape (groups, ranks); ``sets`` the set of each group, int64 of
-    shape (groups,), for any messages inside groups.
-    """
-
-    def __init__(self, cluster: Cluster, ways: RouteTable, members: Ints, sets: Ints | None = None) -> None:
-        self._cluster, self._ways, self._groups, self._ranks = cluster, ways, len(members), members.shape[1]
-        self.sets = _link_sharing_sets(ways, self._groups, self._ranks, len(cluster.fabric)) if sets is None else sets
-
-    def one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
-        """Return schedules with the groups that have to be timed.
-
-        ``parts`` are schedules, each with the equally placed groups that run it. Of sets of groups with equal placement
-        and equal loads of their links only the first is kept.
-        """
-        nodes = self._cluster.node_of_rank.reshape(self._groups, -1)
-        switched = any(step.round.pattern.through_switch for schedule, _ in parts for step in schedule.steps[:1])
-        if self._groups == 1 or (switched and (nodes != nodes[:, :1]).any()):
-            return list(parts)
-        kinds, sent = np.zeros(self._groups, np.int64), []
-        for kind, (schedule, groups) in enumerate(parts):
-            kinds[groups] = kind
-            src, dst = _communicating_pairs(schedule)
-            starts = (groups * self._ranks)[:, None]
-            routes = self._ways.routes(Pattern((starts + src).reshape(-1), (starts + dst).reshape(-1)))
-            sent.append((np.repeat(groups, len(src)), routes))
-        sets = self.sets
-        for group, routes in sent:
-            sets = _join_sets(group, routes, sets, len(self._cluster.fabric))
-        kept, seen = np.zeros(self._groups, np.bool_), set()
-        for number, loads in enumerate(self._loads(sets, sent)):
-            chosen = np.flatnonzero(sets == number)
-            key = (tuple(np.sort(kinds[chosen]).tolist()), loads.tobytes())
-            if key not in seen:
-                seen.add(key)
-                kept[chosen] = True
-        return [(schedule, groups[kept[groups]]) for schedule, groups in parts if kept[groups].any()]
-
-    def _loads(self, sets: Ints, sent: Sequence[tuple[Ints, Routes]]) -> Iterator[Floats]:
-        """Yield for each set the rates and loads of its links, sorted, float64 of shape (links, 2)."""
-        rate_Bps = self._cluster.fabric.rate_Bps
-        load, owner = np.zeros(len(rate_Bps)), np.full(len(rate_Bps), -1)
-        for group, routes in sent:
-            load += np.bincount(routes.links, routes.weights, len(load))
-            owner[routes.links] = sets[np.repeat(group, np.diff(routes.offsets))]
-        used = np.flatnonzero(owner >= 0)
-        order = used[np.lexsort((load[used], rate_Bps[used], owner[used]))]
-        links = np.stack([rate_Bps[order], np.round(load[order], 6)], axis=1).astype(np.float64)
-        ends = np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()
-        for begin, end in pairwise(ends):
-            yield links[begin:end]
-
-
 # Timers at other rates have the same routes.
 @lru_cache(maxsize=8)
 def _link_sharing_sets(ways: RouteTable, groups: int, ranks: int, links: int) -> Ints:
@@ -130,7 +75,7 @@ class ConcurrentGroupsTimer(Timer):
     alone : Timer, optional
         The timer of the first group without the others.
     sets : int64 array, shape (groups,), optional
-        Groups that share links, see `LinkSharing`.
+        Groups that share links have equal numbers.
     """
 
     def __init__(
@@ -148,7 +93,9 @@ class ConcurrentGroupsTimer(Timer):
         super().__init__(cluster.within(everyone), algorithm, ways.within(everyone) if ways else None, profile)
         self._members = np.arange(members.size, dtype=np.int64).reshape(members.shape)
         self._kinds = _equally_placed_groups(self.cluster, self._members)
-        self._sharing = LinkSharing(self.cluster, self.ways, self._members, sets)
+        # The set of each group that shares links with others, directly or through more, for any messages inside groups.
+        links = len(self.cluster.fabric)
+        self._sets = _link_sharing_sets(self.ways, self.groups, self.workers, links) if sets is None else sets
         gpus = self.cluster.shape.gpus_per_node
         if not isinstance(self._algorithm, str) and helpers_of(self._algorithm, self.workers, gpus):
             raise OptionError(
@@ -179,7 +126,7 @@ class ConcurrentGroupsTimer(Timer):
 
     def _make(self, members: Ints, profile: LibraryProfile, alone: Timer) -> Timer:
         return ConcurrentGroupsTimer(
-            self.cluster, members, self._algorithm, self.ways, profile, alone=alone, sets=self._sharing.sets
+            self.cluster, members, self._algorithm, self.ways, profile, alone=alone, sets=self._sets
         )
 
     def bound(self, demands: Sequence[Demand], *, assisted: bool = False) -> LowerBound:
@@ -195,10 +142,53 @@ class ConcurrentGroupsTimer(Timer):
         alone = self.alone.time(demand)
         parts = [(self._as_alone(alone.schedule, kind[0]), kind) for kind in self._kinds]
         # Equally placed groups that share no link with the timed ones have the same durations.
-        timed = merge_concurrent(self._sharing.one_of_each(parts))
+        timed = merge_concurrent(self._one_of_each(parts))
         schedule = replace(timed, concurrent=self.cluster.workers - self.workers)
         check_timing_cost(schedule, len(self.cluster.fabric))
         return [schedule], f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
+
+    def _one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
+        """Return schedules with the groups that have to be timed.
+
+        ``parts`` are schedules, each with the equally placed groups that run it. Of sets of groups with equal placement
+        and equal loads of their links only the first is kept.
+        """
+        nodes = self.cluster.node_of_rank.reshape(self.groups, -1)
+        switched = any(step.round.pattern.through_switch for schedule, _ in parts for step in schedule.steps[:1])
+        if self.groups == 1 or (switched and (nodes != nodes[:, :1]).any()):
+            return list(parts)
+        kinds, sent = np.zeros(self.groups, np.int64), []
+        for kind, (schedule, groups) in enumerate(parts):
+            kinds[groups] = kind
+            src, dst = _communicating_pairs(schedule)
+            starts = (groups * self.workers)[:, None]
+            routes = self.ways.routes(Pattern((starts + src).reshape(-1), (starts + dst).reshape(-1)))
+            sent.append((np.repeat(groups, len(src)), routes))
+        sets = self._sets
+        for group, routes in sent:
+            sets = _join_sets(group, routes, sets, len(self.cluster.fabric))
+        kept, seen = np.zeros(self.groups, np.bool_), set()
+        for number, loads in enumerate(self._loads(sets, sent)):
+            chosen = np.flatnonzero(sets == number)
+            key = (tuple(np.sort(kinds[chosen]).tolist()), loads.tobytes())
+            if key not in seen:
+                seen.add(key)
+                kept[chosen] = True
+        return [(schedule, groups[kept[groups]]) for schedule, groups in parts if kept[groups].any()]
+
+    def _loads(self, sets: Ints, sent: Sequence[tuple[Ints, Routes]]) -> Iterator[Floats]:
+        """Yield for each set the rates and loads of its links, sorted, float64 of shape (links, 2)."""
+        rate_Bps = self.cluster.fabric.rate_Bps
+        load, owner = np.zeros(len(rate_Bps)), np.full(len(rate_Bps), -1)
+        for group, routes in sent:
+            load += np.bincount(routes.links, routes.weights, len(load))
+            owner[routes.links] = sets[np.repeat(group, np.diff(routes.offsets))]
+        used = np.flatnonzero(owner >= 0)
+        order = used[np.lexsort((load[used], rate_Bps[used], owner[used]))]
+        links = np.stack([rate_Bps[order], np.round(load[order], 6)], axis=1).astype(np.float64)
+        ends = np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()
+        for begin, end in pairwise(ends):
+            yield links[begin:end]
 
     def _as_alone(self, alone: Schedule, group: int) -> Schedule:
         """Return the schedule of a group with the algorithm and protocol of the schedule ``alone``."""

@@ -131,8 +131,17 @@ class CriticalPath:
             for time in range(step.times):
                 if ready_ps.min() == NEVER:
                     return ready_ps
-                late = 0 if late_ps is None else late_ps(index, time, sent.pattern.messages)
-                self._pass(sent.pattern, ready_ps, start_ps, flight_ps + late)
+                src, dst, groups = sent.pattern.src, sent.pattern.dst, sent.pattern.groups
+                lasts_ps = flight_ps if late_ps is None else flight_ps + late_ps(index, time, sent.pattern.messages)
+                begins_ps = np.maximum(ready_ps[src], start_ps[dst])
+                if sent.pattern.through_switch:
+                    # The message of a group begins with its last rank.
+                    message, latest_ps = np.arange(len(src)) % groups, np.zeros(groups, np.int64)
+                    np.maximum.at(latest_ps, message, begins_ps)
+                    begins_ps, lasts_ps = latest_ps[message], lasts_ps[message]
+                round_ends_ps = np.minimum(begins_ps + lasts_ps, NEVER)
+                np.maximum.at(ready_ps, src, round_ends_ps)
+                np.maximum.at(ready_ps, dst, round_ends_ps)
         return ready_ps
 
     def needs(self, place: int, places: int) -> bool:
@@ -142,20 +151,6 @@ class CriticalPath:
             start_ps[place] = NEVER
             self._needs[place, places] = bool((self.ends_ps(start_ps) == NEVER).all())
         return self._needs[place, places]
-
-    def _pass(self, pattern: Pattern, ready_ps: Ints, start_ps: Ints, flight_ps: Ints) -> None:
-        """Advance the ready times of ranks by a round."""
-        src, dst = pattern.src, pattern.dst
-        begins_ps = np.maximum(ready_ps[src], start_ps[dst])
-        if pattern.through_switch:
-            # The message of a group begins with its last rank.
-            message = np.arange(len(src)) % pattern.groups
-            latest_ps = np.zeros(pattern.groups, np.int64)
-            np.maximum.at(latest_ps, message, begins_ps)
-            begins_ps, flight_ps = latest_ps[message], flight_ps[message]
-        ends_ps = np.minimum(begins_ps + flight_ps, NEVER)
-        np.maximum.at(ready_ps, src, ends_ps)
-        np.maximum.at(ready_ps, dst, ends_ps)
 
 
 def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pattern], Routes]) -> CriticalPath | None:
@@ -179,7 +174,9 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
         crossings += len(found.links)
         if crossings > _MAX_CROSSINGS:
             return None
-        limits[pattern.key] = _uncontended_rates(found, capacity)
+        # The rate of each message without other traffic, in bytes per picosecond.
+        alone = found.narrowest(capacity)
+        limits[pattern.key] = alone if found.limit_Bps is None else np.minimum(alone, found.limit_Bps / PS_PER_S)
         lengths = np.diff(found.offsets)
         senders = np.repeat(pattern.src[: pattern.messages], lengths)
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)
@@ -198,9 +195,3 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
     np.maximum.at(most, place, np.concatenate(rates))
     carried = np.bincount(key // schedule.places, most, len(capacity))
     return CriticalPath(schedule.steps, flight_ps, routes) if (carried <= capacity * _RATE_SLACK).all() else None
-
-
-def _uncontended_rates(routes: Routes, capacity: Floats) -> Floats:
-    """Return the rate of each message without other traffic, float64 bytes per picosecond of shape (m,)."""
-    narrowest = routes.narrowest(capacity)
-    return narrowest if routes.limit_Bps is None else np.minimum(narrowest, routes.limit_Bps / PS_PER_S)

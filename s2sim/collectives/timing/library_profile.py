@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
@@ -108,9 +109,6 @@ class LibraryProfile:
 
 NO_OVERHEADS = LibraryProfile()
 
-# Of steps that are created on access and may all have different patterns.
-_PATTERN_CACHE = 64
-
 
 def apply_overheads(
     schedule: Schedule, cluster: Cluster, profile: LibraryProfile, cache: PatternCache | None = None
@@ -124,24 +122,22 @@ def apply_overheads(
     launch_ps = profile.launch_ps(schedule, cluster)
     if launch_ps < 0:
         raise S2SimError(f"a launch of {launch_ps} ps was charged for {schedule.algorithm}: it must not be negative")
-    patterns: dict[tuple[Pattern, bytes], Pattern] = {}
+    shared, own = PatternCache() if cache is None else cache, PatternCache()
 
     def send(sent: Round) -> Round:
-        key = None if cache is None or not sent.pattern.messages else profile.cache_key(sent, schedule, cluster)
-        if cache is not None and key is not None:
-            pattern = cache.of(sent.pattern, key, lambda: profile.overheads(sent, schedule, cluster))
-            return sent if pattern.overheads is None else Round(pattern, sent.bytes * pattern.overheads.factor)
-        found = profile.overheads(sent, schedule, cluster) if sent.pattern.messages else None
-        if found is None:
+        if not sent.pattern.messages:
             return sent
-        if lazy and len(patterns) >= _PATTERN_CACHE:
-            patterns.clear()
-        # Rounds of one pattern share the new pattern, so that its routes are computed once.
-        pattern = patterns.setdefault((sent.pattern, found.key), replace(sent.pattern, overheads=found))
-        return Round(pattern, sent.bytes * found.factor)
+        overheads: Callable[[], Overheads | None] = partial(profile.overheads, sent, schedule, cluster)
+        key, patterns = profile.cache_key(sent, schedule, cluster), shared
+        if key is None:
+            # Rounds of one pattern share the new pattern all the same, so that its routes are computed once.
+            found = overheads()
+            key, patterns, overheads = None if found is None else found.key, own, lambda: found
+        pattern = patterns.of(sent.pattern, key, overheads)
+        return sent if pattern.overheads is None else Round(pattern, sent.bytes * pattern.overheads.factor)
 
-    steps, lazy = schedule.steps, isinstance(schedule.steps, LazySteps)
-    if lazy:
+    steps = schedule.steps
+    if isinstance(steps, LazySteps):
         sent: Sequence[Step] = LazySteps(len(steps), lambda at: replace(step := steps[at], round=send(step.round)))
     else:
         rounds = {each: send(each) for each in dict.fromkeys(step.round for step in steps)}

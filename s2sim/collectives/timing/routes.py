@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from s2sim.collectives.timing.library_profile import PatternCache
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
-
-if TYPE_CHECKING:
-    from s2sim.collectives.timing.shapes import KeptSchedules
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
@@ -31,24 +27,23 @@ _PASSES = 8
 
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     """Return the routes of the messages of a pattern, with the overheads of a library."""
+    legs = pattern.legs
     if pattern.groups > 1:
-        routes = concatenate_routes([_switch_group_route(cluster, pattern, group) for group in range(pattern.groups)])
-    elif pattern.legs is not None:
-        legs = pattern.legs
+        each = []
+        for group in range(pattern.groups):
+            # The ranks of a group are consecutive.
+            own, its_legs = pattern.src[group :: pattern.groups], None
+            if legs is not None:
+                src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
+                its_legs = TransferLegs(src, dst, legs.share, legs.depth)
+            ranks, view = np.arange(len(own)), cluster.within(own.tolist())
+            each.append(find_routes(view, Pattern(ranks, ranks, through_switch=True, legs=its_legs)))
+        routes = concatenate_routes(each)
+    elif legs is not None:
         routes = cluster.reduction_over_nodes(cluster.routes(legs.src, legs.dst), legs.share, legs.depth)
     else:
         routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
     return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
-
-
-def _switch_group_route(cluster: Cluster, pattern: Pattern, group: int) -> Routes:
-    """Return the route of the message of a group of consecutive ranks through its switches."""
-    own, legs = pattern.src[group :: pattern.groups], pattern.legs
-    if legs is not None:
-        src, dst = (side[group :: pattern.groups] - own[0] for side in (legs.src, legs.dst))
-        legs = TransferLegs(src, dst, legs.share, legs.depth)
-    ranks = np.arange(len(own))
-    return find_routes(cluster.within(own.tolist()), Pattern(ranks, ranks, through_switch=True, legs=legs))
 
 
 def all_equal(sizes_bytes: Floats) -> bool:
@@ -125,7 +120,8 @@ class RouteTable:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
+        # Schedules for timers at several rates, where somebody keeps them
+        self.kept: dict[Hashable, list[Schedule]] | None = None
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
         self._packed: dict[bytes, Routes] = {}

@@ -47,9 +47,10 @@ class Term:
 
 
 class Terms:
-    """Accumulates terms over rounds."""
+    """Accumulates terms over the rounds of a schedule on a cluster, which take ``times``."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster, times: RoundTimes) -> None:
+        self._cluster, self._times = cluster, times
         self._found: dict[tuple[str, str, Powers], tuple[float, float]] = {}
 
     def add(self, kind: str, of: str, count: float, ps: float, constants: Powers = ()) -> None:
@@ -68,28 +69,6 @@ class Terms:
             longest = max(terms, key=lambda key: (key[0] == BYTES and terms[key][1] + left_ps >= 0, terms[key][1]))
             terms[longest][1] += left_ps
         return tuple(Term(*key[:2], count, int(ps), key[2]) for key, (count, ps) in terms.items() if ps or key[2])
-
-
-def describe_constant(constant: str) -> str:
-    """Return the description of a constant, a latency or limit, from its name in the file of a library.
-
-    >>> [describe_constant(name) for name in ("protocol.LL.nvlink", "protocol.LL.network", "network.roce.latency")]
-    ['LL over nvlink', 'LL between nodes', 'network roce']
-    """
-    table, *names = constant.split(".")
-    if table == "protocol":
-        protocol, of = names
-        return protocol + _PROTOCOL_CONSTANTS.get(of, f" over {of}")
-    if table == "launch":
-        return " ".join(names)
-    return " ".join(name for name in (table, *names) if name not in _IMPLIED)
-
-
-class RoundTerms:
-    """Adds the terms of a schedule's rounds on a cluster, which take ``times``, to ``terms``."""
-
-    def __init__(self, terms: Terms, cluster: Cluster, times: RoundTimes) -> None:
-        self._terms, self._cluster, self._times = terms, cluster, times
 
     def delivered(self, sent: Round, repeated: int) -> None:
         """Add the time until the last message of a round is delivered, with repetitions."""
@@ -123,7 +102,7 @@ class RoundTerms:
             if added is not None and added.latencies:
                 library_ps = sum(self._constants(each.take(chosen), 1, repeated) for each in added.latencies)
             elif library_ps:
-                self._terms.add("library", "each message", repeated, repeated * library_ps)
+                self.add("library", "each message", repeated, repeated * library_ps)
         self._wire(routes, over, latency_ps - library_ps, repeated)
 
     def _constants(self, made: MessageConstants, over: int, repeated: int) -> float:
@@ -133,7 +112,7 @@ class RoundTerms:
             if made.powers[row]:
                 of = describe_constant(made.powers[row][0][0])
                 mean_ps = float(share[row] * made.values[row])
-                self._terms.add(made.kind, of, repeated * float(share[row]), repeated * mean_ps, made.powers[row])
+                self.add(made.kind, of, repeated * float(share[row]), repeated * mean_ps, made.powers[row])
         return float(share @ made.values)
 
     def _wire(self, routes: Routes, over: int, wire_ps: float, repeated: int) -> None:
@@ -147,7 +126,7 @@ class RoundTerms:
         part_ps = by_class / by_class.sum() * wire_ps
         for kind in np.flatnonzero(by_class):
             count = repeated * float(crossed[kind])
-            self._terms.add(WIRE_LATENCY, fabric.class_names[kind], count, repeated * float(part_ps[kind]))
+            self.add(WIRE_LATENCY, fabric.class_names[kind], count, repeated * float(part_ps[kind]))
 
     def _bytes(self, sent: Round, message: int, lasts_ps: int, repeated: int) -> None:
         fabric, added = self._cluster.fabric, sent.pattern.overheads
@@ -159,7 +138,22 @@ class RoundTerms:
         else:
             names = [name for name, power in constants if power < 0]
             kind, of = "limit", describe_constant(names[-1]) if names else "library"
-        self._terms.add(kind, of, repeated * carried, float(repeated * lasts_ps), constants)
+        self.add(kind, of, repeated * carried, float(repeated * lasts_ps), constants)
+
+
+def describe_constant(constant: str) -> str:
+    """Return the description of a constant, a latency or limit, from its name in the file of a library.
+
+    >>> [describe_constant(name) for name in ("protocol.LL.nvlink", "protocol.LL.network", "network.roce.latency")]
+    ['LL over nvlink', 'LL between nodes', 'network roce']
+    """
+    table, *names = constant.split(".")
+    if table == "protocol":
+        protocol, of = names
+        return protocol + _PROTOCOL_CONSTANTS.get(of, f" over {of}")
+    if table == "launch":
+        return " ".join(names)
+    return " ".join(name for name in (table, *names) if name not in _IMPLIED)
 
 
 def _bandwidth_powers(added: Overheads, message: int, *, limited: bool) -> Powers:
@@ -178,21 +172,27 @@ def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:
     on its route, or the limit of its protocol. If GPUs wait for their host, all terms are of the host.
     """
     schedule, times = timed.schedule, timed.times
-    terms = Terms()
+    terms = Terms(cluster, times)
     if schedule.host_bound:
         _add_launch(terms, schedule.host)
         return terms.whole(timed.duration_ps)
     _add_launch(terms, schedule.launch)
     if schedule.launch_ps and not schedule.launch:
         terms.add("launch", "library", 1, schedule.launch_ps)
-    rounds = RoundTerms(terms, cluster, times)
     if schedule.stage.chain:
-        for sent, repeated in _count_rounds(schedule):
-            rounds.delivered(sent, repeated)
+        steps, counts = schedule.steps, Counter[Round]()
+        for step in steps:
+            # Steps that are created on access have rounds of their own.
+            if isinstance(steps, LazySteps):
+                terms.delivered(step.round, step.times)
+            else:
+                counts[step.round] += step.times
+        for sent, repeated in counts.items():
+            terms.delivered(sent, repeated)
     elif (ends_ps := step_ends_ps(schedule, cluster, times)) is not None:
-        _add_longest_path(rounds, schedule, times, ends_ps)
+        _add_longest_path(terms, schedule, times, ends_ps)
     else:
-        _add_simulated_path(rounds, schedule, cluster, times)
+        _add_simulated_path(terms, schedule, cluster, times)
     return terms.whole(timed.duration_ps)
 
 
@@ -202,17 +202,7 @@ def _add_launch(terms: Terms, made_of: Iterable[MessageConstants]) -> None:
             terms.add(made.kind, describe_constant(powers[0][0]), made.times, float(made.times * value), powers)
 
 
-def _count_rounds(schedule: Schedule) -> Iterable[tuple[Round, int]]:
-    """Return the rounds of a chain and their repetitions; lazily for steps that are created on access."""
-    if isinstance(schedule.steps, LazySteps):
-        return ((step.round, step.times) for step in schedule.steps)
-    counts: Counter[Round] = Counter()
-    for step in schedule.steps:
-        counts[step.round] += step.times
-    return counts.items()
-
-
-def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes, ends_ps: Ints) -> None:
+def _add_longest_path(terms: Terms, schedule: Schedule, times: RoundTimes, ends_ps: Ints) -> None:
     """Add the terms of the longest path through steps with these end times, int64 of shape (steps,)."""
     index: int | None = int(np.argmax(ends_ps)) if len(ends_ps) else None
     by_sending = False
@@ -220,9 +210,9 @@ def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes,
         step = schedule.steps[index]
         round_ps = times.time_ps(step.round)
         start_ps = int(ends_ps[index]) - step.times * round_ps
-        rounds.delivered(step.round, step.times - by_sending)
+        terms.delivered(step.round, step.times - by_sending)
         if by_sending:
-            rounds.left(step.round)
+            terms.left(step.round)
         before = next((other for other in step.waits(index) if ends_ps[other] == start_ps), None)
         by_sending = before is None
         index = before
@@ -232,7 +222,7 @@ def _add_longest_path(rounds: RoundTerms, schedule: Schedule, times: RoundTimes,
             index = next((other for other, left_ps in sent_ps.items() if left_ps == start_ps), None)
 
 
-def _add_simulated_path(rounds: RoundTerms, schedule: Schedule, cluster: Cluster, times: RoundTimes) -> None:
+def _add_simulated_path(terms: Terms, schedule: Schedule, cluster: Cluster, times: RoundTimes) -> None:
     """Add the terms of the rounds on the critical path of a simulation."""
     ran: dict[tuple[int, int], CompletedRound] = {}
     simulate_ps(schedule, cluster, on_round=lambda done: ran.update({(done.step, done.time): done}))
@@ -243,7 +233,7 @@ def _add_simulated_path(rounds: RoundTerms, schedule: Schedule, cluster: Cluster
             ends_ps = _message_sent_ps(at, times) if by_sending else at.end_ps
             last = int(np.argmax(ends_ps))
             lasts_ps = int(ends_ps[last]) - at.start_ps
-            rounds.message(at.round, last, lasts_ps, 1, with_latency=not by_sending)
+            terms.message(at.round, last, lasts_ps, 1, with_latency=not by_sending)
         at, by_sending = _predecessor_round(at, schedule, times, ran)
 
 
@@ -265,6 +255,4 @@ def _predecessor_round(
 
 def _message_sent_ps(ran: CompletedRound, times: RoundTimes) -> Ints:
     """Return when the last byte of each message of a round has left, int64 of shape (m,)."""
-    if not ran.round.pattern.messages:
-        return ran.end_ps
-    return ran.end_ps - times.routes(ran.round.pattern).latency_ps
+    return ran.end_ps - times.routes(ran.round.pattern).latency_ps if ran.round.pattern.messages else ran.end_ps

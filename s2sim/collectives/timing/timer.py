@@ -10,17 +10,11 @@ from typing import TypeAlias, get_args
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.algorithms.registry import (
-    ALGORITHMS,
-    Algorithm,
-    make_algorithm,
-    read_algorithm,
-    same_at_any_rate,
-)
+from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm, same_at_rates
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.round_latency import inside_node
-from s2sim.collectives.schedules.schedule import Pattern, Release, Round, Schedule
+from s2sim.collectives.schedules.schedule import Pattern, Release, Schedule
 from s2sim.collectives.timing.bounds import duration_floor_ps, duration_ps
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
@@ -55,12 +49,20 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
                 f"{schedule.algorithm} on {cluster.shape.name} has no closed form: messages share link directions; "
                 "simulate it instead"
             )
-        taken = _distinct_routes(sent.pattern, cluster, times)
+        found, limits_Bps = times.routes(sent.pattern).with_limits_as_links(len(cluster.fabric))
+        rates = found.narrowest(np.concatenate([cluster.fabric.rate_Bps, limits_Bps]))
+        sizes_bytes, rounding = sent.bytes, 0.0
+        if sent.pattern.overheads is not None:
+            # The closed form counts bytes without protocol overhead.
+            factor, rounding = sent.pattern.overheads.factor, _ROUNDING
+            rates, sizes_bytes = rates / factor, sizes_bytes / factor
+        inside = inside_node(cluster, sent.pattern)
+        taken = frozenset(zip(inside.tolist(), found.latency_ps.tolist(), rates.tolist(), strict=True))
         routes.add(taken)
-        uneven |= len(taken) > 1 and _sizes_differ(sent)
+        uneven |= len(taken) > 1 and bool(np.ptp(sizes_bytes) > rounding * sizes_bytes.max())
     # All rounds inside nodes must have the same routes, and all others.
-    inside = {taken for taken in routes if all(within for within, _, _ in taken)}
-    if len(routes - inside) > 1 or len(inside) > 1 or uneven:
+    all_inside = {taken for taken in routes if all(within for within, _, _ in taken)}
+    if len(routes - all_inside) > 1 or len(all_inside) > 1 or uneven:
         raise ContendedError(
             f"{schedule.algorithm} on {cluster.shape.name} has no closed form: ways differ in latency or rate from "
             "round to round; simulate it instead"
@@ -73,24 +75,6 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
     hops = Hops(inside_hops, across_hops, len(np.unique(cluster.node_of_rank)))
     algorithm = make_algorithm(schedule.algorithm, schedule.demand.kind)
     return launch_s + algorithm.closed_form_s(schedule.demand, hops)
-
-
-def _sizes_differ(sent: Round) -> bool:
-    """Return whether the messages of a round differ in size before protocol overhead."""
-    if sent.pattern.overheads is None:
-        return bool(np.ptp(sent.bytes) > 0)
-    sizes_bytes = sent.bytes / sent.pattern.overheads.factor
-    return bool(np.ptp(sizes_bytes) > _ROUNDING * sizes_bytes.max())
-
-
-def _distinct_routes(pattern: Pattern, cluster: Cluster, times: RoundTimes) -> _RouteKeys:
-    routes, limits_Bps = times.routes(pattern).with_limits_as_links(len(cluster.fabric))
-    rates = routes.narrowest(np.concatenate([cluster.fabric.rate_Bps, limits_Bps]))
-    if pattern.overheads is not None:
-        # The closed form counts bytes without protocol overhead.
-        rates = rates / pattern.overheads.factor
-    inside = inside_node(cluster, pattern)
-    return frozenset(zip(inside.tolist(), routes.latency_ps.tolist(), rates.tolist(), strict=True))
 
 
 # A minute or two if all rounds differ: routes and rates of a million messages take most of a second.
@@ -120,6 +104,8 @@ AUTO = "auto"
 # Another algorithm is named that takes less than this share of the chosen one's time.
 _CLEARLY = 0.9
 _MOST_RANKS_OF_ALL = 128
+# Steps times ranks of schedules at several rates, up to which all steps are kept.
+_MOST_KEPT = 1 << 16
 # Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
 _MESSAGES_PER_BATCH = 1 << 17
 
@@ -295,9 +281,6 @@ class Timer:
                 best, less_than_ps = timed, timed.duration_ps
         return best
 
-    def _choose(self, demand: Demand) -> TimedSchedule:
-        return self._fastest_of(*self._possibilities(demand))
-
     def _by_bound(self, schedules: Sequence[Schedule]) -> list[tuple[int, Schedule]]:
         """Return schedules with lower bounds of their durations in picoseconds, in ascending order."""
         bounds = [(duration_floor_ps(schedule, self._times[schedule.release]), schedule) for schedule in schedules]
@@ -329,8 +312,9 @@ class Timer:
                 return schedules, f"{', '.join(chosen)} cannot run this many ranks here"
         return self._schedules(chosen[0], demand), ""
 
-    def _fastest_of(self, schedules: Sequence[Schedule], why_alone: str) -> TimedSchedule:
-        """Return the fastest of several schedules, with the times of the others as the reason."""
+    def _choose(self, demand: Demand) -> TimedSchedule:
+        """Return the fastest of the candidates, with the times of the others as the reason."""
+        schedules, why_alone = self._possibilities(demand)
         if len(schedules) == 1:
             return _host_bound_launch(self._timed(schedules[0]), why_alone)
         found: list[TimedSchedule] = []
@@ -351,9 +335,17 @@ class Timer:
         """Return the schedules of an algorithm, one for each protocol of the library."""
         made, kept = make_algorithm(algorithm, demand.kind), self.ways.kept
         rates = self.profile.rates_of(self.cluster)
-        if kept is None or rates is None or not same_at_any_rate(made):
+        if kept is None or rates is None or not same_at_rates(made):
             return self._make_schedules(made, demand)
-        return kept.of((made, demand, self.profile, rates), lambda: self._make_schedules(made, demand))
+        key = made, demand, self.profile, rates
+        if key not in kept:
+            kept[key] = self._make_schedules(made, demand)
+            for number, schedule in enumerate(kept[key]):
+                stage = schedule.stage
+                if len(stage.steps) * schedule.places <= _MOST_KEPT:
+                    # Steps that are created on access, once for all rates.
+                    kept[key][number] = replace(schedule, stage=replace(stage, steps=tuple(stage.steps)))
+        return kept[key]
 
     def _make_schedules(self, algorithm: Algorithm, demand: Demand) -> list[Schedule]:
         schedule = algorithm.schedule(demand, self.cluster)

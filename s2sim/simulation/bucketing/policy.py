@@ -150,17 +150,14 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     scripts = []
     for key in zip(*representatives, strict=True):
         if key not in cache:
-            own = [each.recording.scripts[rank] for each, rank in zip(exchange, key, strict=True)]
-            cache[key] = _merge_rank_programs(list(zip(own, firsts, strict=False)))
+            own = [split_at_gradient(each.recording.scripts[rank]) for each, rank in zip(exchange, key, strict=True)]
+            early, late = (
+                _interleave_programs([_split_at_waits(*each) for each in zip(halves, firsts, strict=False)])
+                for halves in zip(*own, strict=True)
+            )
+            cache[key] = (*early, AwaitGradient(), *late) if early else late
         scripts.append(cache[key])
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
-
-
-def _merge_rank_programs(programs: Sequence[tuple[Script, int]]) -> Script:
-    halves = [(split_at_gradient(script), first) for script, first in programs]
-    early = _interleave_programs([_split_at_waits(before, first) for (before, _), first in halves])
-    late = _interleave_programs([_split_at_waits(after, first) for (_, after), first in halves])
-    return (*early, AwaitGradient(), *late) if early else late
 
 
 def split_at_gradient(script: Script) -> tuple[Script, Script]:

@@ -55,14 +55,6 @@ class ActiveFault:
     late_ps: Callable[[int, int, int, int], Ints] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MessageCounter:
-    """Counts the messages affected by a permanent fault."""
-
-    add: Callable[[Routes, Routes, int], None]  # Routes on the healthy and on the damaged cluster, and their number
-    effect: Callable[[], Effect]
-
-
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that goes wrong, with its options."""
@@ -72,6 +64,7 @@ class Fault:
     draws: ClassVar[bool] = False  # Whether it depends on a seed
     sends: ClassVar[bool] = False  # Whether it sends messages
     on_network: ClassVar[bool] = True  # Whether it affects a network, unless it is permanent
+    avoided: ClassVar[bool] = False  # Whether messages go around its links, so that it affects those that would cross
 
     @property
     def text(self) -> str:
@@ -89,8 +82,12 @@ class Fault:
     def damage(self, cluster: Cluster, damage: Damage) -> None:
         """Add its damage to a cluster before anything runs; `TopologyError` for links that it does not have."""
 
-    def meetings(self, cluster: Cluster) -> MessageCounter | None:
-        """Return the counter of affected messages if it is permanent."""
+    def damaged_links(self, cluster: Cluster) -> Mask | None:
+        """Return a mask of the links that it damages if it is permanent, bool of shape (links,)."""
+
+    def effect_on_messages(self, messages: int) -> Effect:
+        """Return its effect by the number of messages on these links."""
+        return Effect(self.text, "", nothing=not messages)
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, seed: int) -> ActiveFault | None:
         """Begin on a network of the cluster, if it affects one; ``seed`` is for random samples."""
@@ -124,13 +121,15 @@ def permanent_effects(
     faults: Sequence[Fault], cluster: Cluster, sent: Iterable[tuple[Routes, Routes, int]]
 ) -> list[Effect]:
     """Return the effects of permanent faults; ``sent`` has healthy routes, damaged routes and counts of messages."""
-    counters = [counter for fault in faults if (counter := fault.meetings(cluster)) is not None]
-    if not counters:
-        return []
-    for healthy, damaged, times in sent:
-        for counter in counters:
-            counter.add(healthy, damaged, times)
-    effects = [counter.effect() for counter in counters]
+    damage = [(fault, links) for fault in faults if (links := fault.damaged_links(cluster)) is not None]
+    messages = [0] * len(damage)
+    for healthy, damaged, times in sent if damage else ():
+        for number, (fault, links) in enumerate(damage):
+            routes = healthy if fault.avoided else damaged
+            if len(routes.latency_ps):
+                crossing = np.logical_or.reduceat(links[routes.links], routes.offsets[:-1])
+                messages[number] += times * int(np.count_nonzero(crossing))
+    effects = [fault.effect_on_messages(met) for (fault, _), met in zip(damage, messages, strict=True)]
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
 

@@ -6,18 +6,17 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import OptionError, unknown_name
 from s2sim.network.time_varying import BackgroundTraffic, LinkChange, TimeVaryingNetwork
 from s2sim.options import Size, Time, build, split_option_string
 from s2sim.seeds import named_generator
-from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fault, MessageCounter
+from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fault
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.graph import Routes
 from s2sim.topology.links import find_links
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _SIZE = Size("1MiB")
+_Events: TypeAlias = "Generator[simpy.Event, None, None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,9 @@ class BackgroundFault(Fault):
 
 
 class LinkFault(Fault):
-    """A fault of the links of a name or a shell pattern, from a time on.
-
-    ``avoided`` says whether messages go around the links, so that those meet it that would have crossed them.
-    """
+    """A fault of the links of a name or a shell pattern, from a time on."""
 
     __slots__ = ()
-    avoided: ClassVar[bool] = False
     link: str
     at: Time
 
@@ -78,31 +74,20 @@ class LinkFault(Fault):
         """Return its effect as text, by the number of affected messages."""
 
     @abstractmethod
-    def happen(
-        self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]) -> _Events:
         """Change the links at the time of the fault, and append the change to ``begun``."""
 
     def links(self, cluster: Cluster) -> Ints:
         """Return the affected links, int64; `TopologyError` if there are none."""
         return find_links(cluster.fabric, self.link, cluster.shape.name)
 
-    def meetings(self, cluster: Cluster) -> MessageCounter | None:
-        """Count the messages that cross its links, or would."""
-        if not self.permanent:
-            return None
-        marked = np.zeros(len(cluster.fabric), np.bool_)
-        marked[self.links(cluster)] = True
-        messages = 0
+    def damaged_links(self, cluster: Cluster) -> Mask | None:
+        """Return a mask of its links if it is permanent."""
+        return np.isin(np.arange(len(cluster.fabric)), self.links(cluster)) if self.permanent else None
 
-        def add(healthy: Routes, damaged: Routes, times: int) -> None:
-            nonlocal messages
-            routes = healthy if self.avoided else damaged
-            if len(routes.latency_ps):
-                crossing = np.logical_or.reduceat(marked[routes.links], routes.offsets[:-1])
-                messages += times * int(np.count_nonzero(crossing))
-
-        return MessageCounter(add, lambda: self._effect(messages))
+    def effect_on_messages(self, messages: int) -> Effect:
+        """Return its effect by the number of messages that crossed its links, or went around them."""
+        return Effect(self.text, self.describe_effect(messages), messages == 0)
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, _seed: int) -> ActiveFault:
         """Begin the fault's process on a network."""
@@ -112,12 +97,9 @@ class LinkFault(Fault):
         def effect() -> Effect:
             if not begun:
                 return Effect(self.text, f"all was over before {self.at}", nothing=True)
-            return self._effect(begun[0].messages)
+            return self.effect_on_messages(begun[0].messages)
 
         return ActiveFault(effect)
-
-    def _effect(self, messages: int) -> Effect:
-        return Effect(self.text, self.describe_effect(messages), messages == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +135,7 @@ class FailLink(LinkFault):
         """Return the number of messages on other routes as text."""
         return f"{messages:,} messages took another way" if messages else "no message would have crossed it"
 
-    def happen(
-        self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]) -> _Events:
         """Fail the links."""
         yield network.env.timeout(self.at.ps)
         begun.append(network.fail(links, self.failure_text))
@@ -228,9 +208,7 @@ class SlowLink(LinkFault):
         crossed = f"{messages:,} messages crossed" if messages else "no message crossed"
         return f"{crossed} it at {self.factor:g} of its rate"
 
-    def happen(
-        self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]
-    ) -> Generator[simpy.Event, None, None]:
+    def happen(self, network: TimeVaryingNetwork, links: Ints, begun: list[LinkChange]) -> _Events:
         """Slow the links, and let them recover."""
         yield network.env.timeout(self.at.ps)
         change = network.slow_down(links, self.factor)
