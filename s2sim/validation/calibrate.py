@@ -201,15 +201,7 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
     known = (np.abs(logs) > _MOVED) | (np.sqrt(np.diag(covariance)) < _SURER * spread)
     own = tuple(each for each, telling in zip(own, known, strict=True) if telling)
     after = {key: machine.time_s(*key, own) for key in _distinct_keys(samples)}
-    # Seconds of every sample by constants that were fitted without all of its size.
-    held_out_s: list[float | None] = [None] * len(samples)
-    fold = {key: place % _MAX_FOLDS for place, key in enumerate(_distinct_keys(samples))}
-    folds = np.array([fold[sample.key] for sample in samples], np.int64)
-    for number in np.unique(folds) if len(fold) > 1 else ():
-        left_out = folds == number
-        predicted_s = model.predicted_s(fit(model, rules, np.where(left_out, 0.0, weights)))
-        for place in np.flatnonzero(left_out):
-            held_out_s[place] = float(predicted_s[place])
+    held_out_s = _held_out(model, rules, weights, samples)
     progress.stop()
     points = tuple(
         CalibratedPoint(
@@ -219,6 +211,19 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
         for sample, before, held_out in zip(samples, before_s, held_out_s, strict=True)
     )
     return FitResult(points, constants, logs, covariance, known, own)
+
+
+def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Sequence[Sample]) -> list[float | None]:
+    """Return the seconds of every sample by constants that were fitted without all of its size."""
+    found: list[float | None] = [None] * len(samples)
+    fold = {key: place % _MAX_FOLDS for place, key in enumerate(_distinct_keys(samples))}
+    folds = np.array([fold[sample.key] for sample in samples], np.int64)
+    for number in np.unique(folds) if len(fold) > 1 else ():
+        left_out = folds == number
+        predicted_s = model.predicted_s(fit(model, rules, np.where(left_out, 0.0, weights)))
+        for place in np.flatnonzero(left_out):
+            found[place] = float(predicted_s[place])
+    return found
 
 
 def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) -> Floats:
@@ -311,9 +316,6 @@ def suggest(
         band_after=_half_width_90(max(0.0, float(after[best]))),
         command=_command(machine, run, size_bytes),
     )
-
-
-
 
 
 def _half_width_90(variance: float) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from math import log
 from typing import NamedTuple
 
@@ -35,7 +36,6 @@ from s2sim.validation.compare_log_result import (
     ComparedRow,
     LogComparisonResult,
     LogTable,
-    TermDifference,
     attribute_errors,
     log_notes,
     median_log_errors,
@@ -145,7 +145,26 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         raise nothing
     scales, parts = attribute_errors([terms for *_, terms in both], [row.time_s for row, *_ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_compare_row(row, size, bus, terms) for (row, size, _), terms in zip(both, parts, strict=True))
+    rows = tuple(
+        ComparedRow(
+            line=row.line,
+            size_bytes=row.size_bytes,
+            measured_s=row.time_s,
+            simulated_s=size.time_s,
+            measured_busbw_Bps=bus * row.size_bytes / row.time_s,
+            simulated_busbw_Bps=bus * size.size_bytes / size.time_s,
+            ratio=size.time_s / row.time_s,
+            log_error=log(size.time_s / row.time_s),
+            algorithm=size.algorithm,
+            measured_algorithm=row.algorithm,
+            measured_protocol=row.protocol,
+            protocol=size.protocol or "",
+            difference_s=size.time_s - row.time_s,
+            not_explained_s=unattributed_s(size.time_s - row.time_s, terms),
+            terms=terms,
+        )
+        for (row, size, _), terms in zip(both, parts, strict=True)
+    )
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
@@ -166,27 +185,6 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     )
 
 
-def _compare_row(row: MeasuredRow, size: SizeTiming, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
-    difference_s = size.time_s - row.time_s
-    return ComparedRow(
-        line=row.line,
-        size_bytes=row.size_bytes,
-        measured_s=row.time_s,
-        simulated_s=size.time_s,
-        measured_busbw_Bps=bus * row.size_bytes / row.time_s,
-        simulated_busbw_Bps=bus * size.size_bytes / size.time_s,
-        ratio=size.time_s / row.time_s,
-        log_error=log(size.time_s / row.time_s),
-        algorithm=size.algorithm,
-        measured_algorithm=row.algorithm,
-        measured_protocol=row.protocol,
-        protocol=size.protocol or "",
-        difference_s=difference_s,
-        not_explained_s=unattributed_s(difference_s, terms),
-        terms=terms,
-    )
-
-
 # Ranks times rings or trees: with more, those that s2sim makes serve.
 _MAX_PLACES = 1 << 16
 
@@ -200,12 +198,20 @@ class LogReplayTimer:
 
     def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:
         self._cluster, self._profile, self._asked = cluster, profile, algorithm
-        self._ways = RouteTable(cluster)
-        self._timers: dict[tuple[str | Algorithm, LibraryProfile], Timer] = {}
+        ways = RouteTable(cluster)
+        self._timer: Callable[[str | Algorithm, LibraryProfile], Timer] = cache(
+            lambda algorithm, profile: Timer(cluster, algorithm, ways, profile)
+        )
 
     def time(self, demand: Demand, row: MeasuredRow, table: MeasuredTable) -> TimedSchedule:
         """Return a demand run as a row of a table states; what the log lacks, or is impossible here, is chosen."""
-        profile = self._profile_of(row, table)
+        profile = self._profile
+        if isinstance(profile, NcclProfile):
+            if row.protocol in profile.protocol_names:
+                profile = replace(profile, only=str(row.protocol))
+            library, _, version = (table.library or "").partition(" ")
+            if library.lower() == profile.library and not profile.version:
+                profile = replace(profile, version=read_version(version))
         if self._asked != AUTO:
             return self._timer(self._asked, profile).time(demand)
         name = ALGORITHMS.get(row.algorithm or "")
@@ -218,12 +224,6 @@ class LogReplayTimer:
             chosen = self._timer(AUTO, profile).time(demand)
             found = [self._as_given(chosen.schedule.algorithm, demand, row, table, profile)]
         return min(found, key=lambda timed: timed.duration_ps)
-
-    def _timer(self, algorithm: str | Algorithm, profile: LibraryProfile) -> Timer:
-        key = algorithm, profile
-        if key not in self._timers:
-            self._timers[key] = Timer(self._cluster, algorithm, self._ways, profile)
-        return self._timers[key]
 
     def _as_given(
         self, option: str, demand: Demand, row: MeasuredRow, table: MeasuredTable, profile: LibraryProfile
@@ -252,14 +252,3 @@ class LogReplayTimer:
         times = Counter(channels)
         kept = tuple(times) if len(set(times.values())) == 1 else tuple(channels)
         return kept if len(kept) * self._cluster.workers <= _MAX_PLACES else ()
-
-    def _profile_of(self, row: MeasuredRow, table: MeasuredTable) -> LibraryProfile:
-        profile = self._profile
-        if not isinstance(profile, NcclProfile):
-            return profile
-        if row.protocol in profile.protocol_names:
-            profile = replace(profile, only=str(row.protocol))
-        library, _, version = (table.library or "").partition(" ")
-        if library.lower() == profile.library and not profile.version:
-            profile = replace(profile, version=read_version(version))
-        return profile

@@ -58,13 +58,18 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
     several = row.workers > gpus
     able = _NO_PEERS.search(row.gpu) is None
     transport = _transport(row) if several else _NONE
+    inside = row.intra_interconnect.lower()
+    two_sockets = gpus >= _TWO_SOCKETS and "pcie" in inside and "socket" not in inside
+    on_cube_mesh = "nvlink" in inside and "no nvlink" not in inside and _ON_CUBE_MESH.search(row.gpu) is not None
+    said_to_reach = "p2p" in inside or "switch" in inside or "pcie" not in inside
+    reach = said_to_reach or (_BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS)
     return MeasuredMachine(
         id=row.id,
         gpu_model=_NOTE_PATTERN.sub("", row.gpu).strip(),
         gpus_per_node=gpus,
         nodes=-(-row.workers // gpus),
         ranks=row.workers,
-        intra_interconnect=_intra_node_link(row, gpus),
+        intra_interconnect=f"{row.intra_interconnect}{', two sockets' * two_sockets}",
         nics_per_node=1 if several else 0,
         nic_rate_gbps=(row.nic_rate_gbps or 0.0) if several else 0.0,
         collective="all_reduce",
@@ -73,12 +78,13 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
         system=row.system or row.source,
         launch="gpu",
         algorithm="",
-        nvlink_domain_gpus=_nvlink_domain_gpus(row, gpus),
+        # None for what the catalogue says.
+        nvlink_domain_gpus=_CUBE_MESH if on_cube_mesh and 1 < gpus <= _CUBE_MESH else None,
         transport=transport,
         doubt="",
         # The kernel's sockets read and write host memory.
         path="staged" if several and (transport == "tcp" or not able) else "",
-        p2p="" if able and _has_peer_access(row, gpus) else "no",
+        p2p="" if able and reach else "no",
     )
 
 
@@ -89,26 +95,6 @@ def _transport(row: MeasuredIterationRow) -> str:
     if row.nic_rate_gbps is None:
         raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
-
-
-def _intra_node_link(row: MeasuredIterationRow, gpus: int) -> str:
-    text = row.intra_interconnect
-    if gpus >= _TWO_SOCKETS and "pcie" in text.lower() and "socket" not in text.lower():
-        return f"{text}, two sockets"
-    return text
-
-
-def _has_peer_access(row: MeasuredIterationRow, gpus: int) -> bool:
-    text = row.intra_interconnect.lower()
-    if "p2p" in text or "switch" in text or "pcie" not in text:
-        return True
-    return _BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS
-
-
-def _nvlink_domain_gpus(row: MeasuredIterationRow, gpus: int) -> int | None:
-    """Return on how many GPUs' board those of a node are; None for what the catalogue says, or without NVLink."""
-    linked = "nvlink" in row.intra_interconnect.lower() and "no nvlink" not in row.intra_interconnect.lower()
-    return _CUBE_MESH if linked and 1 < gpus <= _CUBE_MESH and _ON_CUBE_MESH.search(row.gpu) else None
 
 
 _PS_PER_MS = 10**9
@@ -133,13 +119,10 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
     base = row.model.partition("/")[0]
     # After a slash: the data set.
     name = known.get(normalise_name(row.model), known.get(normalise_name(base)))
-    if name is None and (row.n_params is None or row.computing_ms is None):
-        raise S2SimError(
-            f"the model {row.model!r} is not known{suggest_nearest(base, names)}, and n_params or times of "
-            f"compute are missing"
-        )
     if name is None:
-        assert row.n_params is not None
+        if row.n_params is None or row.computing_ms is None:
+            known_as = f"the model {row.model!r} is not known{suggest_nearest(base, names)}"
+            raise S2SimError(f"{known_as}, and n_params or times of compute are missing")
         count = row.n_tensors or _USUAL_TENSORS
         if count > _MAX_TENSORS:
             raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
@@ -160,8 +143,7 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
 
 def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
     """Return a row's compute: its stated times, spread over layers as in its profile, or the profile's times."""
-    forward_ps, backward_ps = profile.forward_ps, profile.backward_ps
-    optimizer_ps = profile.optimizer_ps
+    forward_ps, backward_ps, optimizer_ps = profile.forward_ps, profile.backward_ps, profile.optimizer_ps
     if row.computing_ms is not None:
         whole_ps = forward_ps + backward_ps
         forward_ps = round(row.computing_ms * _PS_PER_MS * forward_ps / whole_ps)
@@ -188,13 +170,14 @@ def _scale_parameters(tensors: Sequence[TensorTiming], parameters: int | None) -
         return tuple(tensors)
     matrices = sum(tensor.size for tensor in tensors if len(tensor.shape) == 2)
     left = parameters - (counted - matrices)
-    if 0 < left <= _MAX_GROWTH * matrices:
-        return tuple(_resized(tensor, left / matrices) if len(tensor.shape) == 2 else tensor for tensor in tensors)
-    return tuple(_resized(tensor, parameters / counted) for tensor in tensors)
-
-
-def _resized(tensor: TensorTiming, share: float) -> TensorTiming:
-    return replace(tensor, shape=(max(1, round(tensor.shape[0] * share)), *tensor.shape[1:]))
+    matrices_alone = 0 < left <= _MAX_GROWTH * matrices
+    share = left / matrices if matrices_alone else parameters / counted
+    return tuple(
+        tensor
+        if matrices_alone and len(tensor.shape) != 2
+        else replace(tensor, shape=(max(1, round(tensor.shape[0] * share)), *tensor.shape[1:]))
+        for tensor in tensors
+    )
 
 
 def _spread(weights: Sequence[int], whole_ps: int) -> Ints:

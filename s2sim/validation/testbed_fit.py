@@ -6,7 +6,6 @@ work in the reducer's script and by the workers per processor.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -89,15 +88,14 @@ def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
         "machine.packet": f"{choose_shaping(setting.workers, slowest_Bps).segments * SEGMENT_BYTES}B",
     }
     if joined:
-        fields["fabric.hosts_per_leaf"] = setting.workers // setting.nodes
-        fields["fabric.uplinks_per_leaf"] = 1
-        fields["link.leaf*.up*.rate"] = _rate(setting.uplink_Bps)
-        fields["link.leaf*.down*.rate"] = _rate(setting.uplink_Bps)
+        uplink = _rate(setting.uplink_Bps)
+        fields |= {"fabric.hosts_per_leaf": setting.workers // setting.nodes, "fabric.uplinks_per_leaf": 1}
+        fields |= {"link.leaf*.up*.rate": uplink, "link.leaf*.down*.rate": uplink}
     return fields
 
 
 def _rate(rate_Bps: float) -> str:
-    return f"{(_UNSHAPED_BPS if math.isinf(rate_Bps) else rate_Bps):.0f}B/s"
+    return f"{(_UNSHAPED_BPS if isinf(rate_Bps) else rate_Bps):.0f}B/s"
 
 
 LIBRARY = "gloo"
@@ -141,15 +139,13 @@ _SPREADS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingFit:
-    """Constants fitted to ``rows``, the collectives of one setting; ``own`` has them as a library's file does.
-
-    ``before`` and ``after`` are medians of |ln(predicted/measured)|, with the shipped constants and with these.
-    """
+    """Constants fitted to ``rows``, the collectives of one setting."""
 
     setting: MeasuredSetting
     constants: tuple[FittedConstant, ...]
-    own: ConstantOverrides
+    own: ConstantOverrides  # The same as a library's file has them
     rows: tuple[MeasuredTiming, ...]
+    # Medians of |ln(predicted/measured)|, with the shipped constants and with these
     before: float
     after: float
 
@@ -176,7 +172,13 @@ def fit_setting(
     own_rows = tuple(row for row in rows if row.setting == setting.name)
     if not own_rows:
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
-    fittable = _fittable()
+    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
+    fittable = []
+    for name, deviation in _SPREADS.items():
+        number = number_of(given[name])
+        assert number is not None
+        highest_log = -log(number[0]) if name.endswith(".share") else inf
+        fittable.append(FittableConstant(name, *number, deviation, highest_log))
     spread = np.array([constant.spread for constant in fittable])
     highest = np.array([constant.highest for constant in fittable])
     progress.start(_MAX_STEPS, f"fitting to {setting.name}")
@@ -211,17 +213,6 @@ def fit_setting(
         for constant, log_, sure in zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
     )
     return SettingFit(setting, constants, _to_overrides(fittable, logs), own_rows, before, after)
-
-
-def _fittable() -> tuple[FittableConstant, ...]:
-    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
-    found = []
-    for name, spread in _SPREADS.items():
-        number = number_of(given[name])
-        assert number is not None
-        value, unit = number
-        found.append(FittableConstant(name, value, unit, spread, -log(value) if name.endswith(".share") else inf))
-    return tuple(found)
 
 
 def _to_overrides(fittable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:

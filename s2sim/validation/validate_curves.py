@@ -132,9 +132,6 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
     return tuple(reasons)
 
 
-_AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
-
-
 def predict_curves(
     curves: Sequence[MeasuredCurve], *, tell: bool
 ) -> Iterator[tuple[CurveErrors, list[CalibrationPoint]]]:
@@ -181,7 +178,8 @@ def _predict_curve(
 def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
     """Return a curve that is not predicted, and why."""
     machine = curve.machine
-    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in _AS_ITS_ROW}
+    same = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
+    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in same}
     return CurveErrors(
         id=curve.id,
         source=machine.source if machine else curve.id,
@@ -230,9 +228,8 @@ def run_validation(
     found += [unpredicted_curve(curve, NOT_YET) for curve in curves[len(found) :]]
     calibration = [point for _, points in predicted for point in points]
     counted = [curve for curve in found if curve.counts]
-    fits = (
-        fit_constants(calibration, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
-    )
+    own_sources = list(dict.fromkeys(curve.source for curve in counted))
+    fits = fit_constants(calibration, own_sources) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
@@ -293,9 +290,8 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
     model = TermModel(points, [constant.owned for constant in constants])
     rules = FitRules(log_priors(constants), log_upper_bounds(constants), prior_weights(constants))
     weights = point_weights(model)
-    return ConstantFits(
-        model, constants, rules, fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
-    )
+    found = fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
+    return ConstantFits(model, constants, rules, *found)
 
 
 def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
@@ -305,21 +301,12 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
     for number, constant in enumerate(fits.constants):
         telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
         sources = tuple(dict.fromkeys(point.source for point in telling))
-        without = {
-            source: float(constant.value * np.exp(fits.without[source][number]))
-            for source in sources
-            if source in fits.without
-        }
+        logs = {source: fits.without[source][number] for source in sources if source in fits.without}
+        without = {source: float(constant.value * np.exp(log)) for source, log in logs.items()}
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
-        found.append(
-            Parameter(
-                **asdict(constant),
-                refitted=float(constant.value * np.exp(fits.whole[number])),
-                fitted_on=sources,
-                curves=len({point.curve for point in telling}),
-                drift=drift,
-            )
-        )
+        refitted = float(constant.value * np.exp(fits.whole[number]))
+        curves = len({point.curve for point in telling})
+        found.append(Parameter(**asdict(constant), refitted=refitted, fitted_on=sources, curves=curves, drift=drift))
     return tuple(found)
 
 
@@ -331,6 +318,5 @@ def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> L
         for curve in curves
         if curve.predicted
     ]
-    return LeftOut(
-        group_errors("left out", found), by_source(found), by_class(found, _SOURCES_OF_A_CLASS), tuple(found)
-    )
+    classes = by_class(found, sources=_SOURCES_OF_A_CLASS)
+    return LeftOut(group_errors("left out", found), by_source(found), classes, tuple(found))
