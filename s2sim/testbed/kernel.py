@@ -59,11 +59,9 @@ def switch_lines(layout: NetworkLayout) -> list[str]:
         lines += [*_bridge(f"node{node}"), f"link add up{node} type veth peer name down{node}"]
         lines += [_port(f"up{node}", f"node{node}"), _port(f"down{node}", CORE)]
     for worker in range(layout.workers):
-        port, namespace = f"w{worker}", layout.namespace(worker)
-        lines.append(
-            f"link add {port} type veth peer name {INTERFACE} address {hardware_address(worker)} netns {namespace}"
-        )
-        lines.append(_port(port, f"node{layout.node_of(worker)}" if layout.joined else CORE))
+        own = f"{INTERFACE} address {hardware_address(worker)} netns {layout.namespace(worker)}"
+        bridge = f"node{layout.node_of(worker)}" if layout.joined else CORE
+        lines += [f"link add w{worker} type veth peer name {own}", _port(f"w{worker}", bridge)]
     return lines
 
 
@@ -85,17 +83,12 @@ def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
     ]
 
 
-def worker_buckets(layout: NetworkLayout) -> list[str]:
-    """Return what shapes what a worker sends, in its namespace."""
-    return _bucket(INTERFACE, layout.rate_Bps, layout.shaping)
-
-
 def switch_buckets(layout: NetworkLayout) -> list[str]:
     """Return what shapes what workers receive, and uplinks both ways, in the namespace of the switches."""
     rates_Bps = {f"w{worker}": layout.rate_Bps for worker in range(layout.workers)}
     for node in range(layout.nodes if layout.joined else 0):
         rates_Bps |= {f"up{node}": layout.uplink_Bps, f"down{node}": layout.uplink_Bps}
-    return [line for port, rate_Bps in rates_Bps.items() for line in _bucket(port, rate_Bps, layout.shaping)]
+    return [line for port, rate_Bps in rates_Bps.items() for line in bucket(port, rate_Bps, layout.shaping)]
 
 
 def switch_settings() -> Mapping[str, str]:
@@ -148,7 +141,8 @@ def _port(name: str, bridge: str) -> str:
     return f"link set {name} mtu {MTU_BYTES} master {bridge} up"
 
 
-def _bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str]:
+def bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str]:
+    """Return what shapes what leaves by an interface; nothing where its rate is infinite."""
     if math.isinf(rate_Bps):
         return []
     # In tc's words bps are bytes per second.
@@ -157,7 +151,6 @@ def _bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[st
 
 
 NAMESPACES = Path("/run/netns")
-_TOOLS = ("ip", "tc")
 # Bits of the capabilities of a process (linux/capability.h).
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 _CLONE_NEWNET = 0x40000000
@@ -173,20 +166,16 @@ _MISSING_RIGHTS = {
 
 def check_privileges() -> None:
     """Refuse where this process may not make testbeds, or the tools are missing."""
-    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if missing:
         raise S2SimError(f"a testbed needs {' and '.join(missing)}: install iproute2")
     if not Path("/proc/self/ns/net").exists():
         raise S2SimError("a testbed needs Linux with network namespaces: this kernel has none")
-    held = _capabilities()
+    lines = Path("/proc/self/status").read_text("ascii", errors="replace").splitlines()
+    held = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
     lacking = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
     if lacking:
         raise S2SimError(f"a testbed needs root: this process lacks {' and '.join(lacking)}; call it with sudo")
-
-
-def _capabilities() -> int:
-    lines = Path("/proc/self/status").read_text("ascii", errors="replace").splitlines()
-    return next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
 
 
 def run_tool_batch(tool: str, lines: Sequence[str], *, namespace: str | None = None) -> None:
@@ -218,21 +207,21 @@ def run_tool(tool: str, *arguments: str, namespace: str | None = None, lines: st
 
 def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
     """Write settings by namespace and path below /proc/sys/net, without those that this kernel does not know."""
+
+    def write_all() -> None:
+        for namespace, values in settings.items():
+            with (NAMESPACES / namespace).open("rb") as opened:
+                if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
+                    number = ctypes.get_errno()
+                    raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))
+            for path, value in values.items():
+                setting = Path("/proc/sys/net") / path
+                if setting.exists():
+                    setting.write_text(value, "ascii")
+
     try:
         # What /proc/sys/net shows is that of the thread's namespace, and this thread ends with its task.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(_write_all, settings).result()
+            thread.submit(write_all).result()
     except OSError as error:
         raise S2SimError(f"cannot set {error.filename or 'a namespace'} for a testbed: {error.strerror}") from None
-
-
-def _write_all(settings: Mapping[str, Mapping[str, str]]) -> None:
-    for namespace, values in settings.items():
-        with (NAMESPACES / namespace).open("rb") as opened:
-            if _LIBC.setns(opened.fileno(), _CLONE_NEWNET):
-                number = ctypes.get_errno()
-                raise OSError(number, os.strerror(number), str(NAMESPACES / namespace))
-        for path, value in values.items():
-            setting = Path("/proc/sys/net") / path
-            if setting.exists():
-                setting.write_text(value, "ascii")

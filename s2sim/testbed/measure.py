@@ -29,13 +29,14 @@ from s2sim.testbed.workers import (
     time_across_ranks,
 )
 
-JOB = f"{__name__}:run_tasks"
-_MATRIX_SIDE = 96
-
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
     """Run all tasks (fields of `MeasurementTask`) reported by rank 0 with ``effort`` (`Repetitions`), seed and spin."""
-    _raise_priority()
+    # With a usual priority others would keep a processor for milliseconds longer than a small message.
+    for thread in Path("/proc/self/task").iterdir():
+        # Only root may, who is needed for a network but not for processes on one machine.
+        with suppress(PermissionError):
+            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
     effort = Repetitions(**arguments["effort"])
     for number, fields in enumerate(arguments["tasks"]):
         task = MeasurementTask(**fields)
@@ -46,14 +47,6 @@ def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callabl
         summary = time_across_ranks(rank, prepare, effort)
         if rank == 0:
             tell({"number": number, "summary": summary})
-
-
-def _raise_priority() -> None:
-    """Raise this process's priority: others would keep a processor for milliseconds longer than a small message."""
-    for thread in Path("/proc/self/task").iterdir():
-        # Only root may, who is needed for a network but not for processes on one machine.
-        with suppress(PermissionError):
-            os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(1))
 
 
 def _collective(task: MeasurementTask, ranks: int) -> Callable[[], Callable[[], RepetitionResult]]:
@@ -112,17 +105,13 @@ def _compute(seconds: float, *, spin: bool) -> float:
         return 0.0
     cpu_s, until_s = time.process_time(), time.monotonic() + seconds
     if spin:
-        matrix = np.ones((_MATRIX_SIDE, _MATRIX_SIDE), np.float32)
+        matrix = np.ones((96, 96), np.float32)
         product = np.empty_like(matrix)
         while time.monotonic() < until_s:
             np.matmul(matrix, matrix, out=product)
     else:
         time.sleep(seconds)
     return time.process_time() - cpu_s
-
-
-# Between two rows no process tells anything; over a slow network one takes a while.
-_MIN_SILENCE_S = 120.0
 
 
 def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
@@ -148,7 +137,7 @@ def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan)
     """Return by kind the tasks without a row in the folder; `S2SimError` if its setting of this name differs."""
     have = read_existing(folder)
     for old in have.settings:
-        if old.name == setting.name and _stable(old) != _stable(setting):
+        if old.name == setting.name and replace(old, date=setting.date, command=setting.command) != setting:
             raise S2SimError(
                 f"{folder} has a setting {setting.name!r} of another machine, network or version: give another folder"
             )
@@ -159,10 +148,6 @@ def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan)
         if todo := [task for task in tasks if astuple(task) not in done]:
             found[kind] = todo
     return found
-
-
-def _stable(setting: MeasuredSetting) -> MeasuredSetting:
-    return replace(setting, date="", command="")
 
 
 def measure_testbed(
@@ -188,7 +173,9 @@ def measure_testbed(
             "spin": setting.workers <= setting.processors,
             "seed": plan.seed,
         }
-        run_job(JOB, arguments, places, timeout_s=_MIN_SILENCE_S + 2 * plan.effort.budget_s, hear=hear)
+        # Between two rows no process tells anything; over a slow network one takes a while.
+        timeout_s = 120.0 + 2 * plan.effort.budget_s
+        run_job(f"{__name__}:run_tasks", arguments, places, timeout_s=timeout_s, hear=hear)
 
 
 def measure_series(

@@ -110,22 +110,19 @@ def read_measured(folder: Path) -> MeasuredTestbeds:
     names = [setting.name for setting in settings]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise S2SimError(f"{folder / _SETTINGS}.csv has {twice!r} twice: leave one out, or rename it in all tables")
-    return MeasuredTestbeds(settings, *(_timed(folder, kind, names) for kind in KINDS))
+    found: dict[Kind, tuple[MeasuredTiming, ...]] = {}
+    for kind in KINDS:
+        path = folder / f"{kind}.csv"
+        found[kind] = _rows(path, MeasuredTiming) if path.exists() else ()
+        if unknown := next((row.setting for row in found[kind] if row.setting not in names), None):
+            raise S2SimError(f"{path} tells of {unknown!r}, which {_SETTINGS}.csv has not: add its row there")
+    return MeasuredTestbeds(settings, **found)
 
 
 def read_existing(folder: Path) -> MeasuredTestbeds:
     """Return what a folder holds; nothing where there is no folder, or none of its tables yet."""
     begun = any((folder / f"{name}.csv").exists() for name in (_SETTINGS, *KINDS))
     return read_measured(folder) if begun else MeasuredTestbeds()
-
-
-def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[MeasuredTiming, ...]:
-    path = folder / f"{kind}.csv"
-    rows = _rows(path, MeasuredTiming) if path.exists() else ()
-    for row in rows:
-        if row.setting not in names:
-            raise S2SimError(f"{path} tells of {row.setting!r}, which {_SETTINGS}.csv has not: add its row there")
-    return rows
 
 
 def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:

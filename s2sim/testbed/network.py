@@ -12,10 +12,7 @@ from pathlib import Path
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed import kernel
-from s2sim.testbed.layout import NetworkLayout, switch_of, testbed_of
-
-_END_WITHIN_S = 10.0
-_LOOK_AGAIN_S = 0.02
+from s2sim.testbed.layout import INTERFACE, NetworkLayout, switch_of, testbed_of
 
 
 def list_testbed_names() -> tuple[str, ...]:
@@ -63,7 +60,7 @@ def _namespaces_of(name: str) -> list[str]:
 
 
 def _end_processes(name: str, spaces: list[str]) -> int:
-    until_s = time.monotonic() + _END_WITHIN_S
+    until_s = time.monotonic() + 10.0
     ended: set[int] = set()
     # What is ended may just have started another.
     while running := _processes(spaces):
@@ -75,7 +72,7 @@ def _end_processes(name: str, spaces: list[str]) -> int:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         ended.update(running)
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(0.02)
     return len(ended)
 
 
@@ -109,17 +106,14 @@ def build_testbed(layout: NetworkLayout) -> None:
     try:
         workers = range(layout.workers)
         kernel.run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
-        kernel.write_settings(
-            {
-                layout.switch: kernel.switch_settings(),
-                **{layout.namespace(worker): kernel.worker_settings(layout) for worker in workers},
-            }
-        )
+        settings = {layout.namespace(worker): kernel.worker_settings(layout) for worker in workers}
+        kernel.write_settings({layout.switch: kernel.switch_settings(), **settings})
         kernel.run_tool_batch("ip", kernel.switch_lines(layout), namespace=layout.switch)
         kernel.run_tool_batch("tc", kernel.switch_buckets(layout), namespace=layout.switch)
-        for worker in workers:
-            kernel.run_tool_batch("ip", kernel.worker_lines(layout, worker), namespace=layout.namespace(worker))
-            kernel.run_tool_batch("tc", kernel.worker_buckets(layout), namespace=layout.namespace(worker))
+        own_buckets = kernel.bucket(INTERFACE, layout.rate_Bps, layout.shaping)
+        for worker, namespace in enumerate(map(layout.namespace, workers)):
+            kernel.run_tool_batch("ip", kernel.worker_lines(layout, worker), namespace=namespace)
+            kernel.run_tool_batch("tc", own_buckets, namespace=namespace)
         # Last of all: a testbed without it was left half made.
         kernel.run_tool("ip", "link", "set", kernel.CORE, "alias", kernel.layout_text(layout), namespace=layout.switch)
     except BaseException:

@@ -135,7 +135,7 @@ class MachinePredictor:
 
 
 # Simulating more takes longer than people wait for.
-_MAX_RANKS = 2**13
+MAX_RANKS = 2**13
 _MAX_SIZES = 64
 # What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
 _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
@@ -223,8 +223,8 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
     asked = [spec.workers] if spec.workers is not None or not counts else sorted(counts)
     found = [choose_tables(tables, log, kind, workers) for workers in asked]
     for each in found:
-        if not 2 <= each.workers <= _MAX_RANKS:
-            raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {_MAX_RANKS}")
+        if not 2 <= each.workers <= MAX_RANKS:
+            raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {MAX_RANKS}")
     return found
 
 
