@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from s2sim.errors import OptionError
 from s2sim.experiment.json_form import JsonForm, ResultForm
@@ -257,13 +257,11 @@ def run_papers(
             break
     complete = len(found) == len(papers) and found[-1].complete
     claims = [claim for paper in found for claim in paper.claims]
-    counts = {word: sum(claim.judgement == word for claim in claims) for word in _JUDGEMENTS}
+    counts = {word: sum(claim.judgement == word for claim in claims) for word in get_args(ClaimJudgement)}
     judged = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counted = f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}"
     return PapersResult(
-        headline=(
-            f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}: "
-            f"{judged or 'none judged'}"
-        ),
+        headline=f"{counted}: {judged or 'none judged'}",
         quick=effort.quick,
         papers=tuple(found),
         provenance=run_record(
@@ -274,6 +272,3 @@ def run_papers(
         ),
         notes=() if complete else (INTERRUPTED_NOTE,),
     )
-
-
-_JUDGEMENTS = ("reproduced", "not reproduced", "not testable")

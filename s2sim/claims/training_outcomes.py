@@ -25,7 +25,6 @@ from s2sim.training.result import TrainResult, TrainRow
 from s2sim.units import format_bytes, format_number_of
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
-_TOPOLOGY = "tcp-10g"
 DENSE = "dense"
 
 SAME_POINTS = 1
@@ -49,8 +48,7 @@ class TrainingComparison:
         cls, effort: PaperEffort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
     ) -> TrainingComparison:
         """Return a training of 4 ranks: quick with the fewer steps and 2 seeds, else with more and 5."""
-        quick = effort.quick
-        return cls(model, reducers, workers=4, steps=steps[0] if quick else steps[1], seeds=2 if quick else 5)
+        return cls(model, reducers, workers=4, steps=steps[not effort.quick], seeds=2 if effort.quick else 5)
 
     @property
     def line(self) -> str:
@@ -86,8 +84,8 @@ class TrainingOutcome:
             row = self.row(name)
             loss = "diverges" if row.stopped else _claim_interval_text(row.loss, "{:.3f}")
             accuracy = "-" if row.stopped else _claim_interval_text(row.accuracy, "{:.1%}")
-            fewer = f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x"
-            rows.append((name, loss, accuracy, format_bytes(row.step_bytes.mean), fewer))
+            sent = row.step_bytes.mean
+            rows.append((name, loss, accuracy, format_bytes(sent), f"{self.row(DENSE).step_bytes.mean / sent:,.0f}x"))
         columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
         return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
@@ -124,7 +122,7 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     from s2sim.training.spec import TrainSpec
 
     spec = TrainSpec.of(
-        _TOPOLOGY,
+        "tcp-10g",
         model=loop.model,
         reducers=(DENSE, *loop.reducers.values()),
         workers=loop.workers,
@@ -161,12 +159,15 @@ def accuracy_claim(
     found: TrainingOutcome, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
 ) -> Claim:
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
-    lost = found.points_lost(name, against)
-    stopped = found.row(name).stopped
+    lost, rows = found.points_lost(name, against), (found.row(name), found.row(against))
+    fewer, stopped = rows[1].step_bytes.mean / rows[0].step_bytes.mean, rows[0].stopped
     ours = "diverges"
     if lost is not None:
         between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
         ours = f"{-lost.mean:+.1f} points{between}"
+    accuracies = " against ".join(_claim_interval_text(row.accuracy, "{:.1%}") for row in rows)
+    times = f"{fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step"
+    why = f"{accuracies} of {found.trained.score}, at {times}; small models forgive more than large ones"
     return Claim(
         text,
         source,
@@ -175,7 +176,7 @@ def accuracy_claim(
         "not reproduced" if lost is None else judge_loss(lost, most_points),
         f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of {against}, mean "
         f"of {found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
-        stopped[0] if stopped else _paired_interval(found, name, against),
+        stopped[0] if stopped else why,
     )
 
 
@@ -208,16 +209,6 @@ def loss_claim(
         f"reproduced where the loss on held-out data is at most {most_share:.0%} above dense's, mean over "
         f"{found.loop.seeds} seeds",
         f"{stopped[0]}; {why}" if stopped else why,
-    )
-
-
-def _paired_interval(found: TrainingOutcome, name: str, against: str) -> str:
-    own, other = found.row(name), found.row(against)
-    fewer = other.step_bytes.mean / own.step_bytes.mean
-    return (
-        f"{_claim_interval_text(own.accuracy, '{:.1%}')} against {_claim_interval_text(other.accuracy, '{:.1%}')} of "
-        f"{found.trained.score}, at {fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step; small models "
-        "forgive more than large ones"
     )
 
 

@@ -21,8 +21,6 @@ from s2sim.testing.collectives import require, require_options
 LENGTHS = (0, 1, 8, 5000)
 """No element, one, a whole byte of bits, and many."""
 
-_DAMAGED_LENGTH = 8
-
 
 def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> Floats32:
     """Return a sparse vector, float32 of shape (n,): standard normal values in a fraction ``density`` of the places."""
@@ -49,7 +47,7 @@ def check_codec(codec: Codec) -> None:
         _check_bytes(codec, payload, f"for {n} elements")
         _check_combined(codec, payload)
         _check_forged(codec, payload)
-    _check_damage(codec, codec.encode(example_vector(_DAMAGED_LENGTH, density=1.0)))
+    _check_damage(codec, codec.encode(example_vector(8, density=1.0)))
     for wrong, what in ((np.zeros(4), "float64"), (np.zeros((2, 2), np.float32), "a matrix"), ([0.0], "a list")):
         _refused(f"encode takes {what}, which is no float32 vector", codec.encode, wrong)
 

@@ -81,11 +81,9 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     rank_counts = RANK_COUNTS if exhaustive else FEW_RANK_COUNTS
     for kind in (known for known in KINDS if known in algorithm.kinds):
         checked = 0
-        for ranks in rank_counts:
-            for demand in _demands(kind, ranks):
-                _check_closed_form(algorithm, demand)
-                for topology in TOPOLOGIES:
-                    checked += _check_demand(algorithm, demand, topology)
+        for demand in chain.from_iterable(_demands(kind, ranks) for ranks in rank_counts):
+            _check_closed_form(algorithm, demand)
+            checked += sum(_check_demand(algorithm, demand, topology) for topology in TOPOLOGIES)
         require(checked, f"{algorithm.name} refuses {kind} over any of {rank_counts} ranks")
 
 

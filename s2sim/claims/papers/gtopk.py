@@ -57,19 +57,11 @@ def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             compute=f"{1e3 * measured.compute_s:.3f}ms",
             **measured.size,
         )
-        times = {option: row.iteration_s or 0.0 for option, row in found.items()}
-        ours[name] = {option: measured.batch / seconds for option, seconds in times.items()}
-        rows += [
-            (
-                name,
-                option,
-                f"{measured.among[option]:.4g}",
-                f"{ours[name][option]:.4g}",
-                milliseconds(measured.batch / measured.among[option] - measured.compute_s),
-                milliseconds(times[option] - measured.compute_s),
-            )
-            for option in _REDUCERS
-        ]
+        for option in _REDUCERS:
+            time_s, published = found[option].iteration_s or 0.0, measured.among[option]
+            ours.setdefault(name, {})[option] = measured.batch / time_s
+            exchanges = (milliseconds(each - measured.compute_s) for each in (measured.batch / published, time_s))
+            rows.append((name, option, f"{published:.4g}", f"{ours[name][option]:.4g}", *exchanges))
     for against, label, text in ((_DENSE, "dense", "2.7 to 12 times"), (_TOPK, "top-k", "1.1 to 1.7 times")):
         for name, measured in MEASURED.items():
             published = measured.among[_GTOPK] / measured.among[against]
@@ -118,14 +110,11 @@ def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 def _why(name: str, against: str, measured: PublishedThroughput, ours: dict[str, float]) -> str:
     theirs_s = measured.batch / measured.among[against] - measured.compute_s
     own_s = measured.batch / ours[against] - measured.compute_s
-    return (
-        f"their {against.partition(':')[0]} spends {theirs_s:.3g} s an iteration on the exchange, ours {own_s:.3g} s: "
-        + (
-            "both methods are slowed down alike by work of the host, 55 ns a parameter by their own breakdown"
-            if name != "ResNet-50"
-            else "a mini-batch of 256 is 16 of 16 there, and work of the host that grows with the model comes with each"
-        )
-    )
+    reason = "both methods are slowed down alike by work of the host, 55 ns a parameter by their own breakdown"
+    if name == "ResNet-50":
+        reason = "a mini-batch of 256 is 16 of 16 there, and work of the host that grows with the model comes with each"
+    spent = f"{theirs_s:.3g} s an iteration on the exchange, ours {own_s:.3g} s"
+    return f"their {against.partition(':')[0]} spends {spent}: {reason}"
 
 
 def tree_rounds(ranks: int) -> int:

@@ -17,8 +17,6 @@ MAX_WORDS, MIN_WORDS = 6, 2
 _ELEMENTS, _DENSITY = 100_000, 0.01
 _REDUCERS = ("dense", "topk:density=0.01", "gtopk:density=0.01", "sparcml:density=0.01", "ok-topk:density=0.01")
 _OURS = _REDUCERS[-1]
-# Of one node's interface; what MPI gets of it is not public.
-_RATES = ("40Gbps", "80Gbps")
 PUBLISHED = (3.29, 12.95)
 _NOTICED = 0.01
 
@@ -75,12 +73,10 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (32,) if effort.quick else (16, 32, 64)
-    places = [
-        ClusterSetting(
-            rate, "dragonfly", ("node.gpus=1", "nic.count=1", f"nic.rate={rate}", "nic.path=staged"), "p100-pcie"
-        )
-        for rate in _RATES
-    ]
+    node = "node.gpus=1", "nic.count=1", "nic.path=staged"
+    # Of one node's interface; what MPI gets of it is not public.
+    rates = "40Gbps", "80Gbps"
+    places = [ClusterSetting(rate, "dragonfly", (*node, f"nic.rate={rate}"), "p100-pcie") for rate in rates]
     progress.start(len(counts) * len(places), "iterations of BERT-base on a dragonfly")
     rows = []
     over: dict[str, list[float]] = {}

@@ -18,22 +18,13 @@ def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     ratios: dict[str, float] = {}
     rows = []
     for name, (density, steps, published) in watched(progress, "coding a gradient of ResNet-50", _PRESETS.items()):
-        size = message_bytes(f"sbc:density={density}", gradient)
+        option = f"sbc:density={density}"
+        size = message_bytes(option, gradient)
         ratios[name] = steps * dense / size
         # Six bits of a position after its run of zeros suit 1 %; the paper's example of 8.38 bits comes from seven.
-        option = f"sbc:density={density},low_bits=7"
-        other = None if density < 0.01 else steps * dense / message_bytes(option, gradient)
-        rows.append(
-            (
-                name,
-                f"{density:.1%}",
-                str(steps),
-                f"{size / 1e3:.1f} kB",
-                f"{ratios[name]:,.0f}x",
-                "-" if other is None else f"{other:,.0f}x",
-                "-" if published is None else f"{published:,}x",
-            )
-        )
+        seven = "-" if density < 0.01 else f"{steps * dense / message_bytes(f'{option},low_bits=7', gradient):,.0f}x"
+        ours = f"{size / 1e3:.1f} kB", f"{ratios[name]:,.0f}x", seven
+        rows.append((name, f"{density:.1%}", str(steps), *ours, "-" if published is None else f"{published:,}x"))
     columns = ("preset", "kept", "local steps", "message", "fewer bits", "with 7 low bits", "published")
     table = Table("Upstream of one rank, ResNet-50, 161 tensors", columns, tuple(rows))
     claims = tuple(
