@@ -27,6 +27,12 @@ from s2sim.reducers.run import run_reducer
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.units import PS_PER_S
 
+MARGINS = (0.01, 0.05, 0.2)
+"""Speed-ups over dense, less 1, from which on a reducer wins; 1 % is the least that is noticeable."""
+
+FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
+"""Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterSetting:
@@ -85,13 +91,6 @@ def best_of(gains: Iterable[SettingGain]) -> dict[tuple[str, int, str, int], Set
         if gain.setting not in found or gain.speedup > found[gain.setting].speedup:
             found[gain.setting] = gain
     return found
-
-
-MARGINS = (0.01, 0.05, 0.2)
-"""Speed-ups over dense, less 1, from which on a reducer wins; 1 % is the least that is noticeable."""
-
-FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
-"""Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
 
 
 def share_text(found: int, of: int) -> str:

@@ -15,6 +15,19 @@ from s2sim.registry import Registry
 from s2sim.units import format_number_of
 
 ClaimJudgement = Literal["reproduced", "not reproduced", "not testable"]
+SHARE = 0.15
+"""How far from a published figure one counts as the same."""
+
+WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
+IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
+_NAMES = (
+    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
+    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
+)
+PAPERS = Registry(
+    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
+)
+"""Names, and the `Paper` that each stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +118,6 @@ class PapersResult(ResultForm):
     def complete(self) -> bool:
         """Whether nobody interrupted it."""
         return INTERRUPTED_NOTE not in self.notes
-
-
-SHARE = 0.15
-"""How far from a published figure one counts as the same."""
-
-WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
-IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
 
 
 def judge_condition(condition: bool) -> ClaimJudgement:
@@ -217,16 +223,6 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
     setup, assumed = (*paper.setup, *joined("setup")), (*paper.assumed, *joined("assumed"))
     found = joined("claims"), joined("tables"), joined("pictures")
     return Rebuilt(paper.name, paper.title, paper.source, setup, assumed, *found, len(done) == len(paper.parts))
-
-
-_NAMES = (
-    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
-    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
-)
-PAPERS = Registry(
-    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
-)
-"""Names, and the `Paper` that each stands for."""
 
 
 def run_papers(

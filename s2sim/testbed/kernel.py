@@ -25,6 +25,18 @@ from s2sim.testbed.layout import INTERFACE, MTU_BYTES, NETWORK, NetworkLayout, T
 CORE = "core"
 # Long enough for any queue, so that nothing is sent twice because it waits in one.
 _RTO_MIN = "2s"
+NAMESPACES = Path("/run/netns")
+# Bits of the capabilities of a process (linux/capability.h).
+_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
+_CLONE_NEWNET = 0x40000000
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+# What the tools say of a kernel without something, and what that is.
+_MISSING_RIGHTS = {
+    "Unknown device type": "veth pairs or bridges (CONFIG_VETH, CONFIG_BRIDGE)",
+    "Specified qdisc kind is unknown": "the token bucket filter (CONFIG_NET_SCH_TBF)",
+    "Failed to create a new network namespace": "network namespaces that it may make (CONFIG_NET_NS)",
+}
 
 
 def layout_text(layout: NetworkLayout) -> str:
@@ -148,20 +160,6 @@ def bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str
     # In tc's words bps are bytes per second.
     kept = f"burst {shaping.burst_bytes(rate_Bps)}b limit {shaping.queue_bytes}b"
     return [f"qdisc add dev {interface} root tbf rate {round(rate_Bps)}bps {kept}"]
-
-
-NAMESPACES = Path("/run/netns")
-# Bits of the capabilities of a process (linux/capability.h).
-_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
-_CLONE_NEWNET = 0x40000000
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None, use_errno=True)
-# What the tools say of a kernel without something, and what that is.
-_MISSING_RIGHTS = {
-    "Unknown device type": "veth pairs or bridges (CONFIG_VETH, CONFIG_BRIDGE)",
-    "Specified qdisc kind is unknown": "the token bucket filter (CONFIG_NET_SCH_TBF)",
-    "Failed to create a new network namespace": "network namespaces that it may make (CONFIG_NET_NS)",
-}
 
 
 def check_privileges() -> None:

@@ -13,6 +13,9 @@ from s2sim.testbed.measured import KINDS, Kind
 from s2sim.testbed.workers import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
+REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
+COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
+
 
 def choose_layouts(
     up: str | None, *, workers: Sequence[int], rate: str | None, nodes: str | None, uplink: str | None
@@ -74,10 +77,6 @@ def _name(workers: int, nodes: int, rate_Bps: float, uplink_Bps: float) -> str:
 
 def _rate_label(rate_Bps: float) -> str:
     return "unshaped" if rate_Bps == float("inf") else f"{rate_Bps * 8 / 1e6:g}mbps".replace(".", "-").replace("+", "")
-
-
-REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
-COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,20 +18,24 @@ from s2sim.testbed.measured import Kind
 
 # Place and form in struct tcp_info of tcpi_notsent_bytes, and of tcpi_bytes_sent and tcpi_bytes_retrans after others.
 _NOT_SENT, _COUNTS = 144, struct.Struct("<I52xQQ")
-
-
-def sent_bytes() -> int:
-    """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
-    counts = (_COUNTS.unpack_from(info, _NOT_SENT) for info in tcp_infos())
-    return sum(waiting + sent - again for waiting, sent, again in counts)
-
-
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 """Collectives that are timed, by the names of `s2sim.collectives`."""
 
 # Of these a rank's buffer has a part for each rank.
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ITEM_BYTES = 4
+_NS_PER_S = 10**9
+_MIN_REPEATS = 3
+_WARM_UPS = 2
+# From the moment when rank 0 says when until then; doubled whenever a rank heard of it too late.
+_FIRST_LEAD_NS, _MAX_LEAD_NS = 4_000_000, 2_000_000_000
+_PR_SET_TIMERSLACK = 29
+
+
+def sent_bytes() -> int:
+    """Return the payload bytes given to this process's TCP connections, queued ones included, retransmissions not."""
+    counts = (_COUNTS.unpack_from(info, _NOT_SENT) for info in tcp_infos())
+    return sum(waiting + sent - again for waiting, sent, again in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,6 @@ def collective_task(what: str, size_bytes: int, ranks: int) -> MeasurementTask:
     """
     unit = ITEM_BYTES * (ranks if what in _IN_PARTS else 1)
     return MeasurementTask(what, "", 0.0, max(size_bytes // unit, 1) * unit)
-
-
-_NS_PER_S = 10**9
-_MIN_REPEATS = 3
-_WARM_UPS = 2
-# From the moment when rank 0 says when until then; doubled whenever a rank heard of it too late.
-_FIRST_LEAD_NS, _MAX_LEAD_NS = 4_000_000, 2_000_000_000
-_PR_SET_TIMERSLACK = 29
 
 
 @dataclass(frozen=True, slots=True)

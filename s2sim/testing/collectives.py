@@ -27,6 +27,26 @@ from s2sim.topology.cluster import Cluster, build_cluster
 from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
+RANK_COUNTS = (*range(1, 18), 33, 65)
+"""All small counts up to one more than a power of two, and two more of those."""
+
+FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
+"""Rank counts of a check that is not exhaustive."""
+
+TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
+"""Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
+
+ITEM_BYTES = 4
+
+_UNEVEN = 101
+_LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by latency.
+COUNTS = (0, 1, 2, 3, 10, 161, 400)
+"""Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
+
+_LARGEST_BYTES = 2**27
+_LATENCY_PS = 10**8
+_PS_PER_BYTE = 800  # 10 Gbit/s
+
 
 def require(condition: object, message: str) -> None:
     """Raise `AssertionError` with ``message`` unless ``condition`` is true."""
@@ -49,21 +69,6 @@ def require_options(plugin: Any) -> None:
         text = getattr(plugin, attribute, None)
         require(isinstance(text, str) and text.strip(), f"{cls.__name__} has no {attribute}")
     require(dataclasses.replace(plugin) == plugin, f"{plugin.name} does not equal another one with equal options")
-
-
-RANK_COUNTS = (*range(1, 18), 33, 65)
-"""All small counts up to one more than a power of two, and two more of those."""
-
-FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
-"""Rank counts of a check that is not exhaustive."""
-
-TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
-"""Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
-
-ITEM_BYTES = 4
-
-_UNEVEN = 101
-_LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by latency.
 
 
 def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
@@ -179,14 +184,6 @@ def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
     bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
     for how, ps in (("", rounds_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
         require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
-
-
-COUNTS = (0, 1, 2, 3, 10, 161, 400)
-"""Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
-
-_LARGEST_BYTES = 2**27
-_LATENCY_PS = 10**8
-_PS_PER_BYTE = 800  # 10 Gbit/s
 
 
 def exchange_ps(size_bytes: int) -> int:

@@ -39,6 +39,12 @@ from s2sim.testing.reducer_properties import (
     small_gradient,
 )
 
+_RANKS = 2
+_ROUNDING = 1e-5
+# Allowed standard errors of a mean over seeds; a normal one exceeds them once in ten million times.
+_FAR = 5.5
+_DIRECTIONS = 6
+
 
 def ranks_taken(reducer: Reducer, counts: Iterable[int]) -> list[int]:
     """Check one step with each number of ranks; return the numbers that are not refused in a line that names them."""
@@ -153,13 +159,6 @@ def _bytes_of(payload: Any) -> int:
     if isinstance(payload, Mapping):
         return sum(map(_bytes_of, payload.values()))
     return sum(map(_bytes_of, payload)) if isinstance(payload, Sequence) else int(payload.nbytes)
-
-
-_RANKS = 2
-_ROUNDING = 1e-5
-# Allowed standard errors of a mean over seeds; a normal one exceeds them once in ten million times.
-_FAR = 5.5
-_DIRECTIONS = 6
 
 
 def is_unbiased(reducer: Reducer) -> bool:

@@ -24,6 +24,9 @@ from s2sim.topology.hardware import Gpu
 from s2sim.training.spec import TrainSpec
 from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
+# Kernels that a parameter takes at least: forward, backward, optimizer.
+_LAUNCHES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
@@ -49,10 +52,6 @@ def step_clock(
         return StepTime((compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
 
     return tick
-
-
-# Kernels that a parameter takes at least: forward, backward, optimizer.
-_LAUNCHES = 3
 
 
 def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> tuple[int, str]:

@@ -33,6 +33,15 @@ from s2sim.reducers.script import Recording
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.simulation.plan import make_plan
 
+TOLERANCE = 1e-6
+"""Largest relative L2 difference of sums in another order."""
+
+ALL_REDUCERS = "all"
+_TIMEOUT_S = 120.0
+# Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
+# tells what came twice (RFC 2883).
+_HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
+
 
 def _predict_sent_bytes(recording: Recording, size_headers: Sequence[Sequence[Mapping[str, Any]]]) -> Ints:
     """Return what each rank sends, int64 of shape (3, ranks): payload, headers of messages, and size headers.
@@ -64,10 +73,6 @@ def _predict_sent_bytes(recording: Recording, size_headers: Sequence[Sequence[Ma
             ).sent(size)
             of_sizes[ranks[here]] += data[here] + around[here]
     return found
-
-
-TOLERANCE = 1e-6
-"""Largest relative L2 difference of sums in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +144,6 @@ class BridgeCheckResult(JsonForm):
     # None where processes had to share the machine's own loopback interface, or not all was run
     interface: Interface | None = None
     complete: bool = True
-
-
-ALL_REDUCERS = "all"
-_TIMEOUT_S = 120.0
-# Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
-# tells what came twice (RFC 2883).
-_HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
 
 
 @dataclass(frozen=True, slots=True)

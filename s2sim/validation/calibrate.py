@@ -45,6 +45,23 @@ from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log_result import LARGE_BYTES
 
 _FEW_POINTS = 5
+NOISE = 0.01
+"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
+
+# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
+_PASSES = 5
+_CONVERGED = 0.003
+# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
+_MOVED, _SURER = 0.005, 0.9
+# Points that are left out one by one; of more, some together.
+_MAX_FOLDS = 24
+# A median of absolute values, to a standard deviation.
+_MEDIAN_TO_DEVIATION = 1.4826
+SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
+"""Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
+
+KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives likewise, in addition to those of the logs."""
 
 
 @accept_fields_of(CalibrateSpec)
@@ -128,20 +145,6 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
     if any(run.one_process for run in runs):
         notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes
-
-
-NOISE = 0.01
-"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
-
-# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
-_PASSES = 5
-_CONVERGED = 0.003
-# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
-_MOVED, _SURER = 0.005, 0.9
-# Points that are left out one by one; of more, some together.
-_MAX_FOLDS = 24
-# A median of absolute values, to a standard deviation.
-_MEDIAN_TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,13 +257,6 @@ def median_error(points: Sequence[CalibratedPoint], name: str) -> float | None:
     pairs = [(getattr(point, name), point.measured_s) for point in points]
     errors = [abs(np.log(predicted / measured)) for predicted, measured in pairs if predicted]
     return float(np.median(errors)) if errors else None
-
-
-SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
-"""Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
-
-KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-"""Collectives likewise, in addition to those of the logs."""
 
 
 def suggest(

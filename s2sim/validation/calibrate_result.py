@@ -17,6 +17,17 @@ from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 from s2sim.validation.calibrate_spec import CalibrateSpec
 
+# How far constants of one machine lie from the shipped ones, which are those of a class: standard deviations of the
+# logarithm. Rates are written on the box; what software takes, and what a protocol leaves of its ceiling, is not.
+_SPREAD_OF_LINKS, _SPREAD_OF_SOFTWARE = 0.2, 0.5
+WITHIN_90 = 1.645
+"""Standard deviations within which 90 % of a normal distribution lie."""
+
+_HEAD = """\
+# Constants of one machine, fitted by s2sim dev calibrate; --library {base}:timing=THIS_FILE simulates with them.
+# All others are those of {base}. A use outside of [fitted] is named where it happens.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class FittedConstant:
@@ -89,13 +100,6 @@ class CalibrationResult(ResultForm):
     provenance: dict[str, Any]
 
 
-# How far constants of one machine lie from the shipped ones, which are those of a class: standard deviations of the
-# logarithm. Rates are written on the box; what software takes, and what a protocol leaves of its ceiling, is not.
-_SPREAD_OF_LINKS, _SPREAD_OF_SOFTWARE = 0.2, 0.5
-WITHIN_90 = 1.645
-"""Standard deviations within which 90 % of a normal distribution lie."""
-
-
 @dataclass(frozen=True, slots=True)
 class FittableConstant:
     """A constant that is fitted."""
@@ -153,12 +157,6 @@ def number_of(quantity: Quantity) -> tuple[float, str] | None:
         except UnitError:
             continue
     return None
-
-
-_HEAD = """\
-# Constants of one machine, fitted by s2sim dev calibrate; --library {base}:timing=THIS_FILE simulates with them.
-# All others are those of {base}. A use outside of [fitted] is named where it happens.
-"""
 
 
 def profile_text(

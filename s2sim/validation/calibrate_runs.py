@@ -34,6 +34,16 @@ from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log import ChosenTables, choose_tables
 
+# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
+_CANDIDATE_FACTOR = 3.0
+# If no log names a library.
+_DEFAULT_PROFILE = "nccl"
+# Simulating more takes longer than people wait for.
+MAX_RANKS = 2**13
+_MAX_SIZES = 64
+# What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
+_MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
+
 
 class ScheduleLinearisations:
     """The schedules that may run at each size, with the terms that each had at several values of constants."""
@@ -85,12 +95,6 @@ class LinearisedModel(TermModel):
         return super()._fastest(np.where(times_s < by_schedule[self._schedule], np.inf, times_s))
 
 
-# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
-_CANDIDATE_FACTOR = 3.0
-# If no log names a library.
-_DEFAULT_PROFILE = "nccl"
-
-
 def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
     """Return the predictor of a spec's machine, with the version that texts such as ``RCCL 2.18.6`` name.
 
@@ -132,13 +136,6 @@ class MachinePredictor:
     def _timer(self, run: MeasuredRun, own: ConstantOverrides) -> Timer:
         profile = replace(self._profile, one_process=run.one_process or self._profile.one_process, own=own)
         return self._timer_of(run.workers).with_profile(profile)
-
-
-# Simulating more takes longer than people wait for.
-MAX_RANKS = 2**13
-_MAX_SIZES = 64
-# What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
-_MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ from s2sim.validation.compare_log_result import (
     unattributed_s,
 )
 
+# A log with more is taken for damaged, unless --workers requests them.
+_MAX_RANKS = 1 << 16
+# Ranks times rings or trees: with more, those that s2sim makes serve.
+_MAX_PLACES = 1 << 16
+
 
 def simulate_rows(
     spec: CollectiveSpec, found: Sequence[tuple[MeasuredRow, MeasuredTable]], progress: ProgressWatcher
@@ -71,10 +76,6 @@ def simulate_rows(
             known[key] = size, schedule_terms(one, cluster)
         simulated.append(known[key])
     return simulated, cluster, notes
-
-
-# A log with more is taken for damaged, unless --workers requests them.
-_MAX_RANKS = 1 << 16
 
 
 class ChosenTables(NamedTuple):
@@ -183,10 +184,6 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         terms=tuple(scales),
         notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
     )
-
-
-# Ranks times rings or trees: with more, those that s2sim makes serve.
-_MAX_PLACES = 1 << 16
 
 
 class LogReplayTimer:

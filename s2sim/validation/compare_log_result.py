@@ -24,6 +24,26 @@ from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S, format_number_of, plural
 
+ALGORITHMS = {
+    "ring": "ring",
+    "tree": "double-binary-tree",
+    "nvls": "in-network",
+    "nvls-tree": "nvls-tree",
+    "collnet-direct": "in-network",
+    "collnet-chain": "in-network",
+    "pat": "pat",
+}
+"""What s2sim calls the algorithms of a log."""
+
+LARGE_BYTES = 2**20
+"""From here on rates decide more than latencies do."""
+
+# A row is measured within a twentieth, and a term may well be half as long again.
+_ROW_ERROR, _TERM_ERROR = 0.05, 0.5
+_PASSES = 10
+# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
+_COLLINEAR = 0.995
+
 
 def log_notes(
     spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: Sequence[ComparedRow]
@@ -84,21 +104,6 @@ def _format_lines(numbers: Sequence[int]) -> str:
     shown = [str(number) for number in numbers[:8]]
     more = len(numbers) - len(shown)
     return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
-
-
-ALGORITHMS = {
-    "ring": "ring",
-    "tree": "double-binary-tree",
-    "nvls": "in-network",
-    "nvls-tree": "nvls-tree",
-    "collnet-direct": "in-network",
-    "collnet-chain": "in-network",
-    "pat": "pat",
-}
-"""What s2sim calls the algorithms of a log."""
-
-LARGE_BYTES = 2**20
-"""From here on rates decide more than latencies do."""
 
 
 def median_log_errors(large: Sequence[bool], errors: Sequence[float]) -> dict[str, Any]:
@@ -200,13 +205,6 @@ class LogComparisonResult(ResultForm):
     signed_log_error_small: float | None
     terms: tuple[TermScale, ...]  # What the simulated times are the sum of, and how long each takes as measured
     notes: tuple[str, ...]  # What else to know, and what was left out
-
-
-# A row is measured within a twentieth, and a term may well be half as long again.
-_ROW_ERROR, _TERM_ERROR = 0.05, 0.5
-_PASSES = 10
-# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
-_COLLINEAR = 0.995
 
 
 def attribute_errors(

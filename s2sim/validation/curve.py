@@ -56,6 +56,14 @@ _UNAFFECTED_KINDS = {
 }
 # Most ranks of gathers and scatters, which are matrices of pairs.
 _MAX_ROOTED = 2**10
+# Words that stand in messages and tables.
+_Word = Annotated[str, Field(max_length=100)]
+_Known = Annotated[_Word, Field(min_length=1)]
+INDEX = "index.csv"
+_POINT_COLUMNS = ("size_bytes", "time_us")
+_MAX_CURVE_BYTES = 2**20
+# Bytes, and seconds: what is beyond is a slip of the pen.
+_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def collective_kind(machine: MeasuredMachine) -> Kind:
@@ -92,11 +100,6 @@ def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Dema
     sizes = np.zeros((machine.ranks, machine.ranks), np.int64)
     sizes[1:, 0] = size_bytes // machine.ranks
     return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
-
-
-# Words that stand in messages and tables.
-_Word = Annotated[str, Field(max_length=100)]
-_Known = Annotated[_Word, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +187,6 @@ def resampled(points: tuple[MeasuredPoint, ...], dropped: tuple[int, ...] = ()) 
 def is_large(size_bytes: int) -> bool:
     """Return whether the power of two of a resampled size is large."""
     return 5 * size_bytes >= 4 * LARGE_BYTES
-
-
-INDEX = "index.csv"
-_POINT_COLUMNS = ("size_bytes", "time_us")
-_MAX_CURVE_BYTES = 2**20
-# Bytes, and seconds: what is beyond is a slip of the pen.
-_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def resolve_curves_folder(text: str | None) -> Path:

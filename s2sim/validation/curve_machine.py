@@ -22,6 +22,11 @@ from s2sim.validation.curve import MeasuredMachine
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
 # Most GPUs that bridges or boards of processors join with the links of the GPU.
 _MAX_BRIDGED = 4
+# Transports of indexes, by their names in topologies.
+_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
+_MAX_IN_A_SOCKET = 4
+# Simulating more takes longer than people wait for a curve.
+_MAX_RANKS = 2**13
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +136,6 @@ def machine_library(machine: MeasuredMachine) -> LibraryProfile:
         version=read_version(machine.nccl_version),
         min_channels=machine.min_channels or 1,
     )
-
-
-# Transports of indexes, by their names in topologies.
-_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
-_MAX_IN_A_SOCKET = 4
-# Simulating more takes longer than people wait for a curve.
-_MAX_RANKS = 2**13
 
 
 def machine_shape(machine: MeasuredMachine) -> ClusterShape:

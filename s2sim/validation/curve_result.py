@@ -16,6 +16,10 @@ from s2sim.validation.compare_log_result import median_log_errors
 from s2sim.validation.curve import is_large
 from s2sim.validation.harness import error_statistics
 
+_DRAWS = 2000
+NOT_KNOWN = "not known"
+_CLASSES = ("gpu", "transport", "collective", "launch")
+
 
 def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> CurveErrors:
     """Return a curve with the share of its sizes measured within the 90 % interval of other sources.
@@ -178,11 +182,6 @@ class ValidationResult(ResultForm):
     notes: tuple[str, ...]
     provenance: dict[str, Any]
     complete: bool  # False after an interrupt
-
-
-_DRAWS = 2000
-NOT_KNOWN = "not known"
-_CLASSES = ("gpu", "transport", "collective", "launch")
 
 
 def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:

@@ -46,6 +46,15 @@ _TWO_SOCKETS = 4
 # Interfaces up to this rate are Ethernet's, over the kernel's TCP if the row states no transport.
 _ETHERNET_GBPS = 25
 _NOTE_PATTERN = re.compile(r"\([^)]*\)")
+_PS_PER_MS = 10**9
+# Of fully connected layers, to what a row says that its model has: where it is more, all layers differ.
+_MAX_GROWTH = 1.1
+# Of models of which only the size is known.
+_USUAL_TENSORS, _USUAL_WIDTH = 100, 256
+_MAX_TENSORS = 2000
+# Share of the peak that layers reach of which nobody measured any; only how they share out a row's time comes from it,
+# where that says what all take.
+_EFFICIENCY = 0.5
 
 
 def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
@@ -95,17 +104,6 @@ def _transport(row: MeasuredIterationRow) -> str:
     if row.nic_rate_gbps is None:
         raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
-
-
-_PS_PER_MS = 10**9
-# Of fully connected layers, to what a row says that its model has: where it is more, all layers differ.
-_MAX_GROWTH = 1.1
-# Of models of which only the size is known.
-_USUAL_TENSORS, _USUAL_WIDTH = 100, 256
-_MAX_TENSORS = 2000
-# Share of the peak that layers reach of which nobody measured any; only how they share out a row's time comes from it,
-# where that says what all take.
-_EFFICIENCY = 0.5
 
 
 def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:

@@ -44,6 +44,20 @@ from s2sim.validation.iteration_result import MeasuredIterationRow
 # Normal values that represent those of a layer.
 _VALUES = 2**14
 _VALUE_BYTES = 4
+_DISCIPLINES = {
+    "none": "after-backward",
+    "wfbp": "per-tensor",
+    "mg-wfbp": "mg-wfbp",
+    "ddp": "ddp",
+    "bytescheduler": "two-priorities:bucket=4MiB",
+}
+_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
+_GLOO = "gloo"
+# A message that a row books apart from the rest of its communication has fewer bytes than this.
+_FEW_BYTES = 2**10
+# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
+# first and the last are unlike the others.
+_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 
 
 @cache
@@ -92,15 +106,6 @@ def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recor
     return replace(recording, scripts=tuple(scripts))
 
 
-_DISCIPLINES = {
-    "none": "after-backward",
-    "wfbp": "per-tensor",
-    "mg-wfbp": "mg-wfbp",
-    "ddp": "ddp",
-    "bytescheduler": "two-priorities:bucket=4MiB",
-}
-
-
 def row_discipline(row: MeasuredIterationRow) -> Discipline:
     """Return how a row's gradients are exchanged; `S2SimError` where it does not say."""
     name = _DISCIPLINES.get(row.overlap_kind)
@@ -139,15 +144,6 @@ def row_exchange(
             recording = with_packing(recording, elements, at_once=row.sent_densely)
         exchanges.append(BucketExchange(bucket, recording))
     return tuple(exchanges)
-
-
-_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
-_GLOO = "gloo"
-# A message that a row books apart from the rest of its communication has fewer bytes than this.
-_FEW_BYTES = 2**10
-# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
-# first and the last are unlike the others.
-_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,11 @@ _MAX_APART = 0.08
 # Names of training without compression.
 _DENSE = ("dense", "none", "baseline", "allreduce")
 _MAX_MS = 1e9
+_Word = Annotated[str, Field(max_length=200)]
+_Known = Annotated[_Word, Field(min_length=1)]
+_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
+FILE = "iterations.csv"
+SHIPPED = "measured_iterations"
 
 
 def time_in_notes_ms(notes: str, name: str) -> float | None:
@@ -38,11 +43,6 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and 0 <= value <= _MAX_MS else None
-
-
-_Word = Annotated[str, Field(max_length=200)]
-_Known = Annotated[_Word, Field(min_length=1)]
-_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,6 @@ def parse_params(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         found[name.strip().lower() if equals else ""] = value.strip() if equals else part
     return found
-
-
-FILE = "iterations.csv"
-SHIPPED = "measured_iterations"
 
 
 @dataclass(frozen=True, slots=True)

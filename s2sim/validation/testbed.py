@@ -17,6 +17,8 @@ from s2sim.validation.calibrate_result import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
 
+DENSE = "dense"
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedTime:
@@ -128,9 +130,6 @@ def median_error(points: Iterable[ComparedTime]) -> float | None:
     """Return the median of |ln(predicted/measured)|; None of no points."""
     errors = [abs(point.error) for point in points]
     return median(errors) if errors else None
-
-
-DENSE = "dense"
 
 
 def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]:

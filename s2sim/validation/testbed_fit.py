@@ -44,6 +44,9 @@ from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, 
 
 # Rate of links without shaping: more than any processor reaches.
 _UNSHAPED_BPS = 1e12
+LIBRARY = "gloo"
+# Any GPU serves to compare the work of scripts.
+_GPU = "a100"
 
 
 def setting_shape(setting: MeasuredSetting) -> ClusterShape:
@@ -96,9 +99,6 @@ def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
 
 def _rate(rate_Bps: float) -> str:
     return f"{(_UNSHAPED_BPS if isinf(rate_Bps) else rate_Bps):.0f}B/s"
-
-
-LIBRARY = "gloo"
 
 
 @cache
@@ -242,10 +242,6 @@ def profile_toml(fit: SettingFit) -> str:
     written = [(constant, value) for constant, (_, value) in zip(fit.constants, fit.own, strict=True)]
     origin = f"fitted to {len(sizes)} times of {setting.name} on {setting.machine}, PyTorch {setting.torch}"
     return profile_text(LIBRARY, written, fitted, origin)
-
-
-# Any GPU serves to compare the work of scripts.
-_GPU = "a100"
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,17 @@ from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule slower than the fastest by this factor is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
+_SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
+# Smaller median errors are not explained.
+_LARGE_ERROR = 0.2
+_FITTED = (
+    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
+    "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
+    "the fastest algorithm of those that it has is taken unless the index names one"
+)
+# A point determines a constant if the derivative of their logarithms is at least this.
+_MIN_POINTS = 0.1
+_SOURCES_OF_A_CLASS = 3
 
 
 class CurvePredictor:
@@ -102,11 +113,6 @@ class CurvePredictor:
             make_algorithm(algorithm, kind)
         timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
-
-
-_SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
-# Smaller median errors are not explained.
-_LARGE_ERROR = 0.2
 
 
 def likely_error_source(machine: MeasuredMachine, large: float | None, small: float | None) -> tuple[str, ...]:
@@ -193,13 +199,6 @@ def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
     )
 
 
-_FITTED = (
-    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
-    "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
-    "the fastest algorithm of those that it has is taken unless the index names one"
-)
-
-
 def run_validation(
     folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
 ) -> ValidationResult:
@@ -249,11 +248,6 @@ def run_validation(
         provenance=origin_of("curves", "index_sha256", path / INDEX, "the curves", points=measured),
         complete=complete,
     )
-
-
-# A point determines a constant if the derivative of their logarithms is at least this.
-_MIN_POINTS = 0.1
-_SOURCES_OF_A_CLASS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)

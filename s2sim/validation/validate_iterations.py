@@ -25,6 +25,19 @@ from s2sim.validation.iteration_result import (
     resolve_iterations_folder,
 )
 
+# Smaller errors are not explained.
+_LARGE_ERROR = 0.1
+# Of the whole: a first message of few bytes that takes more than this waits.
+_LONG_WAIT = 0.02
+# A part explains an error if it is between these shares of it.
+_MIN_SHARE, _MAX_SHARE = 0.5, 2
+_MS = 1e-3
+_NOTE = (
+    "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
+    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
+    "predicted"
+)
+
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
     """Return the errors of the scored rows of each source."""
@@ -78,14 +91,6 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
     )
 
 
-# Smaller errors are not explained.
-_LARGE_ERROR = 0.1
-# Of the whole: a first message of few bytes that takes more than this waits.
-_LONG_WAIT = 0.02
-# A part explains an error if it is between these shares of it.
-_MIN_SHARE, _MAX_SHARE = 0.5, 2
-
-
 def likely_iteration_error_source(
     row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
 ) -> str | None:
@@ -117,14 +122,6 @@ def likely_iteration_error_source(
     if row.nodes > 1 and error < 0 and row.overlap_kind == "wfbp":
         return "each tensor starts later than the model has it: frameworks agree on it among ranks first"
     return f"it overlaps {'less' if error < 0 else 'more'} than its discipline and compute allow"
-
-
-_MS = 1e-3
-_NOTE = (
-    "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
-    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
-    "predicted"
-)
 
 
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:

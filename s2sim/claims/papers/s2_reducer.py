@@ -44,6 +44,9 @@ _WHY = {
     "S2, repaired, with feedback": "rows are off by some per cent; what is fed back fills ever more of them",
     "S2, exact": "every value comes back but for float32's rounding of a sum",
 }
+_SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
+_ABSTRACT = "abstract; model, baseline and network not given"
+_NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
 def in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
@@ -150,11 +153,6 @@ def _speed_views(name: str, times: Times) -> tuple[Table, Chart]:
 def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> Chart:
     lines = tuple(Line(what, _GBPS, tuple(value(what, where) for where in CLUSTERS)) for what in names)
     return Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
-
-
-_SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
-_ABSTRACT = "abstract; model, baseline and network not given"
-_NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
 def in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
