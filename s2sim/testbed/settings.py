@@ -9,8 +9,8 @@ from itertools import product
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.testbed.measured import KINDS, Kind
-from s2sim.testbed.workers import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")

@@ -29,7 +29,7 @@ from s2sim.simulation.iteration import replay_iterations
 from s2sim.topology.hardware import find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
-from s2sim.validation.implementations import (
+from s2sim.validation.iteration_machine import (
     CALL_OPERATIONS,
     OPERATION_PS,
     Implementation,
@@ -37,8 +37,10 @@ from s2sim.validation.implementations import (
     host_loop_ps,
     implementation_of,
     option_string_of,
+    row_compute,
+    row_machine,
+    row_profile,
 )
-from s2sim.validation.iteration_machine import row_compute, row_machine, row_profile
 from s2sim.validation.iteration_result import MeasuredIterationRow
 
 # Normal values that represent those of a layer.
