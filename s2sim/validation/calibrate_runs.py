@@ -36,8 +36,6 @@ from s2sim.validation.compare_log import ChosenTables, choose_tables
 
 # A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
-# If no log names a library.
-_DEFAULT_PROFILE = "nccl"
 # Simulating more takes longer than people wait for.
 MAX_RANKS = 2**13
 _MAX_SIZES = 64
@@ -101,7 +99,7 @@ def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> Mach
     `OptionError` if the library has no constants that can be fitted.
     """
     named = {text.split()[0].lower() for text in libraries}
-    text = spec.library or (named.pop() if len(named) == 1 else _DEFAULT_PROFILE)
+    text = spec.library or (named.pop() if len(named) == 1 else "nccl")
     library = choose_library(text)
     if not isinstance(library.measured, NcclProfile):
         raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
@@ -189,14 +187,13 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
         found = read_nccl_tests(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
         lines = []
-        for each in chosen:
-            for table in each.tables:
-                rows, left_out = _usable_rows(table)
-                run = MeasuredRun(each.kind, each.workers, (table.gpus_per_thread or 1) > 1)
-                samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
-                notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
-                lines.append(table.line)
-                versions += filter(None, [table.library])
+        for each, table in ((each, table) for each in chosen for table in each.tables):
+            rows, left_out = _usable_rows(table)
+            run = MeasuredRun(each.kind, each.workers, (table.gpus_per_thread or 1) > 1)
+            samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
+            notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
+            lines.append(table.line)
+            versions += filter(None, [table.library])
         digest = hashlib.sha256(read_bytes(Path(log), MAX_BYTES)).hexdigest()
         origins.append(f"{Path(log).name}, SHA-256 {digest}, tables at lines {', '.join(map(str, sorted(lines)))}")
     if spec.logs and not samples:
@@ -228,10 +225,8 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
 def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
     able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
     notes = []
-    if len(able) < len(table.rows):
-        notes.append(
-            f"{format_number_of(len(table.rows) - len(able), 'row')} left out: no bytes, no time, or beyond reason"
-        )
+    if unable := len(table.rows) - len(able):
+        notes.append(f"{format_number_of(unable, 'row')} left out: no bytes, no time, or beyond reason")
     sizes = sorted({row.size_bytes for row in able})
     if len(sizes) > _MAX_SIZES:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}

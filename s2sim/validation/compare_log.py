@@ -64,17 +64,13 @@ def simulate_rows(
         planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes]
     )
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
-    known: dict[object, tuple[SizeTiming, tuple[Term, ...]]] = {}
     simulated = []
     for row, table in watched(progress, "simulating sizes", found):
-        key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
-        if key not in known:
-            demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
-            one = timer.time(demand, row, table)
-            ran, time_s = one.schedule, one.duration_ps / PS_PER_S
-            size = SizeTiming(row.size_bytes, time_s, ran.algorithm, ran.protocol, demand.itemsize)
-            known[key] = size, schedule_terms(one, cluster)
-        simulated.append(known[key])
+        demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
+        one = timer.time(demand, row, table)
+        ran, time_s = one.schedule, one.duration_ps / PS_PER_S
+        size = SizeTiming(row.size_bytes, time_s, ran.algorithm, ran.protocol, demand.itemsize)
+        simulated.append((size, schedule_terms(one, cluster)))
     return simulated, cluster, notes
 
 
@@ -107,7 +103,7 @@ def choose_tables(
         if len(named) != 1:
             found = f"has tables of {', '.join(named)}" if named else "names no collective"
             raise OptionError(f"{origin} {found}: say which with KIND, for example all_reduce")
-        kind = named[0]
+        (kind,) = named
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
         raise OptionError(f"{origin} is of {kind}, which s2sim does not simulate: it has {', '.join(KINDS)}")
@@ -115,18 +111,16 @@ def choose_tables(
     if not of_kind:
         raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave KIND out or name another")
     counts = sorted({table.ranks for table in of_kind if table.ranks is not None})
+    ran = ", ".join(map(str, counts))
     if workers is None:
         if len(counts) != 1:
-            found = (
-                f"has tables of {', '.join(map(str, counts))} ranks" if counts else "does not say how many ranks ran"
-            )
+            found = f"has tables of {ran} ranks" if counts else "does not say how many ranks ran"
             raise OptionError(f"{origin} {found}: give --workers")
-        workers = counts[0]
+        (workers,) = counts
         if workers > _MAX_RANKS:
             raise OptionError(f"{origin} says that {workers:,} ranks ran: give --workers if that is no damage")
     chosen = tuple(table for table in of_kind if table.ranks in (None, workers))
     if not chosen:
-        ran = ", ".join(map(str, counts))
         raise OptionError(f"{origin} is of {ran} ranks, not of {workers}: leave --workers out or name another log")
     return ChosenTables(origin, known, workers, chosen)
 

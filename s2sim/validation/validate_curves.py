@@ -11,7 +11,6 @@ import numpy as np
 from s2sim.arrays import Floats
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
@@ -78,32 +77,26 @@ _SOURCES_OF_A_CLASS = 3
 
 
 class CurvePredictor:
-    """Predicts curves; equal machines are built once.
+    """Predicts curves; equal machines are built once."""
 
-    Collectives run with ``profile``; None takes the library of the machine's row.
-    """
-
-    def __init__(self, profile: LibraryProfile | None = None) -> None:
-        self._profile, self._clusters = profile, MachineClusters()
+    def __init__(self) -> None:
+        self._clusters = MachineClusters()
 
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
-        in_a_row = pipelined_messages(machine)
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
-        return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
+        return [timer.time(demand).duration_ps / pipelined_messages(machine) / PS_PER_S for demand in demands]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
         """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
-        in_a_row = pipelined_messages(machine)
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
-        library = getattr(timer.profile, "library", "")
-        return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
+        where = timer.cluster, getattr(timer.profile, "library", ""), pipelined_messages(machine)
+        return [tuple(candidate_of(timed, *where) for timed in each) for each in found]
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
-        profile = self._profile or machine_library(machine)
-        return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
+        return run_class(self._clusters.timer(machine).cluster, machine_library(machine), collective_kind(machine))
 
     def _timer_and_demands(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
@@ -111,7 +104,7 @@ class CurvePredictor:
         base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine))
+        timer = Timer(base.cluster, algorithm, base.ways, machine_library(machine))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
 
 

@@ -64,14 +64,16 @@ def points(*pairs):
 
 
 @pytest.fixture
-def predicted_us(tmp_path):
-    """Return what predicts the microseconds of one size on the machine of a row."""
+def predicted_us(tmp_path, monkeypatch):
+    """Return what predicts the microseconds of one size on the machine of a row, or with another library."""
 
     def predict(size, profile=None, **cells):
         place = tmp_path / f"curve{len(list(tmp_path.iterdir()))}"
         (curve,) = read_folder(write_folder(place, (row(**cells), [(size, 1)])))
-        predictor = CurvePredictor(*([] if profile is None else [profile]))
-        return predictor.times_s(curve.machine, [size])[0] * 1e6
+        with monkeypatch.context() as patch:
+            if profile is not None:
+                patch.setattr("s2sim.validation.validate_curves.machine_library", lambda _machine: profile)
+            return CurvePredictor().times_s(curve.machine, [size])[0] * 1e6
 
     return predict
 
