@@ -112,7 +112,6 @@ def make_train_row(
 def target_text(target: Target) -> str:
     """Return a target as text.
 
-    >>> from s2sim.training.curve import Target
     >>> target_text(Target("loss", 5.1)), target_text(Target("accuracy", 0.9))
     ('loss 5.1', 'accuracy 90 %')
     """
@@ -122,7 +121,6 @@ def target_text(target: Target) -> str:
 def interval_text(interval: Interval) -> str:
     """Return a ratio with its interval.
 
-    >>> from s2sim.training.curve import Interval
     >>> interval_text(Interval(0.61, 0.55, 0.68, 3))
     '0.61x [0.55, 0.68]'
     """

@@ -187,9 +187,9 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
         found = read_nccl_tests(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
         lines = []
-        for each, table in ((each, table) for each in chosen for table in each.tables):
+        for of, table in ((tables, table) for tables in chosen for table in tables.tables):
             rows, left_out = _usable_rows(table)
-            run = MeasuredRun(each.kind, each.workers, (table.gpus_per_thread or 1) > 1)
+            run = MeasuredRun(of.kind, of.workers, (table.gpus_per_thread or 1) > 1)
             samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
             notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
             lines.append(table.line)

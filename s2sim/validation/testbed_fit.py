@@ -54,26 +54,22 @@ def setting_shape(setting: MeasuredSetting) -> ClusterShape:
 
     All of it is one machine, whose processors the setting tells.
     """
-    given = {
-        field: Quantity(field, value, "user", f"testbed {setting.name}") for field, value in _fields(setting).items()
-    }
+    source = f"testbed {setting.name}"
+    given = {field: Quantity(field, value, "user", source) for field, value in _fields(setting).items()}
     return parse_shape(given, Path(f"{setting.name}.toml"))
 
 
 def setting_toml(setting: MeasuredSetting) -> str:
     """Return the same cluster as a topology file."""
-    tables: dict[str, list[str]] = {}
+    tables: dict[str, list[str]] = {"": []}
     for field, value in _fields(setting).items():
         table, _, key = field.rpartition(".")
-        text = f'"{value}"' if isinstance(value, str) else str(value)
+        head = [f"[{table}]"]
         if table.startswith("link."):
             # One table each, whose name is the links'.
-            tables[f"links {table}"] = [f'name = "{table.removeprefix("link.")}"', f"{key} = {text}"]
-        else:
-            tables.setdefault(table, []).append(f"{key} = {text}")
-    parts = ["\n".join(tables.pop(""))]
-    parts += ["\n".join(["[[links]]" if "links" in table else f"[{table}]", *rows]) for table, rows in tables.items()]
-    return "\n\n".join([*parts, ""])
+            head = ["[[links]]", f'name = "{table.removeprefix("link.")}"']
+        tables.setdefault(table, head).append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
+    return "\n\n".join([*map("\n".join, tables.values()), ""])
 
 
 def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
@@ -194,10 +190,8 @@ def fit_setting(
         progress.advance()
         here = pulled(logs)
         steps = [-_STEP if log_ + _STEP > most else _STEP for log_, most in zip(logs, highest, strict=True)]
-        found = [
-            (pulled(logs + step * axis) - here) / step for step, axis in zip(steps, np.eye(len(logs)), strict=True)
-        ]
-        return np.stack(found, axis=1)
+        moved = zip(steps, np.diag(steps), strict=True)
+        return np.stack([(pulled(logs + move) - here) / step for step, move in moved], axis=1)
 
     start = np.zeros(len(fittable))
     bounds = (np.full(len(start), -inf), highest)
@@ -208,10 +202,8 @@ def fit_setting(
     left = errors(logs)
     deviation = np.sqrt(np.diag(covariance_of(slopes(logs)[: len(own_rows)] * _NOISE, spread, left, _NOISE)))
     before, after = (float(np.median(np.abs(each))) for each in (errors(start), left))
-    constants = tuple(
-        constant.fitted(map(exp, constant.interval(log_, sure)))
-        for constant, log_, sure in zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
-    )
+    found = zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
+    constants = tuple(each.fitted(map(exp, each.interval(log_, sure))) for each, log_, sure in found)
     return SettingFit(setting, constants, _to_overrides(fittable, logs), own_rows, before, after)
 
 
