@@ -88,8 +88,7 @@ def best_of(gains: Iterable[SettingGain]) -> dict[tuple[str, int, str, int], Set
     """Return the fastest reducer of each setting."""
     found: dict[tuple[str, int, str, int], SettingGain] = {}
     for gain in gains:
-        if gain.setting not in found or gain.speedup > found[gain.setting].speedup:
-            found[gain.setting] = gain
+        found[gain.setting] = max(found.get(gain.setting, gain), gain, key=lambda each: each.speedup)
     return found
 
 
@@ -114,12 +113,8 @@ def filter_table(gains: Sequence[SettingGain]) -> Table:
         counts = (share_text(len(winning_gains(left, margin)), len(gains)) for margin in MARGINS)
         winners = {gain.setting for gain in winning_gains(left, MARGINS[0])}
         rows.append((title, *counts, share_text(len(winners), settings)))
-    titles = (f"over {margin:.0%}" for margin in MARGINS)
-    columns = (
-        "allowed",
-        *(f"set-ups that win {title}" for title in titles),
-        f"settings where one wins over {MARGINS[0]:.0%}",
-    )
+    counted = (f"set-ups that win over {margin:.0%}" for margin in MARGINS)
+    columns = ("allowed", *counted, f"settings where one wins over {MARGINS[0]:.0%}")
     return Table("What the error that is allowed does to the count", columns, tuple(rows))
 
 
@@ -128,23 +123,16 @@ def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[Setti
     rows = []
     for name in dict.fromkeys(map(key, gains)):
         own = [gain for gain in gains if key(gain) == name]
+        wins = (share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS)
         speedups = [gain.speedup for gain in own]
-        rows.append(
-            (
-                name,
-                *(share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS),
-                f"{median(speedups):.2f}x",
-                f"{max(speedups):.2f}x",
-            )
-        )
+        rows.append((name, *wins, f"{median(speedups):.2f}x", f"{max(speedups):.2f}x"))
     columns = (what, *(f"win over {margin:.0%}" for margin in MARGINS), "median", "best")
     return Table(f"Set-ups that win, by {what}", columns, tuple(rows))
 
 
 def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the speed-up of the fastest reducer by model and mini-batch (rows) and cluster (columns)."""
-    best = best_of(gains).values()
-    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best)
+    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best_of(gains).values())
 
 
 def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
@@ -278,15 +266,10 @@ def sweep(
     timed: dict[str, dict[str, SweepTime]] = {}
     for name, overrides in clusters.items():
         where = _sweep_scenario(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)
-        timed[name] = {
-            item.option_string: SweepTime(
-                time_s=executed.replay.total_ps / PS_PER_S,
-                iteration_s=executed.compared_ps / PS_PER_S,
-                sent_bytes=executed.sent_real(),
-                error=item.errors.whole.relative_l2,
-            )
-            for item, executed in zip(recorded, execute(where, recorded), strict=True)
-        }
+        timed[name] = {}
+        for item, executed in zip(recorded, execute(where, recorded), strict=True):
+            times_s = executed.replay.total_ps / PS_PER_S, executed.compared_ps / PS_PER_S
+            timed[name][item.option_string] = SweepTime(*times_s, executed.sent_real(), item.errors.whole.relative_l2)
     return timed
 
 

@@ -43,10 +43,6 @@ _LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by laten
 COUNTS = (0, 1, 2, 3, 10, 161, 400)
 """Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
 
-_LARGEST_BYTES = 2**27
-_LATENCY_PS = 10**8
-_PS_PER_BYTE = 800  # 10 Gbit/s
-
 
 def require(condition: object, message: str) -> None:
     """Raise `AssertionError` with ``message`` unless ``condition`` is true."""
@@ -188,7 +184,7 @@ def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
 
 def exchange_ps(size_bytes: int) -> int:
     """Return the duration of an exchange of ``size_bytes`` on a network of 100 us and 10 Gbit/s."""
-    return _LATENCY_PS + size_bytes * _PS_PER_BYTE
+    return 10**8 + size_bytes * 800
 
 
 def check_discipline(discipline: Discipline) -> None:
@@ -229,7 +225,7 @@ def _cases() -> Iterator[tuple[ReadyTensors, str]]:
     """Yield gradients of all sizes, of none and of one size, dense or partly sparse, ready together or in turn."""
     for count in COUNTS:
         generator = np.random.default_rng(count)
-        spread = np.exp(generator.uniform(0, np.log(_LARGEST_BYTES), count)).astype(np.int64)
+        spread = np.exp(generator.uniform(0, np.log(2**27), count)).astype(np.int64)
         sizes = {"of all sizes": spread, "of no bytes": np.zeros(count, np.int64), "of 4 MB": np.full(count, 4 * 10**6)}
         later = np.cumsum(generator.integers(0, 10**9, count), dtype=np.int64)
         times = {"at once": np.zeros(count, np.int64), "one by one": later}

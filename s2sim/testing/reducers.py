@@ -43,7 +43,6 @@ _RANKS = 2
 _ROUNDING = 1e-5
 # Allowed standard errors of a mean over seeds; a normal one exceeds them once in ten million times.
 _FAR = 5.5
-_DIRECTIONS = 6
 
 
 def ranks_taken(reducer: Reducer, counts: Iterable[int]) -> list[int]:
@@ -176,7 +175,7 @@ def check_unbiased(reducer: Reducer, seeds: int) -> None:
     """
     gradients = [small_gradient(rank, heavy=rank > 0) for rank in range(_RANKS)]
     exact = np.mean([_flat(gradient) for gradient in gradients], axis=0)
-    random = np.random.default_rng(0).standard_normal((_DIRECTIONS, len(exact)))
+    random = np.random.default_rng(0).standard_normal((6, len(exact)))
     directions = np.stack([exact, np.sign(exact), *random])
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     means = [run_group(make_instances(reducer, _RANKS), gradients, seed=seed)[0][0].mean for seed in range(seeds)]

@@ -37,7 +37,6 @@ TOLERANCE = 1e-6
 """Largest relative L2 difference of sums in another order."""
 
 ALL_REDUCERS = "all"
-_TIMEOUT_S = 120.0
 # Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
 # tells what came twice (RFC 2883).
 _HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
@@ -198,7 +197,7 @@ def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeChec
         counted: list[Any] | None = None
         try:
             places = [place or ProcessPlace()] * spec.workers
-            counted = run_job("s2sim.pytorch.rank:run_checks", arguments, places, timeout_s=_TIMEOUT_S, hear=hear)
+            counted = run_job("s2sim.pytorch.rank:run_checks", arguments, places, timeout_s=120.0, hear=hear)
         except KeyboardInterrupt:
             if not rows:
                 raise

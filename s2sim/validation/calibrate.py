@@ -44,7 +44,6 @@ from s2sim.validation.calibrate_runs import (
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log_result import LARGE_BYTES
 
-_FEW_POINTS = 5
 NOISE = 0.01
 """Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
 
@@ -138,7 +137,7 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.points) < len(samples):
         notes.append(f"{format_number_of(len(samples) - len(fitted.points), 'size')} left out at which nothing is sent")
-    if 0 < len(sizes) < _FEW_POINTS:
+    if 0 < len(sizes) < 5:
         notes.append(
             f"fitted to {format_number_of(len(sizes), 'size')} alone: five from the smallest to the largest tell more"
         )

@@ -122,8 +122,7 @@ class MachinePredictor:
 
     def time_s(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> float:
         """Return the predicted time in seconds of a size as nccl-tests counts it."""
-        demand = make_demand(run.kind, size_bytes, run.workers)
-        return self._timer(run, own).time(demand).duration_ps / PS_PER_S
+        return self._timer(run, own).time(make_demand(run.kind, size_bytes, run.workers)).duration_ps / PS_PER_S
 
     def candidates(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> dict[str, CandidateSchedule]:
         """Return the schedules that may be fastest with similar constants, by text; the first is fastest now."""

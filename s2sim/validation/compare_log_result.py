@@ -81,8 +81,7 @@ def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -
         yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
     if len(table.devices) == spec.workers and table.hosts != nodes:
         yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
-    by_node = (table.gpus_per_thread or 1) > 1
-    if by_node and spec.library is not None and not launches_by_node(spec.library):
+    if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
         yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
     wrong = [row.line for row in table.rows if row.wrong]
     if wrong:

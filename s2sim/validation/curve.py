@@ -61,7 +61,6 @@ _Word = Annotated[str, Field(max_length=100)]
 _Known = Annotated[_Word, Field(min_length=1)]
 INDEX = "index.csv"
 _POINT_COLUMNS = ("size_bytes", "time_us")
-_MAX_CURVE_BYTES = 2**20
 # Bytes, and seconds: what is beyond is a slip of the pen.
 _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
@@ -218,7 +217,7 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
 
 def _points(path: Path) -> tuple[MeasuredPoint, ...]:
     points = []
-    for number, cells in read_table(path, _POINT_COLUMNS, _MAX_CURVE_BYTES):
+    for number, cells in read_table(path, _POINT_COLUMNS, 2**20):
         size, time_us = (_number(cells, column, f"{path.name}, row {number}") for column in _POINT_COLUMNS)
         for column, able, what in (
             ("size_bytes", size == int(size) and 0 <= size <= _MAX_SIZE_BYTES, "number of bytes"),

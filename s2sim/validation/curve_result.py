@@ -16,9 +16,7 @@ from s2sim.validation.compare_log_result import median_log_errors
 from s2sim.validation.curve import is_large
 from s2sim.validation.harness import error_statistics
 
-_DRAWS = 2000
 NOT_KNOWN = "not known"
-_CLASSES = ("gpu", "transport", "collective", "launch")
 
 
 def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> CurveErrors:
@@ -214,7 +212,7 @@ def _errors(curves: Sequence[CurveErrors], size: str) -> Errors | None:
     medians = [float(np.median(voice)) for voice in voices.values()]
     low = high = None
     if len(medians) > 1:
-        drawn = np.random.default_rng(0).choice(medians, (_DRAWS, len(medians)))
+        drawn = np.random.default_rng(0).choice(medians, (2000, len(medians)))
         low, high = map(float, np.quantile(np.median(drawn, axis=1), (0.05, 0.95)))
     return Errors(
         *error_statistics(sizes, [sign_of(curve) for curve in known]),
@@ -230,7 +228,11 @@ def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
 
 def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
     """Return the curves of each GPU, transport, collective and launch with at least ``sources`` sources."""
-    return tuple(Class(kind, group) for kind in _CLASSES for group in _grouped(curves, kind, sources))
+    return tuple(
+        Class(kind, group)
+        for kind in ("gpu", "transport", "collective", "launch")
+        for group in _grouped(curves, kind, sources)
+    )
 
 
 def _grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:

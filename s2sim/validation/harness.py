@@ -90,10 +90,9 @@ def origin_of(name: str, key: str, file: Path, measured: str, **spec: Any) -> di
     ``spec`` is recorded in addition; ``name`` is that of the input.
     """
     digest = hashlib.sha256(read_bytes(file)).hexdigest()
-    inputs = {name: {"folder": file.parent.resolve().name, key: digest}}
     return run_record(
         spec={key if key.startswith("index") else f"{name}_{key}": digest, **spec},
-        inputs={**inputs, "links": "topologies/hardware.toml"},
+        inputs={name: {"folder": file.parent.resolve().name, key: digest}, "links": "topologies/hardware.toml"},
         measured=[f"times of {measured}, as published"],
         assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
     )

@@ -25,7 +25,6 @@ from s2sim.topology.hardware import load_gpu
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.iteration_result import MeasuredIterationRow, parse_params
 
-_MAX_COLUMNS = 2**16
 # Shortest name of a reducer that other names may begin with.
 _MIN_LETTERS = 4
 # Names of the kept share in published rows, and its value if they state none.
@@ -132,7 +131,7 @@ def _density(params: Mapping[str, str], elements: int) -> float:
 
 def _rank(params: Mapping[str, str]) -> int:
     rank = _number(params.get("rank", "2"))
-    if rank != int(rank) or not 1 <= rank <= _MAX_COLUMNS:
+    if rank != int(rank) or not 1 <= rank <= 2**16:
         raise S2SimError(f"reducer_params: {rank:g} is no rank of a matrix")
     return int(rank)
 

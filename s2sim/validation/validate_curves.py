@@ -63,7 +63,6 @@ from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule slower than the fastest by this factor is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
-_SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
 # Smaller median errors are not explained.
 _LARGE_ERROR = 0.2
 _FITTED = (
@@ -73,7 +72,6 @@ _FITTED = (
 )
 # A point determines a constant if the derivative of their logarithms is at least this.
 _MIN_POINTS = 0.1
-_SOURCES_OF_A_CLASS = 3
 
 
 class CurvePredictor:
@@ -125,7 +123,7 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
         if not reasons:
             reasons.append("its software reaches another share of the rate than others of its class")
     if small is not None and small < -_LARGE_ERROR:
-        software = machine.nodes > 1 and machine.transport in _SOFTWARE
+        software = machine.nodes > 1 and machine.transport in ("tcp", "tcpx", "tcpxo", "efa")
         latency = f"the latency of the software of {machine.transport} is that of its class"
         reasons.append(latency if software else "launches and hops are those of their class")
     return tuple(reasons)
@@ -261,10 +259,9 @@ class ConstantFits:
         """Seconds predicted of each point, a curve's size, by constants fitted without its source."""
         times_s = {}
         for source, logs in self.without.items():
-            predicted_s = self.model.predicted_s(logs)
-            for row in np.flatnonzero(self.model.of_source(source)):
-                point = self.model.points[row]
-                times_s[point.curve, point.size_bytes] = float(predicted_s[row])
+            own = self.model.of_source(source)
+            for row, time_s in zip(np.flatnonzero(own), self.model.predicted_s(logs)[own].tolist(), strict=True):
+                times_s[self.model.points[row].curve, self.model.points[row].size_bytes] = time_s
         return times_s
 
 
@@ -305,5 +302,5 @@ def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> L
         for curve in curves
         if curve.predicted
     ]
-    classes = by_class(found, sources=_SOURCES_OF_A_CLASS)
+    classes = by_class(found, sources=3)
     return LeftOut(group_errors("left out", found), by_source(found), classes, tuple(found))

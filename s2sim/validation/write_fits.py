@@ -32,10 +32,8 @@ from s2sim.validation.validate_curves import (
     predict_curves,
 )
 
-_ROUNDS = 4
 # Constants that move by less are where they are.
 _CONVERGED = 0.01
-_DRAWS = 24
 _FITTED = "fitted on "
 _MEASURED = re.compile(r'^(?P<key>[\w.-]+) = \{ value = [^,]+, kind = "measured", source = "(?P<source>.*)" \}$')
 
@@ -48,12 +46,12 @@ def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
     curves = [curve for curve in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(curve)]
     changed: dict[str, str] = {}
     fits, found = fit_curves(curves, progress)
-    for _ in range(_ROUNDS):
+    for _ in range(4):
         if float(np.abs(fits.whole).max()) < _CONVERGED:
             break
         changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
         fits, found = fit_curves(curves, progress)
-    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
+    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), 24)
     bands = PredictionErrors(
         version=VERSION,
         made_by="s2sim dev validate --write",

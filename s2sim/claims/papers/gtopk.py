@@ -15,7 +15,6 @@ from s2sim.reducers.script import count_rounds
 _CODE = "scripts/icdcs2019/communication.py of the authors' code, read"
 _DENSE, _TOPK, _GTOPK = "dense", "topk:density=0.001", "gtopk:density=0.001"
 _REDUCERS = (_DENSE, _TOPK, _GTOPK)
-_GIGABIT = ("nic.rate=1Gbps", "nic.transport=tcp", "nic.path=staged")
 RANKS = 32
 
 
@@ -50,7 +49,7 @@ def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         found = compare_rows(
             "single-switch",
             progress,
-            overrides=_GIGABIT,
+            overrides=("nic.rate=1Gbps", "nic.transport=tcp", "nic.path=staged"),
             workers=(RANKS,),
             reducers=_REDUCERS,
             gpu="gtx-1080-ti",

@@ -11,7 +11,6 @@ from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judg
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.reducers.run import reduce_once
 
-_SUMMARY = "summary of the paper by rajatbisht.net; abstract"
 MAX_WORDS, MIN_WORDS = 6, 2
 """Words a kept element that Ok-Topk sends at most, and that any all-reduce of pairs sends at least, times (P-1)/P."""
 _ELEMENTS, _DENSITY = 100_000, 0.01
@@ -45,7 +44,7 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     claims = (
         Claim(
             "each rank sends fewer than 6k(P-1)/P words",
-            _SUMMARY,
+            "summary of the paper by rajatbisht.net; abstract",
             f"at most {MAX_WORDS}k, no sparse all-reduce below {MIN_WORDS}k",
             f"{min(own):.2f}k to {max(own):.2f}k for {counts[0]} to {counts[-1]} ranks",
             judge_condition(min(own) >= MIN_WORDS and max(own) < MAX_WORDS),

@@ -36,7 +36,6 @@ _REDUCERS = {
     "S2, repaired, with feedback": "s2:rows=3,cells=4,ef=true",
     "S2, exact": "s2-exact",
 }
-_SAME = 0.01
 _WHY = {
     "S2, authors": "cells for a thousandth of the values: the optimizer steps by noise",
     "S2, authors, with feedback": "feedback adds up errors that are larger than the gradient",
@@ -65,7 +64,7 @@ def in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         loop,
         progress,
         [(text, "abstract", "no loss") for text in texts.values()],
-        lambda found: [loss_claim(found, name, _SAME, texts[name], *about, why) for name, why in _WHY.items()],
+        lambda found: [loss_claim(found, name, 0.01, texts[name], *about, why) for name, why in _WHY.items()],
     )
 
 
@@ -76,7 +75,6 @@ CLUSTERS = {
     "1 Gb/s": ("nic.rate=1Gbps",),
 }
 FIRST = "100 Gb/s"
-_GBPS = (100.0, 25.0, 10.0, 1.0)
 MODELS = {"GNMT-8": "gnmt-8", "GNMT-16": "gnmt-16", "LSTM": "lstm"}
 # The two translate with the same tables, so that what these take alone is the same.
 TABLES = {"GNMT-8 and 16": "gnmt-8", "LSTM": "lstm"}
@@ -151,7 +149,8 @@ def _speed_views(name: str, times: Times) -> tuple[Table, Chart]:
 
 
 def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> Chart:
-    lines = tuple(Line(what, _GBPS, tuple(value(what, where) for where in CLUSTERS)) for what in names)
+    rates_Gbps = (100.0, 25.0, 10.0, 1.0)
+    lines = tuple(Line(what, rates_Gbps, tuple(value(what, where) for where in CLUSTERS)) for what in names)
     return Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
 
 

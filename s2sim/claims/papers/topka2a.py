@@ -142,12 +142,10 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     fast = [gain.speedup for gains in found.values() for gain in gains if gain.cluster != "10 GbE"]
 
     table = Table("Iterations of 32 GPUs", ("model", "network", "kept", "dense", "TopKA2A", "speed-up"), tuple(rows))
+    orders = " and as with ".join(disciplines)
     setup = (
         f"with 100 Gb/s InfiniBand in place of 10 GbE the same comes to {min(fast):.2f}x to {max(fast):.2f}x",
-        (
-            f"gradients leave as with {' and as with '.join(disciplines)}; what is compared with is dense in the same "
-            "buckets"
-        ),
+        f"gradients leave as with {orders}; what is compared with is dense in the same buckets",
     )
     return PaperPart(tuple(claims), (table,), (), setup)
 
