@@ -149,11 +149,12 @@ class MeasuredMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPoint:
-    """One message size and the time that it took."""
+class Point:
+    """One message size: seconds as measured, and as predicted, 0 where they are not."""
 
     size_bytes: int
     measured_s: float
+    predicted_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +163,16 @@ class MeasuredCurve:
 
     id: str
     machine: MeasuredMachine | None
-    points: tuple[MeasuredPoint, ...]
+    points: tuple[Point, ...]
     problem: str = ""
 
 
-def resampled(points: tuple[MeasuredPoint, ...], dropped: tuple[int, ...] = ()) -> tuple[MeasuredPoint, ...]:
+def resampled(points: tuple[Point, ...], dropped: tuple[int, ...] = ()) -> tuple[Point, ...]:
     """Return for each power of two the nearest point within 20 %, so that dense tables count no more than others.
 
     ``dropped`` are sizes that a hiccup hit.
     """
-    nearest: dict[int, MeasuredPoint] = {}
+    nearest: dict[int, Point] = {}
     for point in points:
         if point.size_bytes in dropped:
             continue
@@ -215,7 +216,7 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
     return tuple(curves)
 
 
-def _points(path: Path) -> tuple[MeasuredPoint, ...]:
+def _points(path: Path) -> tuple[Point, ...]:
     points = []
     for number, cells in read_table(path, _POINT_COLUMNS, 2**20):
         size, time_us = (_number(cells, column, f"{path.name}, row {number}") for column in _POINT_COLUMNS)
@@ -227,7 +228,7 @@ def _points(path: Path) -> tuple[MeasuredPoint, ...]:
                 shown = cells[column][:MAX_SHOWN_CHARACTERS]
                 raise S2SimError(f"{path.name}, row {number}, column {column}: {shown!r} is no {what}")
         if size:
-            points.append(MeasuredPoint(int(size), time_us / 1e6))
+            points.append(Point(int(size), time_us / 1e6))
     if not points:
         raise S2SimError(f"{path.name} has no point: write a row for each size")
     return tuple(sorted(points, key=lambda point: point.size_bytes))

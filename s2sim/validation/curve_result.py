@@ -13,7 +13,7 @@ from s2sim.experiment.json_form import LEFT_OUT, ResultForm
 from s2sim.uncertainty.constant_fit import MeasuredConstant
 from s2sim.uncertainty.interval import RunClass, shipped_error_model
 from s2sim.validation.compare_log_result import median_log_errors
-from s2sim.validation.curve import is_large
+from s2sim.validation.curve import Point, is_large
 from s2sim.validation.harness import error_statistics
 
 NOT_KNOWN = "not known"
@@ -35,15 +35,6 @@ def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> Curve
         low, high = bands.around(curve.run, point.size_bytes, without=(curve.source,))
         held.append(low <= point.measured_s / point.predicted_s <= high)
     return replace(curve, band_holds_share=float(np.mean(held)))
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One message size: seconds as measured and as predicted."""
-
-    size_bytes: int
-    measured_s: float
-    predicted_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,6 @@ from s2sim.validation.curve_result import (
     Drift,
     LeftOut,
     Parameter,
-    Point,
     ValidationResult,
     add_interval_coverage,
     by_class,
@@ -166,7 +165,7 @@ def _predict_curve(
         ]
     else:
         times_s = predictor.times_s(curve.machine, sizes)
-    pairs = [Point(p.size_bytes, p.measured_s, time_s) for p, time_s in zip(points, times_s, strict=True)]
+    pairs = [replace(point, predicted_s=time_s) for point, time_s in zip(points, times_s, strict=True)]
     found = score_curve(unpredicted_curve(curve, ""), pairs)
     why = likely_error_source(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
     return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), calibration
