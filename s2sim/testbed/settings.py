@@ -114,7 +114,12 @@ class RequestedMeasurements:
                 pairs = [(name, size) for name in self.collectives for size in self.sizes_bytes]
                 tasks = [collective_task(name, size, workers) for name, size in pairs]
             else:
-                size = _dense_bytes(self.trace, workers)
+                from s2sim.gradients.synthetic import load_trace
+
+                try:
+                    size = ITEM_BYTES * load_trace(self.trace, workers=workers).gradient(0, 0).size
+                except OSError as error:
+                    raise S2SimError(f"cannot read the trace {self.trace}: {error.strerror or error}") from None
                 compute_s = self.compute_s if kind == "iterations" else 0.0
                 tasks = [MeasurementTask(reducer, self.trace, compute_s, size) for reducer in self.reducers]
             found[kind] = list(dict.fromkeys(tasks))
@@ -158,12 +163,3 @@ def _size(text: str) -> int:
     if not ITEM_BYTES <= size <= 2**32:
         raise OptionError(f"--sizes {text.strip()}: a buffer has {ITEM_BYTES} bytes to 4GiB")
     return size
-
-
-def _dense_bytes(trace: str, workers: int) -> int:
-    from s2sim.gradients.synthetic import load_trace
-
-    try:
-        return ITEM_BYTES * load_trace(trace, workers=workers).gradient(0, 0).size
-    except OSError as error:
-        raise S2SimError(f"cannot read the trace {trace}: {error.strerror or error}") from None
