@@ -148,23 +148,17 @@ def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> 
 
 def _summarise(rows: Floats) -> dict[str, float]:
     """Return in short what shape (repetitions, ranks, columns of `_time_once`) tells."""
-    times_s = rows[:, :, 0].max(axis=1)
     slowest = rows[:, :, 0].argmax(axis=1)
-    codec_s = rows[np.arange(len(rows)), slowest, 1]
-    low_s, median_s, high_s = np.percentile(times_s, (10, 50, 90))
-    return {
-        "repeats": len(rows),
-        "median_s": _seconds(median_s),
-        "low_s": _seconds(low_s),
-        "high_s": _seconds(high_s),
-        "codec_s": _seconds(np.median(codec_s)),
-        "sent_bytes": int(np.median(rows[:, :, 2].max(axis=1))),
-        "cpu_s": _seconds(np.median(rows[:, :, 3].sum(axis=1))),
+    low_s, median_s, high_s = np.percentile(rows[:, :, 0].max(axis=1), (10, 50, 90)).tolist()
+    seconds = {
+        "median_s": median_s,
+        "low_s": low_s,
+        "high_s": high_s,
+        "codec_s": float(np.median(rows[np.arange(len(rows)), slowest, 1])),
+        "cpu_s": float(np.median(rows[:, :, 3].sum(axis=1))),
     }
-
-
-def _seconds(value: float | np.floating[Any]) -> float:
-    return max(round(float(value), 9), 0.0)
+    rounded = {name: max(round(each, 9), 0.0) for name, each in seconds.items()}
+    return {"repeats": len(rows), "sent_bytes": int(np.median(rows[:, :, 2].max(axis=1))), **rounded}
 
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:

@@ -128,7 +128,7 @@ def read_existing(folder: Path) -> MeasuredTestbeds:
 def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
     found: list[Row] = []
     adapter = TypeAdapter(form)
-    for number, cells in read_table(path, _columns(form)):
+    for number, cells in read_table(path, [item.name for item in fields(form)]):
         try:
             found.append(adapter.validate_python(cells))
         except ValidationError as error:
@@ -157,12 +157,8 @@ def _add(path: Path, row: MeasuredSetting | MeasuredTiming) -> None:
     try:
         before = path.read_text("utf-8") if path.exists() else ""
         if not before:
-            table.writerow(_columns(type(row)))
+            table.writerow(item.name for item in fields(row))
         table.writerow(astuple(row))
         replace_file(path, (before + text.getvalue()).encode())
     except OSError as error:
         raise S2SimError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _columns(form: type[MeasuredSetting | MeasuredTiming]) -> list[str]:
-    return [item.name for item in fields(form)]

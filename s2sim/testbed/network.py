@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -264,25 +264,6 @@ def remove_testbed(name: str) -> int:
     """Remove a testbed and return the number of processes ended; `OptionError` if unknown, `S2SimError` on failure."""
     check_privileges()
     spaces = _namespaces_of(name)
-    ended = _end_processes(name, spaces)
-    # The namespace of the switches is the last, for as long as it is there nobody else takes the name.
-    spaces = sorted(spaces, key=lambda space: space == switch_of(name))
-    run_tool_batch("ip", [f"netns delete {space}" for space in spaces])
-    return ended
-
-
-def _all_namespaces() -> list[str]:
-    return sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
-
-
-def _namespaces_of(name: str) -> list[str]:
-    spaces = [space for space in _all_namespaces() if testbed_of(space) == name]
-    if not spaces:
-        raise OptionError(f"there is no testbed {name!r}{suggest_nearest(name, list_testbed_names())}")
-    return spaces
-
-
-def _end_processes(name: str, spaces: list[str]) -> int:
     until_s = time.monotonic() + 10.0
     ended: set[int] = set()
     # What is ended may just have started another.
@@ -296,24 +277,35 @@ def _end_processes(name: str, spaces: list[str]) -> int:
                 os.kill(process, signal.SIGKILL)
         ended.update(running)
         time.sleep(0.02)
+    # The namespace of the switches is the last, for as long as it is there nobody else takes the name.
+    spaces = sorted(spaces, key=lambda space: space == switch_of(name))
+    run_tool_batch("ip", [f"netns delete {space}" for space in spaces])
     return len(ended)
 
 
+def _all_namespaces() -> list[str]:
+    return sorted(path.name for path in NAMESPACES.iterdir()) if NAMESPACES.is_dir() else []
+
+
+def _namespaces_of(name: str) -> list[str]:
+    spaces = [space for space in _all_namespaces() if testbed_of(space) == name]
+    if not spaces:
+        raise OptionError(f"there is no testbed {name!r}{suggest_nearest(name, list_testbed_names())}")
+    return spaces
+
+
 def _processes(spaces: list[str]) -> tuple[int, ...]:
-    within = set()
-    for space in spaces:
-        with suppress(FileNotFoundError):
-            status = (NAMESPACES / space).stat()
-            within.add((status.st_dev, status.st_ino))
-    running = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            # It may have ended meanwhile, or show nothing because it has.
+    def identities(paths: Iterable[Path]) -> Iterator[tuple[int, int]]:
+        """Yield device and inode of those that are there, and may be looked at."""
+        for path in paths:
             with suppress(OSError):
-                status = (path / "ns" / "net").stat()
-                if (status.st_dev, status.st_ino) in within:
-                    running.append(int(path.name))
-    return tuple(sorted(running))
+                status = path.stat()
+                yield status.st_dev, status.st_ino
+
+    within = set(identities(NAMESPACES / space for space in spaces))
+    processes = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    # One may have ended meanwhile, or show nothing because it has.
+    return tuple(sorted(each for each in processes if within & set(identities([Path(f"/proc/{each}/ns/net")]))))
 
 
 def build_testbed(layout: NetworkLayout) -> None:
