@@ -21,7 +21,7 @@ from s2sim.claims.paper import (
 )
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.training.curve import Curve, Interval, t_interval
-from s2sim.training.result import TrainResult, TrainRow
+from s2sim.training.result import TrainRow
 from s2sim.units import format_bytes, format_number_of
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
@@ -62,40 +62,30 @@ class TrainingComparison:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """The result of a training, by the names of its reducers."""
+    """The result of a training, by the names of its reducers, dense first."""
 
     loop: TrainingComparison
-    trained: TrainResult
-
-    def row(self, name: str) -> TrainRow:
-        """Return the row of a reducer over all seeds."""
-        option = self.loop.reducers.get(name, DENSE)
-        return next(row for row in self.trained.rows if row.reducer == option)
-
-    def curves(self, name: str) -> list[Curve]:
-        """Return the curves of a reducer, one a seed."""
-        option = self.loop.reducers.get(name, DENSE)
-        return [curve for curve in self.trained.curves if curve.reducer == option]
+    score: str  # What accuracy is the share of
+    rows: Mapping[str, TrainRow]  # Over all seeds
+    curves: Mapping[str, list[Curve]]  # One a seed
 
     def table(self) -> Table:
         """Return loss, accuracy and bytes of all reducers, with intervals over seeds."""
         rows = []
-        for name in (DENSE, *self.loop.reducers):
-            row = self.row(name)
+        for name, row in self.rows.items():
             loss = "diverges" if row.stopped else _claim_interval_text(row.loss, "{:.3f}")
             accuracy = "-" if row.stopped else _claim_interval_text(row.accuracy, "{:.1%}")
             sent = row.step_bytes.mean
-            rows.append((name, loss, accuracy, format_bytes(sent), f"{self.row(DENSE).step_bytes.mean / sent:,.0f}x"))
-        columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
+            rows.append((name, loss, accuracy, format_bytes(sent), f"{self.rows[DENSE].step_bytes.mean / sent:,.0f}x"))
+        columns = ("", "loss on held-out data", f"share of {self.score}", "sent a step", "fewer bytes")
         return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
     def chart(self) -> Chart:
         """Return the loss on held-out data over steps, with least and most over seeds; without what diverges."""
         lines = []
-        for name in (DENSE, *self.loop.reducers):
-            if self.row(name).stopped:
+        for name, curves in self.curves.items():
+            if self.rows[name].stopped:
                 continue
-            curves = self.curves(name)
             long = min(len(curve.iterations) for curve in curves)
             losses = np.array([curve.eval_loss[:long] for curve in curves])
             parts = (losses.mean(axis=0), losses.min(axis=0), losses.max(axis=0))
@@ -106,9 +96,9 @@ class TrainingOutcome:
 
     def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
         """Return the points of accuracy below another reducer's after the last step; None if one diverges."""
-        if self.row(name).stopped or self.row(against).stopped:
+        if self.rows[name].stopped or self.rows[against].stopped:
             return None
-        pairs = zip(self.curves(name), self.curves(against), strict=True)
+        pairs = zip(self.curves[name], self.curves[against], strict=True)
         return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
 
 
@@ -121,10 +111,11 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     from s2sim.training.run import train
     from s2sim.training.spec import TrainSpec
 
+    options = {DENSE: DENSE, **loop.reducers}
     spec = TrainSpec.of(
         "tcp-10g",
         model=loop.model,
-        reducers=(DENSE, *loop.reducers.values()),
+        reducers=tuple(options.values()),
         workers=loop.workers,
         steps=loop.steps,
         seeds=loop.seeds,
@@ -134,7 +125,9 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     trained = train(spec, progress)
     if not trained.complete:
         raise KeyboardInterrupt
-    return TrainingOutcome(loop, trained)
+    rows = {row.reducer: row for row in trained.rows}
+    curves = {name: [curve for curve in trained.curves if curve.reducer == option] for name, option in options.items()}
+    return TrainingOutcome(loop, trained.score, {name: rows[option] for name, option in options.items()}, curves)
 
 
 def loop_part(
@@ -159,7 +152,7 @@ def accuracy_claim(
     found: TrainingOutcome, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
 ) -> Claim:
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
-    lost, rows = found.points_lost(name, against), (found.row(name), found.row(against))
+    lost, rows = found.points_lost(name, against), (found.rows[name], found.rows[against])
     fewer, stopped = rows[1].step_bytes.mean / rows[0].step_bytes.mean, rows[0].stopped
     ours = "diverges"
     if lost is not None:
@@ -167,7 +160,7 @@ def accuracy_claim(
         ours = f"{-lost.mean:+.1f} points{between}"
     accuracies = " against ".join(_claim_interval_text(row.accuracy, "{:.1%}") for row in rows)
     times = f"{fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step"
-    why = f"{accuracies} of {found.trained.score}, at {times}; small models forgive more than large ones"
+    why = f"{accuracies} of {found.score}, at {times}; small models forgive more than large ones"
     return Claim(
         text,
         source,
@@ -197,9 +190,9 @@ def loss_claim(
     found: TrainingOutcome, name: str, most_share: float, text: str, source: str, published: str, why: str
 ) -> Claim:
     """Return the judgement by how far a reducer's loss is above dense's."""
-    own, dense = found.row(name).loss, found.row(DENSE).loss
+    own, dense = found.rows[name].loss, found.rows[DENSE].loss
     above = None if own is None or dense is None else own.mean / dense.mean - 1
-    stopped = found.row(name).stopped
+    stopped = found.rows[name].stopped
     return Claim(
         text,
         source,
