@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, isinf, log10
+from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
 from s2sim.experiment.choice import WORTHWHILE
@@ -228,8 +228,7 @@ def _choose_target(wanted: ResolvedTraining, dense: Sequence[Curve]) -> tuple[Ta
     if spec.target_accuracy is not None:
         return Target("accuracy", spec.target_accuracy), "as asked for"
     name = wanted.fittings[0].option_string
-    lowest = [float(each.eval_loss.min()) for each in dense]
-    target = _rounded_up(max(lowest, default=inf))
+    target = _rounded_up(max(float(each.eval_loss.min()) for each in dense)) if dense else inf
     if target >= min((float(each.eval_loss[0]) for each in dense), default=0.0):
         return None, f"{name} does not get below where all seeds begin: train longer, or give --target-loss"
     return Target("loss", target), f"the lowest that {name} reaches with every seed"
@@ -241,8 +240,6 @@ def _rounded_up(value: float) -> float:
     >>> _rounded_up(5.09312), _rounded_up(0.0412345)
     (5.094, 0.04124)
     """
-    if isinf(value):
-        return value
     digits = 3 - floor(log10(value))
     return float(round(ceil(value * 10**digits) / 10**digits, digits))
 
