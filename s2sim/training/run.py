@@ -161,8 +161,8 @@ class SeedTrainings:
             return None
         name, history = self._growing
         # A step may have been half counted.
-        of_steps = history.step_loss, history.step_s, history.step_bytes
-        of_points = history.iterations, history.eval_loss, history.accuracy
+        of_steps: tuple[list[Any], ...] = history.step_loss, history.step_s, history.step_bytes
+        of_points: tuple[list[Any], ...] = history.iterations, history.eval_loss, history.accuracy
         for lists in (of_steps, of_points):
             counted = min(map(len, lists))
             for each in lists:

@@ -244,13 +244,14 @@ def _check_row(
     unequal = [each for each in differences if each is not None]
     largest = max([0.0, *unequal])
     parts = ("payload_bytes", "header_bytes", "told_bytes", "connection_bytes", "counted_bytes")
+    counted: dict[str, Any] = dict(zip(parts, map(int, sums), strict=True))
     last = [each["steps"][-1] for each in reports]
     return replace(
         row,
         equal=not unequal,
         difference=largest if np.isfinite(largest) else None,
         rounded="sums of two-byte types are rounded at every hop" if narrow and unequal else "",
-        **dict(zip(parts, map(int, sums), strict=True)),
+        **counted,
         bytes_equal=bytes_equal,
         waited_s=max(each["waited_s"] for each in last),
         total_s=max(each["total_s"] for each in last),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
@@ -190,9 +190,8 @@ class LogReplayTimer:
     def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:
         self._cluster, self._profile, self._asked = cluster, profile, algorithm
         ways = RouteTable(cluster)
-        self._timer: Callable[[str | Algorithm, LibraryProfile], Timer] = cache(
-            lambda algorithm, profile: Timer(cluster, algorithm, ways, profile)
-        )
+        kept = cache(lambda algorithm, profile: Timer(cluster, algorithm, ways, profile))
+        self._timer = cast("Callable[[str | Algorithm, LibraryProfile], Timer]", kept)
 
     def time(self, demand: Demand, row: MeasuredRow, table: MeasuredTable) -> TimedSchedule:
         """Return a demand run as a row of a table states; what the log lacks, or is impossible here, is chosen."""

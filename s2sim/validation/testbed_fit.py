@@ -170,11 +170,11 @@ def fit_setting(
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
     given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
     fittable = []
-    for name, deviation in _SPREADS.items():
+    for name, prior in _SPREADS.items():
         number = number_of(given[name])
         assert number is not None
         highest_log = -log(number[0]) if name.endswith(".share") else inf
-        fittable.append(FittableConstant(name, *number, deviation, highest_log))
+        fittable.append(FittableConstant(name, *number, prior, highest_log))
     spread = np.array([constant.spread for constant in fittable])
     highest = np.array([constant.highest for constant in fittable])
     progress.start(_MAX_STEPS, f"fitting to {setting.name}")

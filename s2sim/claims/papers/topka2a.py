@@ -112,8 +112,8 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     best = max((gain for gains in slow.values() for gain in gains), key=lambda gain: gain.speedup)
     rows = []
     for gain in (gain for gains in found.values() for gain in gains):
-        model = f"{_MODELS[gain.model][0]}, batch {gain.batch}", gain.cluster, gain.reducer.partition("=")[2]
-        rows.append((*model, f"{1e3 * gain.dense_s:.0f} ms", f"{1e3 * gain.time_s:.0f} ms", f"{gain.speedup:.2f}x"))
+        setting = f"{_MODELS[gain.model][0]}, batch {gain.batch}", gain.cluster, gain.reducer.partition("=")[2]
+        rows.append((*setting, f"{1e3 * gain.dense_s:.0f} ms", f"{1e3 * gain.time_s:.0f} ms", f"{gain.speedup:.2f}x"))
     claims = [
         Claim(
             "up to 73 % faster than PyTorch's DDP on 32 GPUs",
