@@ -198,8 +198,8 @@ def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]
     by_id = {each.id: each for each in found}
     waited_ms: dict[str, float] = {}
     compared = []
-    for row in (measured.row for measured in rows if measured.row is not None):
-        waited_ms[row.dense_pair] = max(waited_ms.get(row.dense_pair, 0.0), row.first_message_ms or 0.0)
+    for known in filter(None, (measured.row for measured in rows)):
+        waited_ms[known.dense_pair] = max(waited_ms.get(known.dense_pair, 0.0), known.first_message_ms or 0.0)
     for row, each in zip((measured.row for measured in rows), found, strict=True):
         wins = measured_wins = why = None
         if row is not None:
