@@ -58,12 +58,8 @@ def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         sizes = f"{dense / _MIB:.2f} MB", f"{kept / _MIB:.3f} MB", f"{vectors / _MIB:.3f} MB"
         int64 = dense / message_bytes("dgc-select:coding=int64", matrices)
         rows.append((name, *sizes, f"{ours:.0f}x", f"{int64:.0f}x"))
-    table = Table(
-        "Messages of one rank",
-        ("model", "dense", "1 in 1000", "vectors", "ratio", "matrices alone, 64-bit indices"),
-        tuple(rows),
-    )
-    return PaperPart(tuple(claims), (table,))
+    columns = ("model", "dense", "1 in 1000", "vectors", "ratio", "matrices alone, 64-bit indices")
+    return PaperPart(tuple(claims), (Table("Messages of one rank", columns, tuple(rows)),))
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:

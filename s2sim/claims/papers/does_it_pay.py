@@ -269,13 +269,8 @@ def _rate_chart(rates: Sequence[int], by_rate: Sequence[Sequence[SettingGain]]) 
         Line(f"something gains over {margin:.0%}", x, tuple(100 * _share(own, margin) for own in by_rate))
         for margin in MARGINS
     )
-    return Chart(
-        "Where compression pays, by the network's rate",
-        "rate of a node's interface in Gb/s",
-        "settings in %",
-        lines,
-        log_x=True,
-    )
+    title, x_axis = "Where compression pays, by the network's rate", "rate of a node's interface in Gb/s"
+    return Chart(title, x_axis, "settings in %", lines, log_x=True)
 
 
 PAPER = Paper(

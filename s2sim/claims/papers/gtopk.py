@@ -98,12 +98,9 @@ def _speed(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             form="{:.4g}",
         )
     )
-    table = Table(
-        "32 GPUs with 1 GbE: samples a second of a worker, and an iteration less its compute",
-        ("model", "method", "published", "ours", "exchange as published", "ours"),
-        tuple(rows),
-    )
-    return PaperPart(tuple(claims), (table,))
+    title = "32 GPUs with 1 GbE: samples a second of a worker, and an iteration less its compute"
+    columns = ("model", "method", "published", "ours", "exchange as published", "ours")
+    return PaperPart(tuple(claims), (Table(title, columns, tuple(rows)),))
 
 
 def _why(name: str, against: str, measured: PublishedThroughput, ours: dict[str, float]) -> str:

@@ -118,14 +118,9 @@ def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             "than dense in the paper's own table too, at a cost in accuracy",
         )
     )
-    table = Table(
-        "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves",
-        ("method", "ours", "saves", "saves as published"),
-        tuple(
-            (name, milliseconds(rows[name].time_s.total), milliseconds(saved[name]), milliseconds(theirs[name]))
-            for name in saved
-        ),
-    )
+    cells = [(name, *map(milliseconds, (row.time_s.total, saved[name], theirs[name]))) for name, row in rows.items()]
+    title = "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves"
+    table = Table(title, ("method", "ours", "saves", "saves as published"), tuple(cells))
     return PaperPart(tuple(claims), (table,))
 
 
