@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from s2sim.claims.paper import HeatMap, Table
-from s2sim.collectives.timing.routes import RouteTable
-from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.choice import rejected
-from s2sim.experiment.execute import ExecutedRecording
-from s2sim.experiment.prediction import execute, make_row, record
+from s2sim.experiment.prediction import execute, predict, record
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run import resolve_checked, run
-from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
@@ -30,6 +26,12 @@ from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.units import PS_PER_S
+
+MARGINS = (0.01, 0.05, 0.2)
+"""Speed-ups over dense, less 1, from which on a reducer wins; 1 % is the least that is noticeable."""
+
+FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
+"""Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +88,8 @@ def best_of(gains: Iterable[SettingGain]) -> dict[tuple[str, int, str, int], Set
     """Return the fastest reducer of each setting."""
     found: dict[tuple[str, int, str, int], SettingGain] = {}
     for gain in gains:
-        if gain.setting not in found or gain.speedup > found[gain.setting].speedup:
-            found[gain.setting] = gain
+        found[gain.setting] = max(found.get(gain.setting, gain), gain, key=lambda each: each.speedup)
     return found
-
-
-MARGINS = (0.01, 0.05, 0.2)
-"""Speed-ups over dense, less 1, from which on a reducer wins; 1 % is the least that is noticeable."""
-
-FILTERS = (None, 0.9, 0.5, 0.1, 1e-6)
-"""Largest relative L2 errors that count, from all that a verdict trusts to what rounds."""
 
 
 def share_text(found: int, of: int) -> str:
@@ -119,12 +113,8 @@ def filter_table(gains: Sequence[SettingGain]) -> Table:
         counts = (share_text(len(winning_gains(left, margin)), len(gains)) for margin in MARGINS)
         winners = {gain.setting for gain in winning_gains(left, MARGINS[0])}
         rows.append((title, *counts, share_text(len(winners), settings)))
-    titles = (f"over {margin:.0%}" for margin in MARGINS)
-    columns = (
-        "allowed",
-        *(f"set-ups that win {title}" for title in titles),
-        f"settings where one wins over {MARGINS[0]:.0%}",
-    )
+    counted = (f"set-ups that win over {margin:.0%}" for margin in MARGINS)
+    columns = ("allowed", *counted, f"settings where one wins over {MARGINS[0]:.0%}")
     return Table("What the error that is allowed does to the count", columns, tuple(rows))
 
 
@@ -133,23 +123,16 @@ def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[Setti
     rows = []
     for name in dict.fromkeys(map(key, gains)):
         own = [gain for gain in gains if key(gain) == name]
+        wins = (share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS)
         speedups = [gain.speedup for gain in own]
-        rows.append(
-            (
-                name,
-                *(share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS),
-                f"{median(speedups):.2f}x",
-                f"{max(speedups):.2f}x",
-            )
-        )
+        rows.append((name, *wins, f"{median(speedups):.2f}x", f"{max(speedups):.2f}x"))
     columns = (what, *(f"win over {margin:.0%}" for margin in MARGINS), "median", "best")
     return Table(f"Set-ups that win, by {what}", columns, tuple(rows))
 
 
 def best_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
     """Return the speed-up of the fastest reducer by model and mini-batch (rows) and cluster (columns)."""
-    best = best_of(gains).values()
-    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best)
+    return _map_by(title, lambda gain: f"{gain.model}, batch {gain.batch}", gains, best_of(gains).values())
 
 
 def median_map(title: str, gains: Sequence[SettingGain]) -> HeatMap:
@@ -169,15 +152,6 @@ def _map_by(
     return HeatMap(title, columns, rows, tuple(tuple(found.get((row, where)) for where in columns) for row in rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedModel:
-    """What reducers do with a model's buckets, and by option string why an error cannot be trusted."""
-
-    buckets: tuple[Bucket, ...]
-    recorded: list[RecordedReducer]
-    rejected: dict[str, str | None]
-
-
 @dataclass(slots=True)
 class GridRecorder:
     """Runs reducers on the gradients of models, each once for all clusters on which they leave in the same buckets."""
@@ -186,9 +160,10 @@ class GridRecorder:
     workers: int  # Ranks
     discipline: str = "ddp"  # What leaves together, and when
 
-    _known: dict[str, _RecordedModel] = field(default_factory=dict, init=False, repr=False)
-    _ways: dict[ClusterSetting, RouteTable] = field(default_factory=dict, init=False, repr=False)
-    _timers: dict[tuple[ClusterSetting, str | None], Timer] = field(default_factory=dict, init=False, repr=False)
+    # By model the last buckets, what each reducer does with them, and why its error cannot be trusted
+    _known: dict[str, tuple[tuple[Bucket, ...], list[RecordedReducer], list[str | None]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def gains(
         self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
@@ -211,65 +186,26 @@ class GridRecorder:
                 host_loop=host_loop,
             )
         )
-        assert scenario.training is not None
-        timer = self._timer(where, scenario, None).with_profile(scenario.library.profile)
-        buckets = scenario.training.buckets(timer, scenario.dtype)
-        known = self._known.get(model)
-        if known is None or known.buckets != buckets:
-            known = self._known[model] = self._record(where, scenario, buckets)
-        times_s = {
-            item.option_string: self._executed(item, where, scenario).compared_ps / PS_PER_S for item in known.recorded
-        }
-        dense = baseline_of(known.recorded)
-        return [
-            SettingGain(
-                model,
-                where.name,
-                item.option_string,
-                scenario.training.profile.batch,
-                self.workers,
-                times_s[dense.option_string],
-                times_s[item.option_string],
-                item.errors.whole.relative_l2,
-                known.rejected[item.option_string],
-            )
-            for item in known.recorded
-            if item is not dense
-        ]
-
-    def _record(self, where: ClusterSetting, scenario: ReducerScenario, buckets: tuple[Bucket, ...]) -> _RecordedModel:
         training = scenario.training
         assert training is not None
-        gradients = [scenario.trace.gradient(0, rank) for rank in range(self.workers)]
-        with warnings.catch_warnings():
-            # That one has nothing to do for some model is for whoever chose both; here every one meets every model.
-            warnings.simplefilter("ignore", S2SimWarning)
-            recorded, _ = record_buckets(
-                scenario.reducers,
-                gradients,
-                training.profile.tensors,
-                buckets,
-                seed=scenario.seed,
-                model=training.model,
-            )
-        dense = self._executed(baseline_of(recorded), where, scenario)
-        why_not = {}
-        for item in recorded:
-            row = make_row(item, self._executed(item, where, scenario), dense, thorough=False)
-            why_not[item.option_string] = rejected(row, None)
-        return _RecordedModel(buckets, recorded, why_not)
-
-    def _executed(self, item: RecordedReducer, where: ClusterSetting, scenario: ReducerScenario) -> ExecutedRecording:
-        algorithm = item.reducer.runs_by
-        timer = self._timer(where, scenario, algorithm)
-        return ExecutedRecording(item.recording, scenario.running(algorithm), timer, item.exchange)
-
-    def _timer(self, where: ClusterSetting, scenario: ReducerScenario, algorithm: str | None) -> Timer:
-        if where not in self._ways:
-            self._ways[where] = scenario.route_table(self.workers)
-        if (where, algorithm) not in self._timers:
-            self._timers[where, algorithm] = scenario.running(algorithm).timer(self.workers, self._ways[where])
-        return self._timers[where, algorithm]
+        timer = scenario.timer(self.workers).with_profile(scenario.library.profile)
+        buckets = training.buckets(timer, scenario.dtype)
+        if model not in self._known or self._known[model][0] != buckets:
+            with warnings.catch_warnings():
+                # That one has nothing to do for some model is for whoever chose both; here every one meets every model.
+                warnings.simplefilter("ignore", S2SimWarning)
+                recorded, _ = record(scenario, self.workers)
+            why_not = [rejected(each.row, None) for each in predict(scenario, recorded, thorough=False)]
+            self._known[model] = buckets, recorded, why_not
+        _, recorded, why_not = self._known[model]
+        times_s = [each.compared_ps / PS_PER_S for each in execute(scenario, recorded)]
+        dense = recorded.index(baseline_of(recorded))
+        setting = training.profile.batch, self.workers, times_s[dense]
+        return [
+            SettingGain(*(model, where.name, item.option_string, *setting, time_s, item.errors.whole.relative_l2, why))
+            for number, (item, time_s, why) in enumerate(zip(recorded, times_s, why_not, strict=True))
+            if number != dense
+        ]
 
 
 def compare_rows(topology: str, progress: ProgressWatcher, **fields: Any) -> dict[str, Row]:
@@ -330,15 +266,10 @@ def sweep(
     timed: dict[str, dict[str, SweepTime]] = {}
     for name, overrides in clusters.items():
         where = _sweep_scenario(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)
-        timed[name] = {
-            item.option_string: SweepTime(
-                time_s=executed.replay.total_ps / PS_PER_S,
-                iteration_s=executed.compared_ps / PS_PER_S,
-                sent_bytes=executed.sent_real(),
-                error=item.errors.whole.relative_l2,
-            )
-            for item, executed in zip(recorded, execute(where, recorded), strict=True)
-        }
+        timed[name] = {}
+        for item, executed in zip(recorded, execute(where, recorded), strict=True):
+            times_s = executed.replay.total_ps / PS_PER_S, executed.compared_ps / PS_PER_S
+            timed[name][item.option_string] = SweepTime(*times_s, executed.sent_real(), item.errors.whole.relative_l2)
     return timed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from s2sim.errors import OptionError
 from s2sim.experiment.json_form import JsonForm, ResultForm
@@ -15,6 +15,19 @@ from s2sim.registry import Registry
 from s2sim.units import format_number_of
 
 ClaimJudgement = Literal["reproduced", "not reproduced", "not testable"]
+SHARE = 0.15
+"""How far from a published figure one counts as the same."""
+
+WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
+IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
+_NAMES = (
+    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
+    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
+)
+PAPERS = Registry(
+    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
+)
+"""Names, and the `Paper` that each stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +118,6 @@ class PapersResult(ResultForm):
     def complete(self) -> bool:
         """Whether nobody interrupted it."""
         return INTERRUPTED_NOTE not in self.notes
-
-
-SHARE = 0.15
-"""How far from a published figure one counts as the same."""
-
-WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
-IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
 
 
 def judge_condition(condition: bool) -> ClaimJudgement:
@@ -219,16 +225,6 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
     return Rebuilt(paper.name, paper.title, paper.source, setup, assumed, *found, len(done) == len(paper.parts))
 
 
-_NAMES = (
-    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
-    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
-)
-PAPERS = Registry(
-    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
-)
-"""Names, and the `Paper` that each stands for."""
-
-
 def run_papers(
     names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
 ) -> PapersResult:
@@ -257,13 +253,11 @@ def run_papers(
             break
     complete = len(found) == len(papers) and found[-1].complete
     claims = [claim for paper in found for claim in paper.claims]
-    counts = {word: sum(claim.judgement == word for claim in claims) for word in _JUDGEMENTS}
+    counts = {word: sum(claim.judgement == word for claim in claims) for word in get_args(ClaimJudgement)}
     judged = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counted = f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}"
     return PapersResult(
-        headline=(
-            f"{format_number_of(len(claims), 'claim')} of {format_number_of(len(found), 'paper')}: "
-            f"{judged or 'none judged'}"
-        ),
+        headline=f"{counted}: {judged or 'none judged'}",
         quick=effort.quick,
         papers=tuple(found),
         provenance=run_record(
@@ -274,6 +268,3 @@ def run_papers(
         ),
         notes=() if complete else (INTERRUPTED_NOTE,),
     )
-
-
-_JUDGEMENTS = ("reproduced", "not reproduced", "not testable")

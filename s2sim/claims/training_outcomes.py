@@ -21,11 +21,10 @@ from s2sim.claims.paper import (
 )
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.training.curve import Curve, Interval, t_interval
-from s2sim.training.result import TrainResult, TrainRow
+from s2sim.training.result import TrainRow
 from s2sim.units import format_bytes, format_number_of
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
-_TOPOLOGY = "tcp-10g"
 DENSE = "dense"
 
 SAME_POINTS = 1
@@ -49,8 +48,7 @@ class TrainingComparison:
         cls, effort: PaperEffort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
     ) -> TrainingComparison:
         """Return a training of 4 ranks: quick with the fewer steps and 2 seeds, else with more and 5."""
-        quick = effort.quick
-        return cls(model, reducers, workers=4, steps=steps[0] if quick else steps[1], seeds=2 if quick else 5)
+        return cls(model, reducers, workers=4, steps=steps[not effort.quick], seeds=2 if effort.quick else 5)
 
     @property
     def line(self) -> str:
@@ -64,40 +62,30 @@ class TrainingComparison:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOutcome:
-    """The result of a training, by the names of its reducers."""
+    """The result of a training, by the names of its reducers, dense first."""
 
     loop: TrainingComparison
-    trained: TrainResult
-
-    def row(self, name: str) -> TrainRow:
-        """Return the row of a reducer over all seeds."""
-        option = self.loop.reducers.get(name, DENSE)
-        return next(row for row in self.trained.rows if row.reducer == option)
-
-    def curves(self, name: str) -> list[Curve]:
-        """Return the curves of a reducer, one a seed."""
-        option = self.loop.reducers.get(name, DENSE)
-        return [curve for curve in self.trained.curves if curve.reducer == option]
+    score: str  # What accuracy is the share of
+    rows: Mapping[str, TrainRow]  # Over all seeds
+    curves: Mapping[str, list[Curve]]  # One a seed
 
     def table(self) -> Table:
         """Return loss, accuracy and bytes of all reducers, with intervals over seeds."""
         rows = []
-        for name in (DENSE, *self.loop.reducers):
-            row = self.row(name)
+        for name, row in self.rows.items():
             loss = "diverges" if row.stopped else _claim_interval_text(row.loss, "{:.3f}")
             accuracy = "-" if row.stopped else _claim_interval_text(row.accuracy, "{:.1%}")
-            fewer = f"{self.row(DENSE).step_bytes.mean / row.step_bytes.mean:,.0f}x"
-            rows.append((name, loss, accuracy, format_bytes(row.step_bytes.mean), fewer))
-        columns = ("", "loss on held-out data", f"share of {self.trained.score}", "sent a step", "fewer bytes")
+            sent = row.step_bytes.mean
+            rows.append((name, loss, accuracy, format_bytes(sent), f"{self.rows[DENSE].step_bytes.mean / sent:,.0f}x"))
+        columns = ("", "loss on held-out data", f"share of {self.score}", "sent a step", "fewer bytes")
         return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
     def chart(self) -> Chart:
         """Return the loss on held-out data over steps, with least and most over seeds; without what diverges."""
         lines = []
-        for name in (DENSE, *self.loop.reducers):
-            if self.row(name).stopped:
+        for name, curves in self.curves.items():
+            if self.rows[name].stopped:
                 continue
-            curves = self.curves(name)
             long = min(len(curve.iterations) for curve in curves)
             losses = np.array([curve.eval_loss[:long] for curve in curves])
             parts = (losses.mean(axis=0), losses.min(axis=0), losses.max(axis=0))
@@ -108,9 +96,9 @@ class TrainingOutcome:
 
     def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
         """Return the points of accuracy below another reducer's after the last step; None if one diverges."""
-        if self.row(name).stopped or self.row(against).stopped:
+        if self.rows[name].stopped or self.rows[against].stopped:
             return None
-        pairs = zip(self.curves(name), self.curves(against), strict=True)
+        pairs = zip(self.curves[name], self.curves[against], strict=True)
         return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
 
 
@@ -123,10 +111,11 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     from s2sim.training.run import train
     from s2sim.training.spec import TrainSpec
 
+    options = {DENSE: DENSE, **loop.reducers}
     spec = TrainSpec.of(
-        _TOPOLOGY,
+        "tcp-10g",
         model=loop.model,
-        reducers=(DENSE, *loop.reducers.values()),
+        reducers=tuple(options.values()),
         workers=loop.workers,
         steps=loop.steps,
         seeds=loop.seeds,
@@ -136,7 +125,9 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     trained = train(spec, progress)
     if not trained.complete:
         raise KeyboardInterrupt
-    return TrainingOutcome(loop, trained)
+    rows = {row.reducer: row for row in trained.rows}
+    curves = {name: [curve for curve in trained.curves if curve.reducer == option] for name, option in options.items()}
+    return TrainingOutcome(loop, trained.score, {name: rows[option] for name, option in options.items()}, curves)
 
 
 def loop_part(
@@ -161,12 +152,15 @@ def accuracy_claim(
     found: TrainingOutcome, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
 ) -> Claim:
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
-    lost = found.points_lost(name, against)
-    stopped = found.row(name).stopped
+    lost, rows = found.points_lost(name, against), (found.rows[name], found.rows[against])
+    fewer, stopped = rows[1].step_bytes.mean / rows[0].step_bytes.mean, rows[0].stopped
     ours = "diverges"
     if lost is not None:
         between = "" if lost.low is None or lost.high is None else f" [{-lost.high:+.1f}, {-lost.low:+.1f}]"
         ours = f"{-lost.mean:+.1f} points{between}"
+    accuracies = " against ".join(_claim_interval_text(row.accuracy, "{:.1%}") for row in rows)
+    times = f"{fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step"
+    why = f"{accuracies} of {found.score}, at {times}; small models forgive more than large ones"
     return Claim(
         text,
         source,
@@ -175,7 +169,7 @@ def accuracy_claim(
         "not reproduced" if lost is None else judge_loss(lost, most_points),
         f"reproduced where accuracy is at most {format_number_of(most_points, 'point')} below that of {against}, mean "
         f"of {found.loop.seeds} seeds; not testable where it is not, but their 95 % interval reaches that",
-        stopped[0] if stopped else _paired_interval(found, name, against),
+        stopped[0] if stopped else why,
     )
 
 
@@ -196,9 +190,9 @@ def loss_claim(
     found: TrainingOutcome, name: str, most_share: float, text: str, source: str, published: str, why: str
 ) -> Claim:
     """Return the judgement by how far a reducer's loss is above dense's."""
-    own, dense = found.row(name).loss, found.row(DENSE).loss
+    own, dense = found.rows[name].loss, found.rows[DENSE].loss
     above = None if own is None or dense is None else own.mean / dense.mean - 1
-    stopped = found.row(name).stopped
+    stopped = found.rows[name].stopped
     return Claim(
         text,
         source,
@@ -208,16 +202,6 @@ def loss_claim(
         f"reproduced where the loss on held-out data is at most {most_share:.0%} above dense's, mean over "
         f"{found.loop.seeds} seeds",
         f"{stopped[0]}; {why}" if stopped else why,
-    )
-
-
-def _paired_interval(found: TrainingOutcome, name: str, against: str) -> str:
-    own, other = found.row(name), found.row(against)
-    fewer = other.step_bytes.mean / own.step_bytes.mean
-    return (
-        f"{_claim_interval_text(own.accuracy, '{:.1%}')} against {_claim_interval_text(other.accuracy, '{:.1%}')} of "
-        f"{found.trained.score}, at {fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step; small models "
-        "forgive more than large ones"
     )
 
 

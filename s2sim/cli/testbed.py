@@ -197,7 +197,7 @@ def run_command(
     again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
     """
     from s2sim.report.testbed_tables import measured_grids, measured_lines
-    from s2sim.testbed.measure import measure_series
+    from s2sim.testbed.measure import MeasurementPlan, Repetitions, measure_series
     from s2sim.testbed.measured import read_measured
     from s2sim.testbed.settings import (
         COLLECTIVES_BY_DEFAULT,
@@ -207,7 +207,6 @@ def run_command(
         parse_kinds,
         parse_sizes,
     )
-    from s2sim.testbed.workers import MeasurementPlan, Repetitions
 
     check_targets(json=json)
     wanted = RequestedMeasurements(

@@ -57,14 +57,9 @@ class NetworkLayout:
         return self.nodes < self.workers
 
     @property
-    def slowest_Bps(self) -> float:
-        """Return the least rate of all links."""
-        return min(self.rate_Bps, self.uplink_Bps)
-
-    @property
     def shaping(self) -> TrafficShaping:
         """How it keeps its rates."""
-        return choose_shaping(self.workers, self.slowest_Bps)
+        return choose_shaping(self.workers, min(self.rate_Bps, self.uplink_Bps))
 
     def node_of(self, worker: int) -> int:
         """Return the node of a worker: nodes fill in order."""

@@ -110,7 +110,13 @@ def read_measured(folder: Path) -> MeasuredTestbeds:
     names = [setting.name for setting in settings]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise S2SimError(f"{folder / _SETTINGS}.csv has {twice!r} twice: leave one out, or rename it in all tables")
-    return MeasuredTestbeds(settings, *(_timed(folder, kind, names) for kind in KINDS))
+    found: dict[Kind, tuple[MeasuredTiming, ...]] = {}
+    for kind in KINDS:
+        path = folder / f"{kind}.csv"
+        found[kind] = _rows(path, MeasuredTiming) if path.exists() else ()
+        if unknown := next((row.setting for row in found[kind] if row.setting not in names), None):
+            raise S2SimError(f"{path} tells of {unknown!r}, which {_SETTINGS}.csv has not: add its row there")
+    return MeasuredTestbeds(settings, **found)
 
 
 def read_existing(folder: Path) -> MeasuredTestbeds:
@@ -119,19 +125,10 @@ def read_existing(folder: Path) -> MeasuredTestbeds:
     return read_measured(folder) if begun else MeasuredTestbeds()
 
 
-def _timed(folder: Path, kind: Kind, names: list[str]) -> tuple[MeasuredTiming, ...]:
-    path = folder / f"{kind}.csv"
-    rows = _rows(path, MeasuredTiming) if path.exists() else ()
-    for row in rows:
-        if row.setting not in names:
-            raise S2SimError(f"{path} tells of {row.setting!r}, which {_SETTINGS}.csv has not: add its row there")
-    return rows
-
-
 def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
     found: list[Row] = []
     adapter = TypeAdapter(form)
-    for number, cells in read_table(path, _columns(form)):
+    for number, cells in read_table(path, [item.name for item in fields(form)]):
         try:
             found.append(adapter.validate_python(cells))
         except ValidationError as error:
@@ -160,12 +157,8 @@ def _add(path: Path, row: MeasuredSetting | MeasuredTiming) -> None:
     try:
         before = path.read_text("utf-8") if path.exists() else ""
         if not before:
-            table.writerow(_columns(type(row)))
+            table.writerow(item.name for item in fields(row))
         table.writerow(astuple(row))
         replace_file(path, (before + text.getvalue()).encode())
     except OSError as error:
         raise S2SimError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _columns(form: type[MeasuredSetting | MeasuredTiming]) -> list[str]:
-    return [item.name for item in fields(form)]

@@ -9,9 +9,12 @@ from itertools import product
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed.layout import NetworkLayout
+from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.testbed.measured import KINDS, Kind
-from s2sim.testbed.workers import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
+
+REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
+COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
 
 
 def choose_layouts(
@@ -26,7 +29,12 @@ def choose_layouts(
     if up is not None:
         if taken := [option for option, value in given.items() if value]:
             raise OptionError(f"{taken[0]} is of testbeds that are made, and {up} is one that is up: leave one out")
-        return [_existing(up)]
+        from s2sim.testbed.network import find_testbed
+
+        layout = find_testbed(up)
+        if layout is None:
+            raise OptionError(f"testbed {up} is not whole: s2sim dev testbed down {up}, and make it again")
+        return [layout]
     if bool(workers) == (nodes is not None):
         raise OptionError("give the name of a testbed, or --workers, or --nodes, for example --workers 4 --rate 1Gbps")
     counts = [(each, each) for each in workers] if nodes is None else [_nodes(nodes)]
@@ -38,15 +46,6 @@ def choose_layouts(
             name = _name(count, among, rate_Bps, uplink_Bps)
             found[name] = NetworkLayout(name, count, among, rate_Bps, uplink_Bps)
     return list(found.values())
-
-
-def _existing(name: str) -> NetworkLayout:
-    from s2sim.testbed.network import find_testbed
-
-    layout = find_testbed(name)
-    if layout is None:
-        raise OptionError(f"testbed {name} is not whole: s2sim dev testbed down {name}, and make it again")
-    return layout
 
 
 def _nodes(text: str) -> tuple[int, int]:
@@ -78,12 +77,6 @@ def _name(workers: int, nodes: int, rate_Bps: float, uplink_Bps: float) -> str:
 
 def _rate_label(rate_Bps: float) -> str:
     return "unshaped" if rate_Bps == float("inf") else f"{rate_Bps * 8 / 1e6:g}mbps".replace(".", "-").replace("+", "")
-
-
-REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
-COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
-_MAX_BYTES = 2**32
-_STEP = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +114,12 @@ class RequestedMeasurements:
                 pairs = [(name, size) for name in self.collectives for size in self.sizes_bytes]
                 tasks = [collective_task(name, size, workers) for name, size in pairs]
             else:
-                size = _dense_bytes(self.trace, workers)
+                from s2sim.gradients.synthetic import load_trace
+
+                try:
+                    size = ITEM_BYTES * load_trace(self.trace, workers=workers).gradient(0, 0).size
+                except OSError as error:
+                    raise S2SimError(f"cannot read the trace {self.trace}: {error.strerror or error}") from None
                 compute_s = self.compute_s if kind == "iterations" else 0.0
                 tasks = [MeasurementTask(reducer, self.trace, compute_s, size) for reducer in self.reducers]
             found[kind] = list(dict.fromkeys(tasks))
@@ -149,28 +147,19 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     """
     first, dash, last = text.partition("-")
     if not dash:
-        return tuple(sorted({_size(part) for part in text.split(",")}))
+        return tuple(sorted(set(map(_size, text.split(",")))))
     size, end = _size(first), _size(last)
     if size > end:
         raise OptionError(f"--sizes {text}: the first size is larger than the last; write the smaller one first")
     sizes = []
     while size < end:
         sizes.append(size)
-        size *= _STEP
+        size *= 4
     return (*sizes, end)
 
 
 def _size(text: str) -> int:
     size = parse_option("--sizes", parse_size_bytes, text.strip())
-    if not ITEM_BYTES <= size <= _MAX_BYTES:
+    if not ITEM_BYTES <= size <= 2**32:
         raise OptionError(f"--sizes {text.strip()}: a buffer has {ITEM_BYTES} bytes to 4GiB")
     return size
-
-
-def _dense_bytes(trace: str, workers: int) -> int:
-    from s2sim.gradients.synthetic import load_trace
-
-    try:
-        return ITEM_BYTES * load_trace(trace, workers=workers).gradient(0, 0).size
-    except OSError as error:
-        raise S2SimError(f"cannot read the trace {trace}: {error.strerror or error}") from None

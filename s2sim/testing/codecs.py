@@ -21,8 +21,6 @@ from s2sim.testing.collectives import require, require_options
 LENGTHS = (0, 1, 8, 5000)
 """No element, one, a whole byte of bits, and many."""
 
-_DAMAGED_LENGTH = 8
-
 
 def example_vector(n: int, *, density: float = 0.1, seed: int = 0) -> Floats32:
     """Return a sparse vector, float32 of shape (n,): standard normal values in a fraction ``density`` of the places."""
@@ -42,26 +40,21 @@ def combined(codec: Codec, payloads: Sequence[Payload]) -> Payload:
 def check_codec(codec: Codec) -> None:
     """Check a codec; `AssertionError` names the first broken law."""
     require_options(codec)
-    _check_description(codec)
-    for n in LENGTHS:
-        array = example_vector(n)
-        payload = _check_vector(codec, array)
-        _check_bytes(codec, payload, f"for {n} elements")
-        _check_combined(codec, payload)
-        _check_forged(codec, payload)
-    _check_damage(codec, codec.encode(example_vector(_DAMAGED_LENGTH, density=1.0)))
-    for wrong, what in ((np.zeros(4), "float64"), (np.zeros((2, 2), np.float32), "a matrix"), ([0.0], "a list")):
-        _refused(f"encode takes {what}, which is no float32 vector", codec.encode, wrong)
-
-
-def _check_description(codec: Codec) -> None:
     summary = getattr(codec, "summary", None)
     require(isinstance(summary, str) and summary.strip(), f"{codec.name} has no summary")
     require("\n" not in codec.summary, f"the summary of {codec.name} is not one line")
     require(codec.combine, f"{codec.name} does not say how its arrays combine")
+    known = get_args(Combine)
     for name, operation in codec.combine.items():
-        known = get_args(Combine)
         require(operation in known, f"{name!r} combines by {operation!r}, which is none of {', '.join(known)}")
+    for n in LENGTHS:
+        payload = _check_vector(codec, example_vector(n))
+        _check_bytes(codec, payload, f"for {n} elements")
+        _check_combined(codec, payload)
+        _check_forged(codec, payload)
+    _check_damage(codec, codec.encode(example_vector(8, density=1.0)))
+    for wrong, what in ((np.zeros(4), "float64"), (np.zeros((2, 2), np.float32), "a matrix"), ([0.0], "a list")):
+        _refused(f"encode takes {what}, which is no float32 vector", codec.encode, wrong)
 
 
 def _refused(message: str, action: Callable[..., object], *arguments: object) -> None:

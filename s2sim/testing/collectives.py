@@ -27,6 +27,22 @@ from s2sim.topology.cluster import Cluster, build_cluster
 from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
+RANK_COUNTS = (*range(1, 18), 33, 65)
+"""All small counts up to one more than a power of two, and two more of those."""
+
+FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
+"""Rank counts of a check that is not exhaustive."""
+
+TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
+"""Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
+
+ITEM_BYTES = 4
+
+_UNEVEN = 101
+_LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by latency.
+COUNTS = (0, 1, 2, 3, 10, 161, 400)
+"""Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
+
 
 def require(condition: object, message: str) -> None:
     """Raise `AssertionError` with ``message`` unless ``condition`` is true."""
@@ -51,21 +67,6 @@ def require_options(plugin: Any) -> None:
     require(dataclasses.replace(plugin) == plugin, f"{plugin.name} does not equal another one with equal options")
 
 
-RANK_COUNTS = (*range(1, 18), 33, 65)
-"""All small counts up to one more than a power of two, and two more of those."""
-
-FEW_RANK_COUNTS = (1, 2, 3, 5, 8)
-"""Rank counts of a check that is not exhaustive."""
-
-TOPOLOGIES = {"fat-tree": ("node.gpus=4",), "single-switch": ()}
-"""Shipped clusters, with overrides: nodes of four GPUs that share an interface, and of one."""
-
-ITEM_BYTES = 4
-
-_UNEVEN = 101
-_LARGE = 1_000_000  # Elements, limited by bandwidth; fewer are limited by latency.
-
-
 def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     """Check an algorithm for all its kinds; `AssertionError` names the first broken law.
 
@@ -81,11 +82,9 @@ def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
     rank_counts = RANK_COUNTS if exhaustive else FEW_RANK_COUNTS
     for kind in (known for known in KINDS if known in algorithm.kinds):
         checked = 0
-        for ranks in rank_counts:
-            for demand in _demands(kind, ranks):
-                _check_closed_form(algorithm, demand)
-                for topology in TOPOLOGIES:
-                    checked += _check_demand(algorithm, demand, topology)
+        for demand in chain.from_iterable(_demands(kind, ranks) for ranks in rank_counts):
+            _check_closed_form(algorithm, demand)
+            checked += sum(_check_demand(algorithm, demand, topology) for topology in TOPOLOGIES)
         require(checked, f"{algorithm.name} refuses {kind} over any of {rank_counts} ranks")
 
 
@@ -183,17 +182,9 @@ def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
         require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
 
 
-COUNTS = (0, 1, 2, 3, 10, 161, 400)
-"""Numbers of gradients: none, one, few, those of a ResNet-50 and of a BERT-large."""
-
-_LARGEST_BYTES = 2**27
-_LATENCY_PS = 10**8
-_PS_PER_BYTE = 800  # 10 Gbit/s
-
-
 def exchange_ps(size_bytes: int) -> int:
     """Return the duration of an exchange of ``size_bytes`` on a network of 100 us and 10 Gbit/s."""
-    return _LATENCY_PS + size_bytes * _PS_PER_BYTE
+    return 10**8 + size_bytes * 800
 
 
 def check_discipline(discipline: Discipline) -> None:
@@ -234,7 +225,7 @@ def _cases() -> Iterator[tuple[ReadyTensors, str]]:
     """Yield gradients of all sizes, of none and of one size, dense or partly sparse, ready together or in turn."""
     for count in COUNTS:
         generator = np.random.default_rng(count)
-        spread = np.exp(generator.uniform(0, np.log(_LARGEST_BYTES), count)).astype(np.int64)
+        spread = np.exp(generator.uniform(0, np.log(2**27), count)).astype(np.int64)
         sizes = {"of all sizes": spread, "of no bytes": np.zeros(count, np.int64), "of 4 MB": np.full(count, 4 * 10**6)}
         later = np.cumsum(generator.integers(0, 10**9, count), dtype=np.int64)
         times = {"at once": np.zeros(count, np.int64), "one by one": later}

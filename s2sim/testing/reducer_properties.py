@@ -19,6 +19,13 @@ from s2sim.reducers.script import Recording, ring_bytes
 from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.testing.collectives import require
 
+LOSSLESS_ERROR = 1e-6
+
+_Layers: TypeAlias = "dict[str, NDArray[np.float64]]"
+# Of rounding before and after a sum: an eighth of a per cent in bfloat16, of values that partly cancel.
+_ROUNDED = 1e-2
+_STEPS = 3
+
 
 def example_gradients(ranks: int, *, seed: int = 0, zero: bool = False) -> list[Gradient]:
     """Return one gradient per rank with all kinds of layers: tables, dense, one-dimensional, empty; all read-only."""
@@ -68,11 +75,6 @@ def _in_two_layers(values: Floats32) -> Gradient:
     values.setflags(write=False)
     table = RowSparse(np.arange(0, 24, 2), values[24:].reshape(12, 2), (24, 2))
     return Gradient(("weight", "table"), (values[:24].reshape(6, 4), table))
-
-
-LOSSLESS_ERROR = 1e-6
-
-_Layers: TypeAlias = "dict[str, NDArray[np.float64]]"
 
 
 def equal(left: Gradient, right: Gradient) -> bool:
@@ -171,11 +173,6 @@ def _spoil(state: object) -> None:
     elif isinstance(state, dict | list):
         for value in state.values() if isinstance(state, dict) else state:
             _spoil(value)
-
-
-# Of rounding before and after a sum: an eighth of a per cent in bfloat16, of values that partly cancel.
-_ROUNDED = 1e-2
-_STEPS = 3
 
 
 def check_determinism(reducer: Reducer, ranks: int) -> None:

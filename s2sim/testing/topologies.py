@@ -17,7 +17,6 @@ from s2sim.topology.graph import Routes
 from s2sim.topology.kinds import most_workers
 from s2sim.topology.quantity import KINDS
 from s2sim.topology.read_file import load_shape
-from s2sim.topology.shape import ClusterShape
 
 WORKER_COUNTS = (1, 2, 3, 7, 16, 65)
 """One worker, a pair, odd counts with partial nodes, and enough for several leaves."""
@@ -26,7 +25,10 @@ WORKER_COUNTS = (1, 2, 3, 7, 16, 65)
 def check_topology(name_or_path: str | Path) -> None:
     """Check that a topology, by name or path, can be read, built and routed at all sizes; `AssertionError` if not."""
     shape = load_shape(name_or_path)
-    _check_sources(shape)
+    for quantity in shape.quantities:
+        what = f"{quantity.field} of {shape.name}"
+        require(quantity.kind in KINDS, f"{what} has the kind {quantity.kind!r}, none of {', '.join(KINDS)}")
+        require(quantity.kind == "user" or quantity.source.strip(), f"{what} is {quantity.kind} and names no source")
     places = most_workers(shape) or max(WORKER_COUNTS)
     for workers in (count for count in WORKER_COUNTS if count <= places):
         for placement in PLACEMENTS:
@@ -36,13 +38,6 @@ def check_topology(name_or_path: str | Path) -> None:
             require(np.array_equal(gpus, np.arange(workers)), f"ranks are not one a GPU {where}")
             _check_routes(cluster, where)
             _check_cuts(cluster, where)
-
-
-def _check_sources(shape: ClusterShape) -> None:
-    for quantity in shape.quantities:
-        what = f"{quantity.field} of {shape.name}"
-        require(quantity.kind in KINDS, f"{what} has the kind {quantity.kind!r}, none of {', '.join(KINDS)}")
-        require(quantity.kind == "user" or quantity.source.strip(), f"{what} is {quantity.kind} and names no source")
 
 
 def _check_routes(cluster: Cluster, where: str) -> None:
@@ -58,11 +53,12 @@ def _check_routes(cluster: Cluster, where: str) -> None:
             raise AssertionError(f"the way from rank {source[first]} to {target[first]} {what} {where}")
 
     refuse(crossings == 0, "crosses no link")
-    for wrong, what in (
-        (routes.weights <= 0, "crosses a link with nothing"),
-        (_breaks(cluster, routes, pair), "breaks between two links"),
-    ):
-        refuse(np.bincount(pair[wrong], minlength=len(source)) > 0, what)
+    refuse(np.bincount(pair[routes.weights <= 0], minlength=len(source)) > 0, "crosses a link with nothing")
+    # Crossings in series have to start at the end of the previous one.
+    tail, head = cluster.fabric.tail[routes.links], cluster.fabric.head[routes.links]
+    series = (routes.weights[1:] == 1) & (routes.weights[:-1] == 1) & (pair[1:] == pair[:-1])
+    broken = pair[1:][series & (head[:-1] != tail[1:])]
+    refuse(np.bincount(broken, minlength=len(source)) > 0, "breaks between two links")
     # Of parallel links, all of one block, each route's flow adds up to how many it crosses one after the other.
     starts = np.array([block.start for block in cluster.fabric.blocks.values() if block.count])
     level = (pair * len(starts) + np.searchsorted(starts, routes.links, side="right") - 1).astype(np.int64)
@@ -83,15 +79,6 @@ def _check_routes(cluster: Cluster, where: str) -> None:
     described = describe_cluster(cluster)
     refuse(routes.latency_ps < (described["latency_min_ps"] or 0), "is shorter than the description says")
     refuse(routes.latency_ps > (described["latency_max_ps"] or 0), "is longer than the description says")
-
-
-def _breaks(cluster: Cluster, routes: Routes, pair: Ints) -> Mask:
-    """Return a mask of the crossings in series that do not start at the end of the previous one."""
-    tail, head = cluster.fabric.tail[routes.links], cluster.fabric.head[routes.links]
-    series = routes.weights == 1
-    broken = np.zeros(len(pair), np.bool_)
-    broken[1:] = (pair[1:] == pair[:-1]) & series[1:] & series[:-1] & (head[:-1] != tail[1:])
-    return broken
 
 
 def _wrong_flow(cluster: Cluster, routes: Routes, pair: Ints, source: Ints, target: Ints) -> Mask:

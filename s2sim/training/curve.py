@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import exp, isfinite, log, sqrt
 from statistics import fmean, stdev
 from typing import Literal, NamedTuple
@@ -11,7 +12,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.execute import ring_traffic, schedule_traffic
 from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.profiles.read import open_profile
@@ -24,6 +24,9 @@ from s2sim.topology.hardware import Gpu
 from s2sim.training.spec import TrainSpec
 from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
+# Kernels that a parameter takes at least: forward, backward, optimizer.
+_LAUNCHES = 3
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
@@ -33,59 +36,40 @@ class StepTime:
     sent_bytes: int
 
 
-class StepClock:
-    """Times steps of one reducer; equal scripts are replayed once."""
+def step_clock(
+    where: Scenario, machines: Machines, reducer: Reducer, workers: int, compute_ps: int
+) -> Callable[[Recording], StepTime]:
+    """Return what times the steps of one reducer; equal scripts are replayed once."""
+    running = where.running(reducer.runs_by)
+    timer = running.timer(workers)
 
-    def __init__(self, where: Scenario, machines: Machines, reducer: Reducer, workers: int, compute_ps: int) -> None:
-        self._where = where.running(reducer.runs_by)
-        self._timer: Timer = self._where.timer(workers)
-        self._machines = machines
-        self._compute_ps = compute_ps
-        self._known: dict[Recording, StepTime] = {}
+    @cache
+    def tick(recording: Recording) -> StepTime:
+        plan = make_plan(recording, machines.library)
+        found = replay(recording, timer, machines.gpu, plan, compute_ps=compute_ps, faults=running.faults)
+        by_ring = running.uses_ring_bytes
+        sent = (ring_traffic(plan.lowered, workers) if by_ring else schedule_traffic(found, workers))[0]
+        return StepTime((compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
 
-    def tick(self, recording: Recording) -> StepTime:
-        """Return the time of a step."""
-        if recording in self._known:
-            return self._known[recording]
-        plan = make_plan(recording, self._machines.library)
-        found = replay(
-            recording, self._timer, self._machines.gpu, plan, compute_ps=self._compute_ps, faults=self._where.faults
-        )
-        ranks = recording.workers
-        by_ring = self._where.uses_ring_bytes
-        sent = ring_traffic(plan.lowered, ranks)[0] if by_ring else schedule_traffic(found, ranks)[0]
-        self._known[recording] = StepTime((self._compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
-        return self._known[recording]
+    return tick
 
 
-_LAUNCHES = 3
-"""Kernels that a parameter takes at least: forward, backward, optimizer."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepComputeTime:
-    """The compute time of a rank in a step, and its origin."""
-
-    ps: int
-    why: str
-
-
-def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> StepComputeTime:
-    """Return the compute time of a step: given, from a profile, or estimated from operations on a GPU."""
+def compute_time(spec: TrainSpec, gpu: Gpu, operations: int, tensors: int) -> tuple[int, str]:
+    """Return the picoseconds that a step computes and their origin: given, of a profile, or by operations on a GPU."""
     if spec.compute is not None:
-        return StepComputeTime(parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for")
+        return parse_option("--compute", parse_time_ps, spec.compute), f"{spec.compute}, as asked for"
     if spec.profile is not None:
         profile = open_profile(spec.profile).on(gpu)
         spent_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
         said = f"forward, backward and optimizer of the profile {profile.name}, {profile.setting}"
-        return StepComputeTime(spent_ps, f"{format_seconds(spent_ps / PS_PER_S)}, {said}")
+        return spent_ps, f"{format_seconds(spent_ps / PS_PER_S)}, {said}"
     spent_ps = round(gpu.flops_s(operations) * PS_PER_S) + _LAUNCHES * tensors * gpu.kernel_launch_ps
     why = (
         f"{format_seconds(spent_ps / PS_PER_S)}, estimated: {operations / 1e6:.0f} million operations of a mini-batch "
         f"at the rate of {gpu.name}, and {_LAUNCHES} kernels started for each of {tensors} parameters; --compute sets "
         "it"
     )
-    return StepComputeTime(spent_ps, why)
+    return spent_ps, why
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,10 +176,6 @@ def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:
     )
 
 
-LEVEL = 0.95
-"""How often an interval holds what it is of, if values over seeds are normally distributed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean over some seeds, and between which values that of all seeds lies; both None where there is one seed."""
@@ -207,7 +187,7 @@ class Interval:
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:
-    """Return Student's interval of the mean; None without values.
+    """Return Student's interval of the mean, of 95 %; None without values.
 
     >>> t_interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, low=-0.48413771175033027, high=4.48413771175033, seeds=3)
@@ -219,7 +199,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
         return Interval(mean, None, None, 1)
     from scipy.stats import t
 
-    half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * stdev(values) / sqrt(count)
+    half = float(t.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
 
 

@@ -16,7 +16,7 @@ from s2sim.pytorch.trainer import operations
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.topology.hardware import Gpu
-from s2sim.training.curve import StepComputeTime, compute_time
+from s2sim.training.curve import compute_time
 from s2sim.training.spec import TrainSpec
 
 _PER_TRAINING = (
@@ -28,10 +28,7 @@ _PER_TRAINING = (
 
 @dataclass(slots=True)
 class ResolvedTraining:
-    """A training with its spec resolved.
-
-    ``facts`` depend on the data, and are set when the first seed has been prepared.
-    """
+    """A training with its spec resolved."""
 
     spec: TrainSpec
     settings: ModelSettings
@@ -39,29 +36,25 @@ class ResolvedTraining:
     cluster_scenario: Scenario
     machines: Machines
     out: Path | None
-    facts: TaskFacts | None = None
+    facts: TaskFacts | None = None  # They depend on the data, and are set when the first seed has been prepared
 
     def key(self, fitting: TrainingSetup, seed: int) -> dict[str, Any]:
         """Return the settings that must be equal to resume a training."""
-        spec = self.spec
-        same = {name: getattr(spec, name) for name in _PER_TRAINING}
-        return same | {
-            "reducer": fitting.option_string,
-            "learning_rate": fitting.learning_rate,
-            "seed": seed,
-            "root": spec.seed,
-        }
+        same = {name: getattr(self.spec, name) for name in _PER_TRAINING}
+        own = {"reducer": fitting.option_string, "learning_rate": fitting.learning_rate}
+        return {**same, **own, "seed": seed, "root": self.spec.seed}
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """Facts of a model and its data: name, meaning of accuracy, data, parameters, compute."""
+    """Facts of a model and its data."""
 
     model: str
-    score: str
+    score: str  # What accuracy is the share of
     data: str
     parameters: int
-    compute: StepComputeTime
+    compute_ps: int  # Of a rank in a step
+    compute_why: str  # Where that is from
 
 
 def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
@@ -70,11 +63,7 @@ def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
         flops = operations(task)
     sizes = [parameter.numel() for parameter in task.module.parameters()]
     compute = compute_time(spec, gpu, flops, len(sizes))
-    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), compute)
-
-
-HELD_OUT = 0.1
-"""Share of the data that a model is evaluated by, unless its option held_out says another."""
+    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), *compute)
 
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
@@ -83,7 +72,8 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
     check_needs_text(spec.model, settings, texts)
     check_texts(texts)
     if not settings.held_out:
-        settings = replace(settings, held_out=HELD_OUT)
+        # A tenth of the data evaluates the model, unless its option says another share.
+        settings = replace(settings, held_out=0.1)
     has_dense = any(make_reducer(text).traits.baseline for text in spec.reducers)
     requested = spec.reducers if has_dense else ("dense", *spec.reducers)
     spec.check_learning_rates(requested)

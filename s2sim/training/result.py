@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, isinf, log10
+from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
 from s2sim.experiment.choice import WORTHWHILE
@@ -83,10 +83,10 @@ def make_train_row(
     finished = whole if len(whole) == len(curves) else []
     there = {seed: found for seed, found in reaches.items() if found is not None}
     every = list(there.values()) if len(there) == len(curves) else []
-    pairs = [(found, base[seed]) for seed, found in there.items() if base.get(seed) is not None] if every else []
-    own, other = [one for one, _ in pairs], [beside for _, beside in pairs if beside is not None]
-    step_s = t_interval([float(each.step_s.mean()) for each in curves.values() if len(each.step_s)])
-    step_bytes = t_interval([float(each.step_bytes.mean()) for each in curves.values() if len(each.step_s)])
+    pairs = [(found, other) for seed, found in there.items() if (other := base.get(seed)) is not None] if every else []
+    stepped = [each for each in curves.values() if len(each.step_s)]
+    step_s = t_interval([float(each.step_s.mean()) for each in stepped])
+    step_bytes = t_interval([float(each.step_bytes.mean()) for each in stepped])
     assert step_s is not None
     assert step_bytes is not None
     return TrainRow(
@@ -103,8 +103,8 @@ def make_train_row(
         iterations=t_interval([each.iterations for each in every]),
         time_s=t_interval([each.time_s for each in every]),
         sent_bytes=t_interval([each.sent_bytes for each in every]),
-        time_ratio=ratio_interval([each.time_s for each in own], [each.time_s for each in other]),
-        bytes_ratio=ratio_interval([each.sent_bytes for each in own], [each.sent_bytes for each in other]),
+        time_ratio=ratio_interval([own.time_s for own, _ in pairs], [other.time_s for _, other in pairs]),
+        bytes_ratio=ratio_interval([own.sent_bytes for own, _ in pairs], [other.sent_bytes for _, other in pairs]),
         cost=None if price is None else t_interval([price.of(each.time_s) for each in every]),
     )
 
@@ -112,7 +112,6 @@ def make_train_row(
 def target_text(target: Target) -> str:
     """Return a target as text.
 
-    >>> from s2sim.training.curve import Target
     >>> target_text(Target("loss", 5.1)), target_text(Target("accuracy", 0.9))
     ('loss 5.1', 'accuracy 90 %')
     """
@@ -122,7 +121,6 @@ def target_text(target: Target) -> str:
 def interval_text(interval: Interval) -> str:
     """Return a ratio with its interval.
 
-    >>> from s2sim.training.curve import Interval
     >>> interval_text(Interval(0.61, 0.55, 0.68, 3))
     '0.61x [0.55, 0.68]'
     """
@@ -166,11 +164,8 @@ def _first_lines(rows: Sequence[TrainRow], target: Target, base: str, currency: 
         money = "" if row.cost is None else f" and {format_money(row.cost.mean, currency)}"
         return f"{format_seconds(time.mean)}{money}"
 
-    def lasts(reached: tuple[TrainRow, Interval]) -> float:
-        row, time = reached
-        return time.mean / (WORTHWHILE if row.reducer == base else 1)
-
-    there = sorted(((row, row.time_s) for row in rows if row.time_s is not None), key=lasts)
+    there = [(row, row.time_s) for row in rows if row.time_s is not None]
+    there.sort(key=lambda reached: reached[1].mean / (WORTHWHILE if reached[0].reducer == base else 1))
     if not there:
         return []
     (first, time), *others = there
@@ -187,9 +182,6 @@ def _unreached(row: TrainRow, curves: Sequence[Curve], target: Target) -> str:
     times = "with no seed" if not row.reached else f"with {row.reached} of {format_number_of(row.trained, 'seed')}"
     stopped = f"; {row.stopped[0]}" if row.stopped else ""
     return f"{row.reducer} reaches {target_text(target)} {times} ({how}{stopped})"
-
-
-_DIGITS = 4
 
 
 def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, interrupted: bool) -> TrainResult:
@@ -222,7 +214,7 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         rows=rows,
         curves=tuple(curves),
         verdict=train_verdict_lines(rows, curves, target, base, "" if price is None else price.currency),
-        compute_why=facts.compute.why,
+        compute_why=facts.compute_why,
         notes=(*notes, *([INTERRUPTED_NOTE] if interrupted else [])),
         provenance=_provenance(wanted, facts),
         price=price,
@@ -236,8 +228,7 @@ def _choose_target(wanted: ResolvedTraining, dense: Sequence[Curve]) -> tuple[Ta
     if spec.target_accuracy is not None:
         return Target("accuracy", spec.target_accuracy), "as asked for"
     name = wanted.fittings[0].option_string
-    lowest = [float(each.eval_loss.min()) for each in dense]
-    target = _rounded_up(max(lowest, default=inf))
+    target = _rounded_up(max(float(each.eval_loss.min()) for each in dense)) if dense else inf
     if target >= min((float(each.eval_loss[0]) for each in dense), default=0.0):
         return None, f"{name} does not get below where all seeds begin: train longer, or give --target-loss"
     return Target("loss", target), f"the lowest that {name} reaches with every seed"
@@ -249,21 +240,16 @@ def _rounded_up(value: float) -> float:
     >>> _rounded_up(5.09312), _rounded_up(0.0412345)
     (5.094, 0.04124)
     """
-    if isinf(value):
-        return value
-    digits = _DIGITS - 1 - floor(log10(value))
+    digits = 3 - floor(log10(value))
     return float(round(ceil(value * 10**digits) / 10**digits, digits))
 
 
 def _feedback_text(fitting: TrainingSetup) -> str:
-    reducer = fitting.reducer
-    options = reducer.options()
-    kinds = [key for key in ("ef", "momentum", "gmc") if options.get(key) not in (None, False, 0.0)]
+    options = fitting.reducer.options()
     if options.get("ef") not in (None, False, True):
         return str(options["ef"])
-    if kinds:
-        return kinds[0]
-    return "own" if reducer.traits.feedback == "own" else "none"
+    kinds = [key for key in ("ef", "momentum", "gmc") if options.get(key) not in (None, False, 0.0)]
+    return kinds[0] if kinds else "own" if fitting.reducer.traits.feedback == "own" else "none"
 
 
 def _headline(wanted: ResolvedTraining, facts: TaskFacts) -> str:
@@ -289,7 +275,7 @@ def _provenance(wanted: ResolvedTraining, facts: TaskFacts) -> dict[str, object]
             "reducers": [each.option_string for each in wanted.fittings],
             "steps": spec.steps,
             "seeds": [spec.seed + number for number in range(spec.seeds)],
-            "compute_ps": facts.compute.ps,
+            "compute_ps": facts.compute_ps,
         },
         inputs={"data": facts.data, "texts": list(spec.text), "seed": spec.seed},
         measured=["loss", "accuracy", "bytes"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from io import BytesIO
 from math import isfinite
@@ -21,7 +22,8 @@ from s2sim.gradients.import_trace import DAMAGED
 from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
 from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
 from s2sim.pytorch.trainer import DIVERGED, Trainer
-from s2sim.training.curve import Curve, CurveHistory, StepClock
+from s2sim.reducers.script import Recording
+from s2sim.training.curve import Curve, CurveHistory, StepTime, step_clock
 from s2sim.training.resolve import ResolvedTraining, TaskFacts, resolve_training_run, task_facts
 from s2sim.training.result import TrainResult, make_train_result
 from s2sim.training.spec import TrainSpec
@@ -108,16 +110,11 @@ def _with_arrays(value: Any, file: Any) -> Any:
     return {key: _with_arrays(item, file) for key, item in value["items"]}
 
 
-_SAVE_SHARE = 10
-"""How many times as long as a checkpoint takes to write is trained before the next."""
-
-
 class SeedTrainings:
     """The trainings of one seed; data are read when the first of them needs them."""
 
     def __init__(self, wanted: ResolvedTraining, seed: int) -> None:
-        self._wanted = wanted
-        self._seed = seed
+        self._wanted, self._seed = wanted, seed
         self._task: Task | None = None
         self._start: dict[str, Any] = {}
         self._growing: tuple[str, CurveHistory] | None = None
@@ -137,7 +134,7 @@ class SeedTrainings:
             trainer.restore(kept["trainer"])
             progress.advance(trainer.steps)
         self._growing = (fitting.option_string, history)
-        clock = StepClock(wanted.cluster_scenario, wanted.machines, fitting.reducer, spec.workers, facts.compute.ps)
+        clock = step_clock(wanted.cluster_scenario, wanted.machines, fitting.reducer, spec.workers, facts.compute_ps)
         saved_s, took_s = monotonic(), 0.0
         if not history.iterations:
             _evaluate(trainer, history)
@@ -149,7 +146,8 @@ class SeedTrainings:
                 if trainer.steps % spec.evaluate_every and not last:
                     continue
                 _evaluate(trainer, history)
-            due = last or history.stopped is not None or monotonic() - saved_s >= _SAVE_SHARE * took_s
+            # Ten times as long as a checkpoint takes to write is trained before the next.
+            due = last or history.stopped is not None or monotonic() - saved_s >= 10 * took_s
             if path is not None and due:
                 saved_s = monotonic()
                 save(path, {"history": asdict(history), "trainer": trainer.state()}, key)
@@ -163,11 +161,13 @@ class SeedTrainings:
             return None
         name, history = self._growing
         # A step may have been half counted.
-        steps = min(len(history.step_loss), len(history.step_s), len(history.step_bytes))
-        del history.step_loss[steps:], history.step_s[steps:], history.step_bytes[steps:]
-        points = min(len(history.iterations), len(history.eval_loss), len(history.accuracy))
-        del history.iterations[points:], history.eval_loss[points:], history.accuracy[points:]
-        return history.curve(name, self._seed) if steps and points else None
+        of_steps: tuple[list[Any], ...] = history.step_loss, history.step_s, history.step_bytes
+        of_points: tuple[list[Any], ...] = history.iterations, history.eval_loss, history.accuracy
+        for lists in (of_steps, of_points):
+            counted = min(map(len, lists))
+            for each in lists:
+                del each[counted:]
+        return history.curve(name, self._seed) if history.step_loss and history.iterations else None
 
     def _prepared(self) -> TaskFacts:
         wanted, spec = self._wanted, self._wanted.spec
@@ -184,7 +184,9 @@ class SeedTrainings:
         return wanted.facts
 
 
-def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fitting: TrainingSetup) -> None:
+def _take_step(
+    trainer: Trainer, history: CurveHistory, clock: Callable[[Recording], StepTime], fitting: TrainingSetup
+) -> None:
     try:
         # The loss shows an overflow.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -194,7 +196,7 @@ def _take_step(trainer: Trainer, history: CurveHistory, clock: StepClock, fittin
             raise S2SimError(f"{fitting.option_string} cannot train this model: {error}") from error
         history.stopped = f"after {trainer.steps} steps: {error}"
         return
-    history.add_step(found.loss, clock.tick(found.recording))
+    history.add_step(found.loss, clock(found.recording))
 
 
 def _evaluate(trainer: Trainer, history: CurveHistory) -> None:

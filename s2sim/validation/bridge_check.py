@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +18,10 @@ from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import AnyTrace, load_trace
-from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
-from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, Messages, barrier_bytes, gloo_messages
+from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, barrier_bytes, gloo_messages
 from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
 from s2sim.pytorch.transport import WORD_BYTES
 from s2sim.reducers.process_group import run_group
@@ -31,65 +32,45 @@ from s2sim.reducers.script import Recording
 from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.simulation.plan import make_plan
 
-
-class PredictedBytes(NamedTuple):
-    """Bytes of each rank, int64 of shape (ranks,) each: payload, headers of messages, and size headers."""
-
-    payload: Ints
-    headers: Ints
-    size_header_bytes: Ints
-
-
-def predict_sent_bytes(
-    recording: Recording, library: Library, size_headers: Sequence[Sequence[Mapping[str, Any]]]
-) -> PredictedBytes:
-    """Return the bytes that each rank sends.
-
-    ``size_headers`` has the size headers that each rank sent, as `s2sim.pytorch.members.SizeHeader` defines them.
-    """
-    workers = recording.workers
-    found = PredictedBytes(*np.zeros((3, workers), np.int64))
-    for call, lowered in zip(recording.calls, make_plan(recording, library).lowered, strict=True):
-        ranks = np.array(lowered.ranks or range(workers))
-        for demand in lowered.demands:
-            data, headers = gloo_messages(demand, pairs_alone=call.op == "peers").sent(len(ranks))
-            found.payload[ranks] += data
-            found.headers[ranks] += headers
-    for own in size_headers:
-        for each in own:
-            _add_size_header(found, each)
-    return found
-
-
-def _add_size_header(found: PredictedBytes, header: Mapping[str, Any]) -> None:
-    """Add the size headers that one rank noted: its own share, or, of a broadcast, all of it at the root."""
-    ranks, own = np.array(header["ranks"]), header["sizes_bytes"]
-    size, here = len(ranks), header["place"]
-    if header["kind"] == "broadcast":
-        if header["within"]:
-            data = _broadcast_tree_bytes(size, header["root"], own[0]).sent(size)[0]
-            found.size_header_bytes[ranks] += data
-        elif here == header["root"]:
-            data, headers = _broadcast_tree_bytes(size, header["root"], own[0]).sent(size)
-            found.size_header_bytes[ranks] += data + headers
-        return
-    if header["within"]:
-        found.size_header_bytes[ranks[here]] += sum(own) - own[here]
-        return
-    words = np.full((size, size), WORD_BYTES, np.int64)
-    demand = (
-        Demand("all_gather", (WORD_BYTES,) * size, 1) if header["kind"] == "all_gather" else all_to_all_demand(words, 1)
-    )
-    data, headers = gloo_messages(demand).sent(size)
-    found.size_header_bytes[ranks[here]] += data[here] + headers[here]
-
-
-def _broadcast_tree_bytes(size: int, root: int, size_bytes: int) -> Messages:
-    return gloo_messages(Demand("broadcast", (size_bytes,) * size, 1, root))
-
-
 TOLERANCE = 1e-6
 """Largest relative L2 difference of sums in another order."""
+
+ALL_REDUCERS = "all"
+# Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
+# tells what came twice (RFC 2883).
+_HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
+
+
+def _predict_sent_bytes(recording: Recording, size_headers: Sequence[Sequence[Mapping[str, Any]]]) -> Ints:
+    """Return what each rank sends, int64 of shape (3, ranks): payload, headers of messages, and size headers.
+
+    ``size_headers`` are those that each rank noted, as `s2sim.pytorch.members.SizeHeader` defines them: its own share,
+    or, of a broadcast, all of it at the root.
+    """
+    found = np.zeros((3, recording.workers), np.int64)
+    payload, headers, of_sizes = found
+    for call, lowered in zip(recording.calls, make_plan(recording, choose_library("gloo")).lowered, strict=True):
+        ranks = np.array(lowered.ranks or range(recording.workers))
+        for demand in lowered.demands:
+            data, around = gloo_messages(demand, pairs_alone=call.op == "peers").sent(len(ranks))
+            payload[ranks] += data
+            headers[ranks] += around
+    for header in chain.from_iterable(size_headers):
+        ranks, own, here = np.array(header["ranks"]), header["sizes_bytes"], header["place"]
+        size, within = len(ranks), header["within"]
+        if header["kind"] == "broadcast":
+            if within or here == header["root"]:
+                data, around = gloo_messages(Demand("broadcast", (own[0],) * size, 1, header["root"])).sent(size)
+                of_sizes[ranks] += data if within else data + around
+        elif within:
+            of_sizes[ranks[here]] += sum(own) - own[here]
+        else:
+            gather, words = Demand("all_gather", (WORD_BYTES,) * size, 1), np.full((size, size), WORD_BYTES, np.int64)
+            data, around = gloo_messages(
+                gather if header["kind"] == "all_gather" else all_to_all_demand(words, 1)
+            ).sent(size)
+            of_sizes[ranks[here]] += data[here] + around[here]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +144,6 @@ class BridgeCheckResult(JsonForm):
     complete: bool = True
 
 
-ALL_REDUCERS = "all"
-_TIMEOUT_S = 120.0
-# Of IPv4 and of TCP with time stamps; more of the first two packets of a connection, and of an acknowledgement that
-# tells what came twice (RFC 2883).
-_HEADER_BYTES, _FIRST_BYTES, _REPEAT_BYTES = 52, 8, 12
-
-
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
     """What is checked."""
@@ -193,102 +167,94 @@ def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeChec
     reducers = [make_reducer(text) for text in texts]
     trace = load_trace(spec.trace, workers=spec.workers, seed=spec.seed)
     nodes = [2 * rank // spec.workers for rank in range(spec.workers)]
-    asked = [{"text": text, "steps": _steps(one, spec.steps, trace)} for text, one in zip(texts, reducers, strict=True)]
+    # Of one that skips steps, at least until an exchange.
+    counts = [spec.steps if spec.steps <= one.settles_after else max(spec.steps, one.period) for one in reducers]
+    asked = [
+        {"text": text, "steps": [(step, step % trace.steps) for step in range(count)]}
+        for text, count in zip(texts, counts, strict=True)
+    ]
+    placed = [one.placed(nodes) for one in reducers]
+    rows: dict[int, CheckRow] = {}
+    told: dict[int, dict[int, Any]] = {}
     progress.start(len(texts), f"{len(texts)} reducers between {spec.workers} processes")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="s2sim-")))
         place = stack.enter_context(private_loopback())
         arguments = {"trace": spec.trace, "seed": spec.seed, "nodes": nodes, "folder": str(folder), "reducers": asked}
-        watch = _ReducerCheck(spec, [one.placed(nodes) for one in reducers], asked, trace, folder, progress)
-        job = "s2sim.pytorch.rank:run_checks"
+
+        def hear(rank: int, report: Any) -> None:
+            """Take the report of one process; the last of a reducer's completes its row."""
+            number = report["reducer"]
+            heard = told.setdefault(number, {})
+            heard[rank] = report
+            if len(heard) == spec.workers:
+                reports = [heard[each] for each in range(spec.workers)]
+                rows[number] = _check_row(placed[number], asked[number]["steps"], trace, spec.seed, folder, reports)
+                del told[number]
+                progress.advance()
+
         counted: list[Any] | None = None
         try:
             places = [place or ProcessPlace()] * spec.workers
-            counted = run_job(job, arguments, places, timeout_s=_TIMEOUT_S, hear=watch.hear)
+            counted = run_job("s2sim.pytorch.rank:run_checks", arguments, places, timeout_s=120.0, hear=hear)
         except KeyboardInterrupt:
-            if not watch.rows:
+            if not rows:
                 raise
     interface = None if counted is None or place is None else _interface(counted)
-    complete = len(watch.rows) == len(texts)
-    rows = tuple(watch.rows[number] for number in sorted(watch.rows))
-    return BridgeCheckResult(trace.name, spec.workers, spec.seed, "gloo", rows, interface, complete)
+    complete = len(rows) == len(texts)
+    in_order = tuple(rows[number] for number in sorted(rows))
+    return BridgeCheckResult(trace.name, spec.workers, spec.seed, "gloo", in_order, interface, complete)
 
 
-def _steps(reducer: Reducer, steps: int, trace: AnyTrace) -> list[tuple[int, int]]:
-    """Return which steps are run, and on which of the trace: of one that skips some, at least until an exchange."""
-    count = steps if steps <= reducer.settles_after else max(steps, reducer.period)
-    return [(step, step % trace.steps) for step in range(count)]
+def _check_row(
+    reducer: Reducer, steps: Sequence[tuple[int, int]], trace: AnyTrace, seed: int, folder: Path, reports: Sequence[Any]
+) -> CheckRow:
+    """Compare what the processes of all ranks reported of a reducer with the same in memory.
 
+    ``steps`` are the steps that were run, each with that of the trace; ``folder`` holds the means that were saved.
+    """
+    row = CheckRow(option_string(reducer), len(steps))
+    refused = next((each["refused"] for each in reports if "refused" in each), "")
+    if refused:
+        return replace(row, refused=refused)
+    differences: list[float | None] = []
+    narrow, bytes_equal, sums = False, True, np.zeros(5, np.int64)
 
-@dataclass(slots=True)
-class _ReducerCheck:
-    """Compares a reducer between processes with the same in memory, once all ranks have reported."""
+    def gradients(step: int) -> list[Gradient]:
+        return [trace.gradient(step, rank) for rank in range(len(reports))]
 
-    spec: CheckSpec
-    reducers: Sequence[Reducer]
-    asked: Sequence[Mapping[str, Any]]
-    trace: AnyTrace
-    folder: Path
-    progress: ProgressWatcher
-    rows: dict[int, CheckRow] = field(default_factory=dict)
-    _told: dict[int, dict[int, Any]] = field(default_factory=dict)
-
-    def hear(self, rank: int, report: Any) -> None:
-        """Take the report of one process."""
-        number = report["reducer"]
-        heard = self._told.setdefault(number, {})
-        heard[rank] = report
-        if len(heard) == self.spec.workers:
-            self.rows[number] = self._row(number, [heard[each] for each in range(self.spec.workers)])
-            del self._told[number]
-            self.progress.advance()
-
-    def _row(self, number: int, reports: Sequence[Any]) -> CheckRow:
-        steps = self.asked[number]["steps"]
-        row = CheckRow(option_string(self.reducers[number]), len(steps))
-        refused = next((each["refused"] for each in reports if "refused" in each), "")
-        if refused:
-            return replace(row, refused=refused)
-        differences: list[float | None] = []
-        narrow, bytes_equal, sums = False, True, np.zeros(5, np.int64)
-        try:
-            instances = make_step_instances(self.reducers[number], self._gradients(steps[0][1]), seed=self.spec.seed)
-            for place, (step, of_trace) in enumerate(steps):
-                here = [each["steps"][place] for each in reports]
-                results, recording = run_group(instances, self._gradients(of_trace), seed=self.spec.seed, step=step)
-                differences += (
-                    _difference(flat_vector(result.mean), self.folder / each["mean"])
-                    for result, each in zip(results, here, strict=True)
-                )
-                for name in {each["mean"] for each in here}:
-                    (self.folder / name).unlink()
-                narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
-                counts, agree = _count_bytes(recording, here)
-                sums += counts
-                bytes_equal &= agree
-        except S2SimError as error:
-            return replace(row, refused=f"in memory: {error}")
-        unequal = [each for each in differences if each is not None]
-        largest = max([0.0, *unequal])
-        payload, headers, of_shapes, begun, counted = map(int, sums)
-        last = [each["steps"][-1] for each in reports]
-        return replace(
-            row,
-            equal=not unequal,
-            difference=largest if np.isfinite(largest) else None,
-            rounded="sums of two-byte types are rounded at every hop" if narrow and unequal else "",
-            payload_bytes=payload,
-            header_bytes=headers,
-            told_bytes=of_shapes,
-            connection_bytes=begun,
-            counted_bytes=counted,
-            bytes_equal=bytes_equal,
-            waited_s=max(each["waited_s"] for each in last),
-            total_s=max(each["total_s"] for each in last),
-        )
-
-    def _gradients(self, step: int) -> list[Any]:
-        return [self.trace.gradient(step, rank) for rank in range(self.spec.workers)]
+    try:
+        instances = make_step_instances(reducer, gradients(steps[0][1]), seed=seed)
+        for place, (step, of_trace) in enumerate(steps):
+            here = [each["steps"][place] for each in reports]
+            results, recording = run_group(instances, gradients(of_trace), seed=seed, step=step)
+            differences += (
+                _difference(flat_vector(result.mean), folder / each["mean"])
+                for result, each in zip(results, here, strict=True)
+            )
+            for name in {each["mean"] for each in here}:
+                (folder / name).unlink()
+            narrow |= any(call.dtype in ("float16", "bfloat16") and call.op == "sum" for call in recording.calls)
+            counts, agree = _count_bytes(recording, here)
+            sums += counts
+            bytes_equal &= agree
+    except S2SimError as error:
+        return replace(row, refused=f"in memory: {error}")
+    unequal = [each for each in differences if each is not None]
+    largest = max([0.0, *unequal])
+    parts = ("payload_bytes", "header_bytes", "told_bytes", "connection_bytes", "counted_bytes")
+    counted: dict[str, Any] = dict(zip(parts, map(int, sums), strict=True))
+    last = [each["steps"][-1] for each in reports]
+    return replace(
+        row,
+        equal=not unequal,
+        difference=largest if np.isfinite(largest) else None,
+        rounded="sums of two-byte types are rounded at every hop" if narrow and unequal else "",
+        **counted,
+        bytes_equal=bytes_equal,
+        waited_s=max(each["waited_s"] for each in last),
+        total_s=max(each["total_s"] for each in last),
+    )
 
 
 def _difference(expected: Any, path: Path) -> float | None:
@@ -303,13 +269,13 @@ def _difference(expected: Any, path: Path) -> float | None:
 
 def _count_bytes(recording: Recording, reports: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
     """Return the bytes of a step over all ranks, by the parts of a `CheckRow`, and whether they are as expected."""
-    sent = predict_sent_bytes(recording, choose_library("gloo"), [each["told"] for each in reports])
+    sent = _predict_sent_bytes(recording, [each["told"] for each in reports])
     # One end of each connection identifies itself to the other.
     begun = CONNECTION_BYTES * sum(each["connections"] for each in reports) // 2
     counted = np.array([each["sent_bytes"] for each in reports]) - barrier_bytes(len(reports))
-    extra = counted - sum(sent)
+    extra = counted - sent.sum(axis=0)
     agree = bool((extra % CONNECTION_BYTES == 0).all() and (extra >= 0).all() and extra.sum() == begun)
-    return [*(int(part.sum()) for part in sent), begun, int(counted.sum())], agree
+    return [*sent.sum(axis=1).tolist(), begun, int(counted.sum())], agree
 
 
 def _interface(counted: Sequence[Mapping[str, int]]) -> Interface:

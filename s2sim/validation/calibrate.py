@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,23 @@ from s2sim.validation.calibrate_runs import (
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log_result import LARGE_BYTES
 
-_FEW_POINTS = 5
+NOISE = 0.01
+"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
+
+# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
+_PASSES = 5
+_CONVERGED = 0.003
+# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
+_MOVED, _SURER = 0.005, 0.9
+# Points that are left out one by one; of more, some together.
+_MAX_FOLDS = 24
+# A median of absolute values, to a standard deviation.
+_MEDIAN_TO_DEVIATION = 1.4826
+SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
+"""Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
+
+KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives likewise, in addition to those of the logs."""
 
 
 @accept_fields_of(CalibrateSpec)
@@ -73,11 +89,10 @@ def run_calibration(
     points: tuple[CalibratedPoint, ...] = ()
     profile = ""
     if fitted is not None:
-        found = zip(
-            fitted.constants, fitted.logs.tolist(), fitted.deviations.tolist(), fitted.is_determined, strict=True
-        )
+        deviations = np.sqrt(np.diag(fitted.covariance)).tolist()
+        found = zip(fitted.constants, fitted.logs.tolist(), deviations, fitted.is_determined, strict=True)
         constants = tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, known in found if known)
-        points = calibrated_points(fitted)
+        points = fitted.points
         sizes = [point.size_bytes for point in points]
         within = FittedRange(
             topology=machine_text(machine.topology, spec.overrides),
@@ -120,11 +135,9 @@ def run_calibration(
 def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[MeasuredRun]) -> list[str]:
     notes = []
     sizes = {sample.key for sample in samples}
-    if fitted is not None and len(fitted.samples) < len(samples):
-        notes.append(
-            f"{format_number_of(len(samples) - len(fitted.samples), 'size')} left out at which nothing is sent"
-        )
-    if 0 < len(sizes) < _FEW_POINTS:
+    if fitted is not None and len(fitted.points) < len(samples):
+        notes.append(f"{format_number_of(len(samples) - len(fitted.points), 'size')} left out at which nothing is sent")
+    if 0 < len(sizes) < 5:
         notes.append(
             f"fitted to {format_number_of(len(sizes), 'size')} alone: five from the smallest to the largest tell more"
         )
@@ -133,47 +146,36 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
     return notes
 
 
-NOISE = 0.01
-"""Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
-
-# Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
-_PASSES = 5
-_CONVERGED = 0.003
-# Samples determine a constant that moves by more, or whose deviation shrinks below this share.
-_MOVED, _SURER = 0.005, 0.9
-# Points that are left out one by one; of more, some together.
-_MAX_FOLDS = 24
-# A median of absolute values, to a standard deviation.
-_MEDIAN_TO_DEVIATION = 1.4826
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FitResult:
-    """Constants of a library for one machine, n of them, fitted to m samples."""
+    """Constants of a library for one machine, n of them, fitted to samples."""
 
-    samples: tuple[Sample, ...]
+    points: tuple[CalibratedPoint, ...]  # The samples with their predictions
     constants: tuple[FittableConstant, ...]
     # logs, covariance: logarithms of how many times as large as shipped they are
     logs: Floats
     covariance: Floats
     is_determined: Mask  # Which of them the samples depend on: the others are as shipped
     own: ConstantOverrides  # These, as a library's file has them
-    before_s: Floats  # Predicted seconds of every sample with the shipped constants
-    after_s: Floats  # With these
-    held_out_s: Floats  # With constants fitted without the sample's size; NaN if all are of one size
-
-    @property
-    def deviations(self) -> Floats:
-        """Standard deviation of each logarithm, float64 of shape (n,)."""
-        found: Floats = np.sqrt(np.diag(self.covariance))
-        return found
 
 
 def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress: ProgressWatcher) -> FitResult:
     """Return the constants that fit best to the samples that take time in simulation."""
+
+    def expanded(samples: Sequence[Sample], own: ConstantOverrides) -> dict[Key, dict[str, CandidateSchedule]]:
+        found = {}
+        for key in _distinct_keys(samples):
+            found[key] = machine.candidates(*key, own)
+            progress.advance()
+        return found
+
+    def fastest_s(samples: Sequence[Sample]) -> list[float]:
+        found = [min(each.duration_ps for each in schedules[sample.key].values()) for sample in samples]
+        return [duration_ps / PS_PER_S for duration_ps in found]
+
     progress.start((_PASSES + 1) * len(_distinct_keys(measured)), "taking predictions apart")
-    schedules = _build_model(machine, measured, (), progress)
-    samples = tuple(sample for sample in measured if _fastest_s(schedules[sample.key]))
+    schedules = expanded(measured, ())
+    samples = [sample for sample, time_s in zip(measured, fastest_s(measured), strict=True) if time_s]
     if not samples:
         raise OptionError("sizes are so small that nothing is sent: measure larger ones")
     parts = [part for sample in samples for contender in schedules[sample.key].values() for part in contender.parts]
@@ -181,7 +183,7 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
     if not constants:
         raise OptionError(f"what was measured depends on no constant of {machine.library} that a fit could find")
     names = [constant.name for constant in constants]
-    before_s = np.array([_fastest_s(schedules[sample.key]) for sample in samples])
+    before_s = fastest_s(samples)
     spread = np.array([constant.spread for constant in constants])
     highest = np.array([constant.highest for constant in constants])
     rules, weights = FitRules(np.zeros(len(names)), highest, 1 / spread), np.full(len(samples), NOISE**-2)
@@ -193,8 +195,8 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
         logs = fit(model, rules, weights)
         times = zip(constants, np.exp(logs).tolist(), strict=True)
         own = tuple((each.name, each.as_written(each.value * factor)) for each, factor in times)
-        schedules = _build_model(machine, samples, own, progress)
-        simulated_s = np.array([_fastest_s(schedules[sample.key]) for sample in samples])
+        schedules = expanded(samples, own)
+        simulated_s = np.array(fastest_s(samples))
         if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _CONVERGED:
             break
     covariance = covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
@@ -203,19 +205,26 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
     after = {key: machine.time_s(*key, own) for key in _distinct_keys(samples)}
     held_out_s = _held_out(model, rules, weights, samples)
     progress.stop()
-    after_s = np.array([after[sample.key] for sample in samples])
-    return FitResult(samples, constants, logs, covariance, known, own, before_s, after_s, held_out_s)
+    points = tuple(
+        CalibratedPoint(
+            *(sample.log, sample.line, sample.run.kind, sample.run.workers, sample.size_bytes, sample.measured_s),
+            *(before, after[sample.key], held_out),
+        )
+        for sample, before, held_out in zip(samples, before_s, held_out_s, strict=True)
+    )
+    return FitResult(points, constants, logs, covariance, known, own)
 
 
-def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Sequence[Sample]) -> Floats:
+def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Sequence[Sample]) -> list[float | None]:
     """Return the seconds of every sample by constants that were fitted without all of its size."""
-    found = np.full(len(samples), np.nan)
+    found: list[float | None] = [None] * len(samples)
     fold = {key: place % _MAX_FOLDS for place, key in enumerate(_distinct_keys(samples))}
     folds = np.array([fold[sample.key] for sample in samples], np.int64)
-    if len(fold) > 1:
-        for number in np.unique(folds):
-            left_out = folds == number
-            found[left_out] = model.predicted_s(fit(model, rules, np.where(left_out, 0.0, weights)))[left_out]
+    for number in np.unique(folds) if len(fold) > 1 else ():
+        left_out = folds == number
+        predicted_s = model.predicted_s(fit(model, rules, np.where(left_out, 0.0, weights)))
+        for place in np.flatnonzero(left_out):
+            found[place] = float(predicted_s[place])
     return found
 
 
@@ -231,34 +240,8 @@ def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) 
     return found
 
 
-def _build_model(
-    machine: MachinePredictor, samples: Sequence[Sample], own: ConstantOverrides, progress: ProgressWatcher
-) -> dict[Key, dict[str, CandidateSchedule]]:
-    found = {}
-    for key in _distinct_keys(samples):
-        found[key] = machine.candidates(*key, own)
-        progress.advance()
-    return found
-
-
 def _distinct_keys(samples: Sequence[Sample]) -> list[Key]:
     return list(dict.fromkeys(sample.key for sample in samples))
-
-
-def _fastest_s(contenders: Mapping[str, CandidateSchedule]) -> float:
-    return min(contender.duration_ps for contender in contenders.values()) / PS_PER_S
-
-
-def calibrated_points(fitted: FitResult) -> tuple[CalibratedPoint, ...]:
-    """Return the samples with their predictions."""
-    seconds = (each.tolist() for each in (fitted.before_s, fitted.after_s, fitted.held_out_s))
-    return tuple(
-        CalibratedPoint(
-            *(sample.log, sample.line, sample.run.kind, sample.run.workers, sample.size_bytes, sample.measured_s),
-            *(before_s, after_s, None if np.isnan(held_out_s) else held_out_s),
-        )
-        for sample, before_s, after_s, held_out_s in zip(fitted.samples, *seconds, strict=True)
-    )
 
 
 def median_errors(points: Sequence[CalibratedPoint], name: str) -> MedianError:
@@ -273,13 +256,6 @@ def median_error(points: Sequence[CalibratedPoint], name: str) -> float | None:
     pairs = [(getattr(point, name), point.measured_s) for point in points]
     errors = [abs(np.log(predicted / measured)) for predicted, measured in pairs if predicted]
     return float(np.median(errors)) if errors else None
-
-
-SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
-"""Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
-
-KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
-"""Collectives likewise, in addition to those of the logs."""
 
 
 def suggest(
@@ -302,32 +278,6 @@ def suggest(
     choices = [
         (MeasuredRun(kind, count, one_process), size) for kind in kinds for count in counts for size in SIZES_BYTES
     ]
-    slopes, covariance = _growth(machine, choices, fitted, progress)
-    wanted = slopes[[run.workers == workers for run, _ in choices]]
-    # Covariance of choices with constants: how much measuring one choice reduces the variance of the others.
-    shared = slopes @ covariance
-    own = np.einsum("ij,ij->i", shared, slopes)
-    now = np.einsum("ij,jk,ik->i", wanted, covariance, wanted)
-    reduction = (wanted @ shared.T) ** 2 / (own + NOISE**2)
-    after = (now[:, None] - reduction).mean(axis=0)
-    best = int(after.argmin())
-    run, size_bytes = choices[best]
-    return Suggestion(
-        collective=run.kind,
-        workers=run.workers,
-        size_bytes=size_bytes,
-        band_now=_half_width_90(float(now.mean())),
-        band_after=_half_width_90(max(0.0, float(after[best]))),
-        command=_command(machine, run, size_bytes),
-    )
-
-
-def _growth(
-    machine: MachinePredictor,
-    choices: Sequence[tuple[MeasuredRun, int]],
-    fitted: FitResult | None,
-    progress: ProgressWatcher,
-) -> tuple[Floats, Floats]:
     own: ConstantOverrides = () if fitted is None else fitted.own
     points = [
         CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
@@ -344,7 +294,23 @@ def _growth(
         if known:
             into, out_of = np.array(known).T
             covariance[np.ix_(into, into)] = fitted.covariance[np.ix_(out_of, out_of)]
-    return slopes, covariance
+    wanted = slopes[[run.workers == workers for run, _ in choices]]
+    # Covariance of choices with constants: how much measuring one choice reduces the variance of the others.
+    shared = slopes @ covariance
+    variance = np.einsum("ij,ij->i", shared, slopes)
+    now = np.einsum("ij,jk,ik->i", wanted, covariance, wanted)
+    reduction = (wanted @ shared.T) ** 2 / (variance + NOISE**2)
+    after = (now[:, None] - reduction).mean(axis=0)
+    best = int(after.argmin())
+    run, size_bytes = choices[best]
+    return Suggestion(
+        collective=run.kind,
+        workers=run.workers,
+        size_bytes=size_bytes,
+        band_now=_half_width_90(float(now.mean())),
+        band_after=_half_width_90(max(0.0, float(after[best]))),
+        command=_command(machine, run, size_bytes),
+    )
 
 
 def _half_width_90(variance: float) -> float:

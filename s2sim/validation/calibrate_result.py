@@ -17,16 +17,24 @@ from s2sim.topology.quantity import Quantity
 from s2sim.units import PS_PER_S, parse_rate_Bps, parse_time_ps
 from s2sim.validation.calibrate_spec import CalibrateSpec
 
+# How far constants of one machine lie from the shipped ones, which are those of a class: standard deviations of the
+# logarithm. Rates are written on the box; what software takes, and what a protocol leaves of its ceiling, is not.
+_SPREAD_OF_LINKS, _SPREAD_OF_SOFTWARE = 0.2, 0.5
+WITHIN_90 = 1.645
+"""Standard deviations within which 90 % of a normal distribution lie."""
+
+_HEAD = """\
+# Constants of one machine, fitted by s2sim dev calibrate; --library {base}:timing=THIS_FILE simulates with them.
+# All others are those of {base}. A use outside of [fitted] is named where it happens.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class FittedConstant:
-    """A constant of the library, as shipped and as fitted; in 90 % of cases it lies between ``low`` and ``high``.
-
-    ``unit`` is ``us``, ``GB/s``, or empty for a share.
-    """
+    """A constant of the library, as shipped and as fitted; in 90 % of cases it lies between ``low`` and ``high``."""
 
     name: str
-    unit: str
+    unit: str  # ``us``, ``GB/s``, or empty for a share
     shipped: float
     fitted: float
     low: float
@@ -35,10 +43,7 @@ class FittedConstant:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedPoint:
-    """One measured time beside what is predicted of it.
-
-    With the shipped constants, with the fitted ones, and with those fitted without it (None where it is the only one).
-    """
+    """One measured time beside what is predicted of it."""
 
     log: str
     line: int
@@ -46,9 +51,9 @@ class CalibratedPoint:
     workers: int
     size_bytes: int
     measured_s: float
-    before_s: float
-    after_s: float
-    held_out_s: float | None
+    before_s: float  # With the shipped constants
+    after_s: float  # With the fitted ones
+    held_out_s: float | None  # With those fitted without it; None where it is the only one
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,13 @@ class MedianError:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What to measure next, and how nccl-tests does.
-
-    ``band_now`` and ``band_after`` are the shares by which 90 % of predicted times differ at most from those that
-    nccl-tests would measure, on the mean over collectives and sizes: as it is, and once that is measured.
-    """
+    """What to measure next, and how nccl-tests does."""
 
     collective: str
     workers: int
     size_bytes: int
+    # Shares by which 90 % of predicted times differ at most from those that nccl-tests would measure, on the mean over
+    # collectives and sizes: as it is, and once that is measured
     band_now: float
     band_after: float
     command: str
@@ -77,12 +80,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CalibrationResult(ResultForm):
-    """What `s2sim.validation.calibrate.run_calibration` returns.
-
-    ``before``, ``after`` and ``held_out`` are errors with the shipped constants, with the fitted ones, and of each
-    point with those fitted without it. ``profile`` is the text of a file for ``--library``; empty where nothing was
-    measured.
-    """
+    """What `s2sim.validation.calibrate.run_calibration` returns."""
 
     answers: ClassVar[str] = "calibrate"
     tabulated: ClassVar[str] = "points"
@@ -91,25 +89,15 @@ class CalibrationResult(ResultForm):
     cluster: str
     constants: tuple[FittedConstant, ...]
     points: tuple[CalibratedPoint, ...]
-    before: MedianError
-    after: MedianError
-    held_out: MedianError
+    before: MedianError  # With the shipped constants
+    after: MedianError  # With the fitted ones
+    held_out: MedianError  # Of each point with those fitted without it
     library: str
     versions: tuple[str, ...]
     suggestion: Suggestion | None
-    profile: str
+    profile: str  # Text of a file for ``--library``; empty where nothing was measured
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-
-
-# How far constants of one machine lie from the shipped ones, which are those of a class: standard deviations of the
-# logarithm. Rates are written on the box; what software takes, and what a protocol leaves of its ceiling, is not.
-_SPREAD_OF_LINKS, _SPREAD_OF_SOFTWARE = 0.2, 0.5
-WITHIN_90 = 1.645
-"""Standard deviations within which 90 % of a normal distribution lie."""
-
-# What is written into a file.
-_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +116,7 @@ class FittableConstant:
         >>> FittableConstant("launch.collective", 5.0, "us", 0.5, inf).as_written(4.7654321)
         '4.7654us'
         """
-        text = f"{value:.{_DIGITS}g}"
+        text = f"{value:.5g}"
         return f"{text}{self.unit}" if self.unit else min(1.0, float(text))
 
     def interval(self, log: float, deviation: float) -> tuple[float, ...]:
@@ -149,12 +137,12 @@ def fittable_constants(library: str, names: Collection[str]) -> tuple[FittableCo
     found = []
     for quantity in sorted(load_constants(library).quantities, key=lambda each: each.field):
         number = None if quantity.field not in names or quantity.kind == "user" else number_of(quantity)
-        if number is None or not number[0] > 0 or (not number[1] and number[0] >= 1):
-            continue
-        of_protocol = quantity.field.startswith("protocol.")
-        spread = _SPREAD_OF_SOFTWARE if number[1] or of_protocol else _SPREAD_OF_LINKS
-        highest = inf if number[1] else 0.0 if of_protocol else -log(number[0])
-        found.append(FittableConstant(quantity.field, *number, spread, highest))
+        value, unit = number or (0.0, "")
+        if value > 0 and (unit or value < 1):
+            of_protocol = quantity.field.startswith("protocol.")
+            spread = _SPREAD_OF_SOFTWARE if unit or of_protocol else _SPREAD_OF_LINKS
+            highest = inf if unit else 0.0 if of_protocol else -log(value)
+            found.append(FittableConstant(quantity.field, value, unit, spread, highest))
     return tuple(found)
 
 
@@ -171,12 +159,6 @@ def number_of(quantity: Quantity) -> tuple[float, str] | None:
     return None
 
 
-_HEAD = """\
-# Constants of one machine, fitted by s2sim dev calibrate; --library {base}:timing=THIS_FILE simulates with them.
-# All others are those of {base}. A use outside of [fitted] is named where it happens.
-"""
-
-
 def profile_text(
     base: str, constants: Sequence[tuple[FittedConstant, str | float]], fitted: FittedRange, origin: str
 ) -> str:
@@ -184,9 +166,8 @@ def profile_text(
 
     ``base`` is the library of all other constants; ``constants`` have their values as written to the file.
     """
-    lines = [_HEAD.format(base=base)]
     header = {"name": f"{base} on {fitted.topology}", "base": base, "source": origin}
-    lines += [*(f"{name} = {_text(value)}" for name, value in header.items()), ""]
+    lines = [_HEAD.format(base=base), *(f"{name} = {_text(value)}" for name, value in header.items()), ""]
     points = f"fitted to {fitted.points} measured points with s2sim {__version__}"
     tables: dict[str, list[str]] = {}
     for constant, written in constants:
@@ -199,9 +180,8 @@ def profile_text(
         )
     for table, rows in tables.items():
         lines += [f"[{table}]", *rows, ""]
-    lines.append("[fitted]")
-    lines += [f"{name} = {_text(value)}" for name, value in asdict(fitted).items() if value is not None]
-    return "\n".join([*lines, ""])
+    rows = [f"{name} = {_text(value)}" for name, value in asdict(fitted).items() if value is not None]
+    return "\n".join([*lines, "[fitted]", *rows, ""])
 
 
 def _text(value: Any) -> str:

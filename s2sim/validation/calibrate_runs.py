@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from math import exp
 from pathlib import Path
 from typing import TypeAlias
@@ -33,6 +34,14 @@ from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log import ChosenTables, choose_tables
 
+# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
+_CANDIDATE_FACTOR = 3.0
+# Simulating more takes longer than people wait for.
+MAX_RANKS = 2**13
+_MAX_SIZES = 64
+# What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
+_MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
+
 
 class ScheduleLinearisations:
     """The schedules that may run at each size, with the terms that each had at several values of constants."""
@@ -52,17 +61,14 @@ class ScheduleLinearisations:
 
     def model(self, samples: Sequence[Sample], names: Sequence[str]) -> LinearisedModel:
         """Return the times of samples as a function of some constants."""
-        points, numbers = [], []
-        schedules = 0
+        points: list[CalibrationPoint] = []
+        cuts_of: list[int] = []
         for sample in samples:
-            found = self._found[sample.key]
-            numbers += [schedules + place for place, cuts in enumerate(found.values()) for _ in cuts]
-            schedules += len(found)
-            contenders = tuple(cut for cuts in found.values() for cut in cuts)
-            points.append(
-                CalibrationPoint(sample.log, sample.log, sample.size_bytes, sample.measured_s, False, contenders)
-            )
-        return LinearisedModel(points, names, np.array(numbers, np.int64))
+            schedules = self._found[sample.key].values()
+            cuts_of += map(len, schedules)
+            of = sample.log, sample.log, sample.size_bytes, sample.measured_s, False
+            points.append(CalibrationPoint(*of, tuple(chain.from_iterable(schedules))))
+        return LinearisedModel(points, names, np.repeat(np.arange(len(cuts_of)), cuts_of))
 
 
 class LinearisedModel(TermModel):
@@ -84,14 +90,7 @@ class LinearisedModel(TermModel):
         by_schedule = np.full(int(self._schedule[-1]) + 1, -np.inf)
         np.maximum.at(by_schedule, self._schedule, times_s)
         # A cut below another of its schedule is never the time.
-        able_s = np.where(times_s < by_schedule[self._schedule], np.inf, times_s)
-        return super()._fastest(able_s)
-
-
-# A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
-_CANDIDATE_FACTOR = 3.0
-# If no log names a library.
-_DEFAULT_PROFILE = "nccl"
+        return super()._fastest(np.where(times_s < by_schedule[self._schedule], np.inf, times_s))
 
 
 def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
@@ -100,7 +99,7 @@ def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> Mach
     `OptionError` if the library has no constants that can be fitted.
     """
     named = {text.split()[0].lower() for text in libraries}
-    text = spec.library or (named.pop() if len(named) == 1 else _DEFAULT_PROFILE)
+    text = spec.library or (named.pop() if len(named) == 1 else "nccl")
     library = choose_library(text)
     if not isinstance(library.measured, NcclProfile):
         raise OptionError(f"--library {text} has no constants that are fitted: nccl and rccl have")
@@ -123,28 +122,17 @@ class MachinePredictor:
 
     def time_s(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> float:
         """Return the predicted time in seconds of a size as nccl-tests counts it."""
-        demand = make_demand(run.kind, size_bytes, run.workers)
-        return self._timer(run, own).time(demand).duration_ps / PS_PER_S
+        return self._timer(run, own).time(make_demand(run.kind, size_bytes, run.workers)).duration_ps / PS_PER_S
 
     def candidates(self, run: MeasuredRun, size_bytes: int, own: ConstantOverrides) -> dict[str, CandidateSchedule]:
         """Return the schedules that may be fastest with similar constants, by text; the first is fastest now."""
         timer, demand = self._timer(run, own), make_demand(run.kind, size_bytes, run.workers)
-        return {
-            timed.schedule.text: candidate_of(timed, timer.cluster)
-            for timed in timer.candidates(demand, _CANDIDATE_FACTOR)
-        }
+        found = timer.candidates(demand, _CANDIDATE_FACTOR)
+        return {timed.schedule.text: candidate_of(timed, timer.cluster) for timed in found}
 
     def _timer(self, run: MeasuredRun, own: ConstantOverrides) -> Timer:
         profile = replace(self._profile, one_process=run.one_process or self._profile.one_process, own=own)
         return self._timer_of(run.workers).with_profile(profile)
-
-
-MAX_RANKS = 2**13
-"""Simulating more takes longer than people wait for."""
-
-_MAX_SIZES = 64
-# What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
-_MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +166,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class LogMeasurements:
-    """Samples of some logs in their order, the libraries that these name, and what was left out or assumed.
-
-    ``origins`` has of each log its name, the SHA-256 of its bytes, and the lines of its tables.
-    """
+    """Samples of some logs in their order."""
 
     samples: tuple[Sample, ...]
-    origins: tuple[str, ...]
-    versions: tuple[str, ...]
-    notes: tuple[str, ...]
+    origins: tuple[str, ...]  # Of each log its name, the SHA-256 of its bytes, and the lines of its tables
+    versions: tuple[str, ...]  # Libraries that the logs name
+    notes: tuple[str, ...]  # What was left out or assumed
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
@@ -196,25 +181,23 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
     """
     samples: list[Sample] = []
     origins, notes = [], []
-    versions: dict[str, None] = {}
+    versions: list[str] = []
     for log in spec.logs:
         found = read_nccl_tests(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
         lines = []
-        for each in chosen:
-            for table in each.tables:
-                rows, left_out = _usable_rows(table)
-                run = MeasuredRun(each.kind, each.workers, (table.gpus_per_thread or 1) > 1)
-                samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
-                notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
-                lines.append(table.line)
-                if table.library:
-                    versions[table.library] = None
+        for of, table in ((tables, table) for tables in chosen for table in tables.tables):
+            rows, left_out = _usable_rows(table)
+            run = MeasuredRun(of.kind, of.workers, (table.gpus_per_thread or 1) > 1)
+            samples += (Sample(log, row.line, run, row.size_bytes, row.time_s) for row in rows)
+            notes += [f"{log}, table at line {table.line}: {text}" for text in left_out]
+            lines.append(table.line)
+            versions += filter(None, [table.library])
         digest = hashlib.sha256(read_bytes(Path(log), MAX_BYTES)).hexdigest()
         origins.append(f"{Path(log).name}, SHA-256 {digest}, tables at lines {', '.join(map(str, sorted(lines)))}")
     if spec.logs and not samples:
         raise OptionError(f"{', '.join(spec.logs)}: no row has both a size and a time")
-    return LogMeasurements(tuple(samples), tuple(origins), tuple(versions), tuple(notes))
+    return LogMeasurements(tuple(samples), tuple(origins), tuple(dict.fromkeys(versions)), tuple(notes))
 
 
 def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str) -> list[str]:
@@ -241,10 +224,8 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
 def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
     able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
     notes = []
-    if len(able) < len(table.rows):
-        notes.append(
-            f"{format_number_of(len(table.rows) - len(able), 'row')} left out: no bytes, no time, or beyond reason"
-        )
+    if unable := len(table.rows) - len(able):
+        notes.append(f"{format_number_of(unable, 'row')} left out: no bytes, no time, or beyond reason")
     sizes = sorted({row.size_bytes for row in able})
     if len(sizes) > _MAX_SIZES:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from math import log
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
 from s2sim.collectives.kinds import KINDS, Kind
@@ -35,12 +36,16 @@ from s2sim.validation.compare_log_result import (
     ComparedRow,
     LogComparisonResult,
     LogTable,
-    TermDifference,
     attribute_errors,
     log_notes,
     median_log_errors,
     unattributed_s,
 )
+
+# A log with more is taken for damaged, unless --workers requests them.
+_MAX_RANKS = 1 << 16
+# Ranks times rings or trees: with more, those that s2sim makes serve.
+_MAX_PLACES = 1 << 16
 
 
 def simulate_rows(
@@ -59,22 +64,14 @@ def simulate_rows(
         planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes]
     )
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
-    known: dict[object, tuple[SizeTiming, tuple[Term, ...]]] = {}
     simulated = []
     for row, table in watched(progress, "simulating sizes", found):
-        key = row.size_bytes, row.algorithm, row.protocol, row.channels, table.line
-        if key not in known:
-            demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
-            one = timer.time(demand, row, table)
-            ran, time_s = one.schedule, one.duration_ps / PS_PER_S
-            size = SizeTiming(row.size_bytes, time_s, ran.algorithm, ran.protocol, demand.itemsize)
-            known[key] = size, schedule_terms(one, cluster)
-        simulated.append(known[key])
+        demand = make_demand(spec.kind, row.size_bytes, spec.workers, spec.root)
+        one = timer.time(demand, row, table)
+        ran, time_s = one.schedule, one.duration_ps / PS_PER_S
+        size = SizeTiming(row.size_bytes, time_s, ran.algorithm, ran.protocol, demand.itemsize)
+        simulated.append((size, schedule_terms(one, cluster)))
     return simulated, cluster, notes
-
-
-# A log with more is taken for damaged, unless --workers requests them.
-_MAX_RANKS = 1 << 16
 
 
 class ChosenTables(NamedTuple):
@@ -106,7 +103,7 @@ def choose_tables(
         if len(named) != 1:
             found = f"has tables of {', '.join(named)}" if named else "names no collective"
             raise OptionError(f"{origin} {found}: say which with KIND, for example all_reduce")
-        kind = named[0]
+        (kind,) = named
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
         raise OptionError(f"{origin} is of {kind}, which s2sim does not simulate: it has {', '.join(KINDS)}")
@@ -114,18 +111,16 @@ def choose_tables(
     if not of_kind:
         raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave KIND out or name another")
     counts = sorted({table.ranks for table in of_kind if table.ranks is not None})
+    ran = ", ".join(map(str, counts))
     if workers is None:
         if len(counts) != 1:
-            found = (
-                f"has tables of {', '.join(map(str, counts))} ranks" if counts else "does not say how many ranks ran"
-            )
+            found = f"has tables of {ran} ranks" if counts else "does not say how many ranks ran"
             raise OptionError(f"{origin} {found}: give --workers")
-        workers = counts[0]
+        (workers,) = counts
         if workers > _MAX_RANKS:
             raise OptionError(f"{origin} says that {workers:,} ranks ran: give --workers if that is no damage")
     chosen = tuple(table for table in of_kind if table.ranks in (None, workers))
     if not chosen:
-        ran = ", ".join(map(str, counts))
         raise OptionError(f"{origin} is of {ran} ranks, not of {workers}: leave --workers out or name another log")
     return ChosenTables(origin, known, workers, chosen)
 
@@ -145,7 +140,26 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
         raise nothing
     scales, parts = attribute_errors([terms for *_, terms in both], [row.time_s for row, *_ in both])
     bus = bus_factor(spec.kind, spec.workers)
-    rows = tuple(_compare_row(row, size, bus, terms) for (row, size, _), terms in zip(both, parts, strict=True))
+    rows = tuple(
+        ComparedRow(
+            line=row.line,
+            size_bytes=row.size_bytes,
+            measured_s=row.time_s,
+            simulated_s=size.time_s,
+            measured_busbw_Bps=bus * row.size_bytes / row.time_s,
+            simulated_busbw_Bps=bus * size.size_bytes / size.time_s,
+            ratio=size.time_s / row.time_s,
+            log_error=log(size.time_s / row.time_s),
+            algorithm=size.algorithm,
+            measured_algorithm=row.algorithm,
+            measured_protocol=row.protocol,
+            protocol=size.protocol or "",
+            difference_s=size.time_s - row.time_s,
+            not_explained_s=unattributed_s(size.time_s - row.time_s, terms),
+            terms=terms,
+        )
+        for (row, size, _), terms in zip(both, parts, strict=True)
+    )
     return LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
@@ -166,31 +180,6 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     )
 
 
-def _compare_row(row: MeasuredRow, size: SizeTiming, bus: float, terms: tuple[TermDifference, ...]) -> ComparedRow:
-    difference_s = size.time_s - row.time_s
-    return ComparedRow(
-        line=row.line,
-        size_bytes=row.size_bytes,
-        measured_s=row.time_s,
-        simulated_s=size.time_s,
-        measured_busbw_Bps=bus * row.size_bytes / row.time_s,
-        simulated_busbw_Bps=bus * size.size_bytes / size.time_s,
-        ratio=size.time_s / row.time_s,
-        log_error=log(size.time_s / row.time_s),
-        algorithm=size.algorithm,
-        measured_algorithm=row.algorithm,
-        measured_protocol=row.protocol,
-        protocol=size.protocol or "",
-        difference_s=difference_s,
-        not_explained_s=unattributed_s(difference_s, terms),
-        terms=terms,
-    )
-
-
-# Ranks times rings or trees: with more, those that s2sim makes serve.
-_MAX_PLACES = 1 << 16
-
-
 class LogReplayTimer:
     """Times rows of one collective on one cluster.
 
@@ -200,12 +189,19 @@ class LogReplayTimer:
 
     def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:
         self._cluster, self._profile, self._asked = cluster, profile, algorithm
-        self._ways = RouteTable(cluster)
-        self._timers: dict[tuple[str | Algorithm, LibraryProfile], Timer] = {}
+        ways = RouteTable(cluster)
+        kept = cache(lambda algorithm, profile: Timer(cluster, algorithm, ways, profile))
+        self._timer = cast("Callable[[str | Algorithm, LibraryProfile], Timer]", kept)
 
     def time(self, demand: Demand, row: MeasuredRow, table: MeasuredTable) -> TimedSchedule:
         """Return a demand run as a row of a table states; what the log lacks, or is impossible here, is chosen."""
-        profile = self._profile_of(row, table)
+        profile = self._profile
+        if isinstance(profile, NcclProfile):
+            if row.protocol in profile.protocol_names:
+                profile = replace(profile, only=str(row.protocol))
+            library, _, version = (table.library or "").partition(" ")
+            if library.lower() == profile.library and not profile.version:
+                profile = replace(profile, version=read_version(version))
         if self._asked != AUTO:
             return self._timer(self._asked, profile).time(demand)
         name = ALGORITHMS.get(row.algorithm or "")
@@ -218,12 +214,6 @@ class LogReplayTimer:
             chosen = self._timer(AUTO, profile).time(demand)
             found = [self._as_given(chosen.schedule.algorithm, demand, row, table, profile)]
         return min(found, key=lambda timed: timed.duration_ps)
-
-    def _timer(self, algorithm: str | Algorithm, profile: LibraryProfile) -> Timer:
-        key = algorithm, profile
-        if key not in self._timers:
-            self._timers[key] = Timer(self._cluster, algorithm, self._ways, profile)
-        return self._timers[key]
 
     def _as_given(
         self, option: str, demand: Demand, row: MeasuredRow, table: MeasuredTable, profile: LibraryProfile
@@ -252,14 +242,3 @@ class LogReplayTimer:
         times = Counter(channels)
         kept = tuple(times) if len(set(times.values())) == 1 else tuple(channels)
         return kept if len(kept) * self._cluster.workers <= _MAX_PLACES else ()
-
-    def _profile_of(self, row: MeasuredRow, table: MeasuredTable) -> LibraryProfile:
-        profile = self._profile
-        if not isinstance(profile, NcclProfile):
-            return profile
-        if row.protocol in profile.protocol_names:
-            profile = replace(profile, only=str(row.protocol))
-        library, _, version = (table.library or "").partition(" ")
-        if library.lower() == profile.library and not profile.version:
-            profile = replace(profile, version=read_version(version))
-        return profile

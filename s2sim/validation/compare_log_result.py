@@ -24,76 +24,6 @@ from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S, format_number_of, plural
 
-
-def log_notes(
-    spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: Sequence[ComparedRow]
-) -> Iterator[str]:
-    """Yield a note for all that the log does not say, or says otherwise than it is simulated."""
-    if spec.library is None:
-        yield "simulated is the wire alone: --library nccl adds launches, hops and protocols"
-    if not any(row.terms for row in rows):
-        yield "no terms explain the difference: they are of the fluid network with nothing else in flight"
-    yield from _differently_run_notes(spec, rows)
-    compared = {row.line for row in rows}
-    for table in tables:
-        yield from _table_notes(spec, table, cluster)
-        yield from _transport_notes(table, cluster)
-        idle = [row.line for row in table.rows if row.line not in compared]
-        if idle:
-            yield f"{_format_lines(idle)} left out: no bytes, or no time"
-
-
-def _differently_run_notes(spec: CollectiveSpec, rows: Sequence[ComparedRow]) -> Iterator[str]:
-    pairs: Counter[tuple[str, str]] = Counter()
-    for row in rows:
-        ran, simulated = row.measured_algorithm, row.algorithm.partition(":")[0]
-        if ran is not None and ALGORITHMS.get(ran) != simulated:
-            pairs[ran, simulated] += 1
-        if row.measured_protocol is not None and row.protocol not in ("", row.measured_protocol):
-            pairs[row.measured_protocol, row.protocol] += 1
-    why = "as it is not known, or cannot be here" if spec.algorithm == AUTO else "as asked"
-    for (ran, simulated), count in pairs.items():
-        rows_that = f"{format_number_of(count, 'row')} that {'was' if count == 1 else 'were'}"
-        yield f"{rows_that} measured by {ran[:40]} {'is' if count == 1 else 'are'} simulated by {simulated}, {why}"
-
-
-def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
-    where = f"the table at line {table.line}"
-    if table.collective is None:
-        yield f"{where} names no collective and is taken for {spec.kind}"
-    if table.ranks is None:
-        yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
-    if len(table.devices) == spec.workers and table.hosts != nodes:
-        yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
-    by_node = (table.gpus_per_thread or 1) > 1
-    if by_node and spec.library is not None and not launches_by_node(spec.library):
-        yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
-    wrong = [row.line for row in table.rows if row.wrong]
-    if wrong:
-        yield f"{_format_lines(wrong)} measured sums that came out wrong"
-    if table.unfinished:
-        yield f"{_format_lines(table.unfinished)} left out: no figures"
-
-
-def _transport_notes(table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    spec = cluster.dims.node_set.specs[0]
-    sockets = any(name.startswith("NET/Socket") for name in table.transports)
-    verbs = [name for name in table.transports if name.startswith("NET/IB")]
-    if sockets and spec.transport not in (None, "tcp"):
-        yield f"nodes of the log are connected by sockets, those of the topology by {spec.transport} (nic.transport)"
-    if verbs and not any("GDRDMA" in name for name in verbs) and spec.path != "staged":
-        yield "nodes of the log are connected without GPUDirect: --set nic.path=staged charges the way by the host"
-    if any(name.startswith("SHM") for name in table.transports) and spec.peer_to_peer:
-        yield "GPUs of a node of the log are connected over host memory: pcie.peer_to_peer says so of a topology"
-
-
-def _format_lines(numbers: Sequence[int]) -> str:
-    shown = [str(number) for number in numbers[:8]]
-    more = len(numbers) - len(shown)
-    return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
-
-
 ALGORITHMS = {
     "ring": "ring",
     "tree": "double-binary-tree",
@@ -107,6 +37,72 @@ ALGORITHMS = {
 
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""
+
+# A row is measured within a twentieth, and a term may well be half as long again.
+_ROW_ERROR, _TERM_ERROR = 0.05, 0.5
+_PASSES = 10
+# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
+_COLLINEAR = 0.995
+
+
+def log_notes(
+    spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: Sequence[ComparedRow]
+) -> Iterator[str]:
+    """Yield a note for all that the log does not say, or says otherwise than it is simulated."""
+    if spec.library is None:
+        yield "simulated is the wire alone: --library nccl adds launches, hops and protocols"
+    if not any(row.terms for row in rows):
+        yield "no terms explain the difference: they are of the fluid network with nothing else in flight"
+    pairs: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        ran, simulated = row.measured_algorithm, row.algorithm.partition(":")[0]
+        if ran is not None and ALGORITHMS.get(ran) != simulated:
+            pairs[ran, simulated] += 1
+        if row.measured_protocol is not None and row.protocol not in ("", row.measured_protocol):
+            pairs[row.measured_protocol, row.protocol] += 1
+    why = "as it is not known, or cannot be here" if spec.algorithm == AUTO else "as asked"
+    for (ran, simulated), count in pairs.items():
+        rows_that = f"{format_number_of(count, 'row')} that {'was' if count == 1 else 'were'}"
+        yield f"{rows_that} measured by {ran[:40]} {'is' if count == 1 else 'are'} simulated by {simulated}, {why}"
+    compared = {row.line for row in rows}
+    for table in tables:
+        yield from _table_notes(spec, table, cluster)
+        idle = [row.line for row in table.rows if row.line not in compared]
+        if idle:
+            yield f"{_format_lines(idle)} left out: no bytes, or no time"
+
+
+def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
+    where = f"the table at line {table.line}"
+    if table.collective is None:
+        yield f"{where} names no collective and is taken for {spec.kind}"
+    if table.ranks is None:
+        yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
+    if len(table.devices) == spec.workers and table.hosts != nodes:
+        yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
+    if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
+        yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
+    wrong = [row.line for row in table.rows if row.wrong]
+    if wrong:
+        yield f"{_format_lines(wrong)} measured sums that came out wrong"
+    if table.unfinished:
+        yield f"{_format_lines(table.unfinished)} left out: no figures"
+    node = cluster.dims.node_set.specs[0]
+    sockets = any(name.startswith("NET/Socket") for name in table.transports)
+    verbs = [name for name in table.transports if name.startswith("NET/IB")]
+    if sockets and node.transport not in (None, "tcp"):
+        yield f"nodes of the log are connected by sockets, those of the topology by {node.transport} (nic.transport)"
+    if verbs and not any("GDRDMA" in name for name in verbs) and node.path != "staged":
+        yield "nodes of the log are connected without GPUDirect: --set nic.path=staged charges the way by the host"
+    if any(name.startswith("SHM") for name in table.transports) and node.peer_to_peer:
+        yield "GPUs of a node of the log are connected over host memory: pcie.peer_to_peer says so of a topology"
+
+
+def _format_lines(numbers: Sequence[int]) -> str:
+    shown = [str(number) for number in numbers[:8]]
+    more = len(numbers) - len(shown)
+    return f"{plural(len(numbers), 'line')} {', '.join(shown)}{f' and {more} more' if more else ''}"
 
 
 def median_log_errors(large: Sequence[bool], errors: Sequence[float]) -> dict[str, Any]:
@@ -210,13 +206,6 @@ class LogComparisonResult(ResultForm):
     notes: tuple[str, ...]  # What else to know, and what was left out
 
 
-# A row is measured within a twentieth, and a term may well be half as long again.
-_ROW_ERROR, _TERM_ERROR = 0.05, 0.5
-_PASSES = 10
-# Cosine of two terms over rows, in shares of the rows' times, from which on they share a scale.
-_COLLINEAR = 0.995
-
-
 def attribute_errors(
     terms: Sequence[Sequence[Term]], measured_s: Sequence[float]
 ) -> tuple[list[TermScale], list[tuple[TermDifference, ...]]]:
@@ -224,13 +213,17 @@ def attribute_errors(
 
     ``terms`` and ``measured_s`` (seconds, above zero) are those of the rows.
     """
-    names = list(dict.fromkeys(_name(term) for row in terms for term in row if term.ps))
-    place = {name: at for at, name in enumerate(names)}
-    simulated_s = np.zeros((len(terms), len(names)))
-    for row, found in enumerate(terms):
-        for term in found:
-            if term.ps:
-                simulated_s[row, place[_name(term)]] += term.ps / PS_PER_S
+    # All latencies of wires are one term.
+    named = [
+        ((term.kind, "all links" if term.kind == WIRE_LATENCY else term.of), row, term.ps / PS_PER_S)
+        for row, found in enumerate(terms)
+        for term in found
+        if term.ps
+    ]
+    place = {name: at for at, name in enumerate(dict.fromkeys(name for name, *_ in named))}
+    simulated_s = np.zeros((len(terms), len(place)))
+    for name, row, time_s in named:
+        simulated_s[row, place[name]] += time_s
     measured = np.array(measured_s)
     difference_s = simulated_s.sum(axis=1) - measured
     # Rows are weighted by the slower of both times, so that none outweighs the others.
@@ -259,17 +252,12 @@ def unattributed_s(difference_s: float, terms: Sequence[TermDifference]) -> floa
     return difference_s - fsum(term.difference_s for term in terms)
 
 
-def _name(term: Term) -> tuple[str, str]:
-    return (term.kind, "all links") if term.kind == WIRE_LATENCY else (term.kind, term.of)
-
-
 def _collinear_terms(columns: Floats) -> Ints:
     length = np.linalg.norm(columns, axis=0)
     alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
     first = np.arange(columns.shape[1])
     for at in range(len(first)):
-        leads = [other for other in range(at) if first[other] == other and alike[at, other]]
-        first[at] = leads[0] if leads else at
+        first[at] = next((other for other in range(at) if first[other] == other and alike[at, other]), at)
     return first
 
 

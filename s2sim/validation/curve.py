@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -36,8 +37,6 @@ _KINDS: dict[str, Kind] = {
     "gather": "all_to_all",
     "scatter": "all_to_all",
 }
-# Whoever measures a rate lets so many messages follow each other (osu_bw); one of all their bytes stands for them.
-_PIPELINED_MESSAGES = {"p2p_bandwidth": 64, "bandwidth": 64}
 _ALGORITHMS = {
     "": AUTO,
     "ring": "ring",
@@ -56,6 +55,13 @@ _UNAFFECTED_KINDS = {
 }
 # Most ranks of gathers and scatters, which are matrices of pairs.
 _MAX_ROOTED = 2**10
+# Words that stand in messages and tables.
+_Word = Annotated[str, Field(max_length=100)]
+_Known = Annotated[_Word, Field(min_length=1)]
+INDEX = "index.csv"
+_POINT_COLUMNS = ("size_bytes", "time_us")
+# Bytes, and seconds: what is beyond is a slip of the pen.
+_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def collective_kind(machine: MeasuredMachine) -> Kind:
@@ -78,7 +84,8 @@ def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
 
 def pipelined_messages(machine: MeasuredMachine) -> int:
     """Return the number of messages in a row of which the mean was measured."""
-    return _PIPELINED_MESSAGES.get(machine.collective, 1)
+    # Whoever measures a rate lets so many messages follow each other (osu_bw); one of all their bytes stands for them.
+    return 64 if machine.collective in ("p2p_bandwidth", "bandwidth") else 1
 
 
 def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Demand:
@@ -93,21 +100,11 @@ def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Dema
     return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
 
 
-_MAX_CHANNELS = 2**10
-
-
-# Words that stand in messages and tables.
-_Word = Annotated[str, Field(max_length=100)]
-_Known = Annotated[_Word, Field(min_length=1)]
-
-
 @dataclass(frozen=True, slots=True)
 class MeasuredMachine:
     """One row of an index: a machine as its metadata say, and the collective that ran on it.
 
-    Columns that are not named here are ignored; an empty text means not known. Curves of one ``system`` count as one
-    source. ``protocol`` and ``min_channels`` are what the library was set to; ``doubt`` says why times cannot follow
-    from this row.
+    Columns that are not named here are ignored; an empty text means not known.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
@@ -125,15 +122,15 @@ class MeasuredMachine:
         tuple[int, ...], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
     ]
     quality: _Known
-    system: _Word
+    system: _Word  # Curves of one count as one source
     launch: _Word
     algorithm: _Word
     nvlink_domain_gpus: OrEmpty[Annotated[int, Field(ge=0, le=MAX_GPUS)]]
     transport: _Word
-    doubt: str
-    protocol: _Word = ""
+    doubt: str  # Why times cannot follow from this row
+    protocol: _Word = ""  # What the library was set to, as ``min_channels``
     nccl_version: str = ""
-    min_channels: OrEmpty[Annotated[int, Field(ge=1, le=_MAX_CHANNELS)]] = None
+    min_channels: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
     path: _Word = ""
     p2p: str = ""
     source_url: str = ""
@@ -151,11 +148,12 @@ class MeasuredMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPoint:
-    """One message size and the time that it took."""
+class Point:
+    """One message size: seconds as measured, and as predicted, 0 where they are not."""
 
     size_bytes: int
     measured_s: float
+    predicted_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +162,16 @@ class MeasuredCurve:
 
     id: str
     machine: MeasuredMachine | None
-    points: tuple[MeasuredPoint, ...]
+    points: tuple[Point, ...]
     problem: str = ""
 
 
-def resampled(points: tuple[MeasuredPoint, ...], dropped: tuple[int, ...] = ()) -> tuple[MeasuredPoint, ...]:
+def resampled(points: tuple[Point, ...], dropped: tuple[int, ...] = ()) -> tuple[Point, ...]:
     """Return for each power of two the nearest point within 20 %, so that dense tables count no more than others.
 
     ``dropped`` are sizes that a hiccup hit.
     """
-    nearest: dict[int, MeasuredPoint] = {}
+    nearest: dict[int, Point] = {}
     for point in points:
         if point.size_bytes in dropped:
             continue
@@ -190,13 +188,6 @@ def is_large(size_bytes: int) -> bool:
     return 5 * size_bytes >= 4 * LARGE_BYTES
 
 
-INDEX = "index.csv"
-_POINT_COLUMNS = ("size_bytes", "time_us")
-_MAX_CURVE_BYTES = 2**20
-# Bytes, and seconds: what is beyond is a slip of the pen.
-_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
-
-
 def resolve_curves_folder(text: str | None) -> Path:
     """Return the requested folder, or that of the public curves."""
     return data_directory("measured/curves") if text is None else user_path(text, S2SimError)
@@ -209,13 +200,13 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
     """
     if not folder.is_dir():
         raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
-    curves = []
-    no_name = "names no file of the folder"
 
     def names_file(name: str) -> bool:
         return name == Path(name).name and not name.startswith(".")
 
-    for cells, machine, problem in read_index(folder / INDEX, MeasuredMachine, "curve", names_file, no_name):
+    curves = []
+    rows = read_index(folder / INDEX, MeasuredMachine, "curve", names_file, "names no file of the folder")
+    for cells, machine, problem in rows:
         try:
             points = () if machine is None else _points(folder / f"{machine.id}.csv")
             curves.append(MeasuredCurve(cells["id"], machine, points, problem))
@@ -224,33 +215,30 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
     return tuple(curves)
 
 
-def _points(path: Path) -> tuple[MeasuredPoint, ...]:
+def _points(path: Path) -> tuple[Point, ...]:
     points = []
-    for number, cells in read_table(path, _POINT_COLUMNS, _MAX_CURVE_BYTES):
-        size, time_us = (
-            _number(cells[column], f"{path.name}, row {number}, column {column}") for column in _POINT_COLUMNS
-        )
-        where = f"{path.name}, row {number}"
-        if size != int(size) or not 0 <= size <= _MAX_SIZE_BYTES:
-            raise S2SimError(
-                f"{where}, column size_bytes: {cells['size_bytes'][:MAX_SHOWN_CHARACTERS]!r} is no number of bytes"
-            )
-        if not _MIN_S * 1e6 <= time_us <= _MAX_S * 1e6:
-            raise S2SimError(
-                f"{where}, column time_us: {cells['time_us'][:MAX_SHOWN_CHARACTERS]!r} is no time in microseconds"
-            )
+    for number, cells in read_table(path, _POINT_COLUMNS, 2**20):
+        size, time_us = (_number(cells, column, f"{path.name}, row {number}") for column in _POINT_COLUMNS)
+        for column, able, what in (
+            ("size_bytes", size == int(size) and 0 <= size <= _MAX_SIZE_BYTES, "number of bytes"),
+            ("time_us", _MIN_S * 1e6 <= time_us <= _MAX_S * 1e6, "time in microseconds"),
+        ):
+            if not able:
+                shown = cells[column][:MAX_SHOWN_CHARACTERS]
+                raise S2SimError(f"{path.name}, row {number}, column {column}: {shown!r} is no {what}")
         if size:
-            points.append(MeasuredPoint(int(size), time_us / 1e6))
+            points.append(Point(int(size), time_us / 1e6))
     if not points:
         raise S2SimError(f"{path.name} has no point: write a row for each size")
     return tuple(sorted(points, key=lambda point: point.size_bytes))
 
 
-def _number(text: str, where: str) -> float:
+def _number(cells: Mapping[str, str], column: str, where: str) -> float:
+    shown = f"{where}, column {column}: {cells[column][:MAX_SHOWN_CHARACTERS]!r}"
     try:
-        value = float(text)
+        value = float(cells[column])
     except ValueError:
-        raise S2SimError(f"{where}: {text[:MAX_SHOWN_CHARACTERS]!r} is not a number") from None
+        raise S2SimError(f"{shown} is not a number") from None
     if not math.isfinite(value):
-        raise S2SimError(f"{where}: {text[:MAX_SHOWN_CHARACTERS]!r} is not a finite number")
+        raise S2SimError(f"{shown} is not a finite number")
     return value

@@ -22,6 +22,11 @@ from s2sim.validation.curve import MeasuredMachine
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
 # Most GPUs that bridges or boards of processors join with the links of the GPU.
 _MAX_BRIDGED = 4
+# Transports of indexes, by their names in topologies.
+_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
+_MAX_IN_A_SOCKET = 4
+# Simulating more takes longer than people wait for a curve.
+_MAX_RANKS = 2**13
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +45,23 @@ def nvlink_board(machine: MeasuredMachine, gpu: GpuLinks) -> NvlinkBoard | None:
     smallest board of the catalogue that has all GPUs of a node, or the largest.
     """
     domain = machine.nvlink_domain_gpus
-    if machine.gpus_per_node == 1 and gpu.boards.get(domain or 0) != RACK:
-        return None
-    if domain is None and not _mentions_nvlink(machine, gpu):
-        return None
-    if domain is not None and domain <= 1:
+    joined = _mentions_nvlink(machine, gpu) if domain is None else domain > 1
+    if not joined or (machine.gpus_per_node == 1 and gpu.boards.get(domain or 0) != RACK):
         return None
     if gpu.nvlink is None or gpu.links is None:
         raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
-    if domain is None and machine.has_nvswitch:
-        return NvlinkBoard(SWITCH, machine.gpus_per_node)
     if domain is None:
+        if machine.has_nvswitch:
+            return NvlinkBoard(SWITCH, machine.gpus_per_node)
         large_enough = [size for size in gpu.boards if size >= machine.gpus_per_node]
         domain = min(large_enough) if large_enough else max(gpu.boards, default=machine.gpus_per_node)
-    return _board_of_domain(machine, gpu, domain)
-
-
-def _board_of_domain(machine: MeasuredMachine, gpu: GpuLinks, domain: int) -> NvlinkBoard:
     if domain in gpu.boards:
         return NvlinkBoard(gpu.boards[domain], domain)
     if RACK in gpu.boards.values() and domain > machine.gpus_per_node:
         return NvlinkBoard(RACK, domain)
     if machine.has_nvswitch:
         return NvlinkBoard(SWITCH, domain)
-    if domain > _MAX_BRIDGED or domain > (gpu.links.value if gpu.links else 0) + 1:
+    if domain > _MAX_BRIDGED or domain > gpu.links.value + 1:
         raise S2SimError(f"no board of {domain} {machine.gpu_model} in one NVLink domain is in the catalogue")
     return NvlinkBoard(MESH, domain)
 
@@ -81,8 +79,9 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
         if gpu.pcie is None:
             raise S2SimError(f"what joins {gpus} {machine.gpu_model} without NVLink is not in the catalogue")
         return []
-    if gpu.nvlink is None or gpu.links is None:
-        raise S2SimError(f"the NVLinks of {machine.gpu_model} are not in the catalogue")
+    # Without them there is no board.
+    assert gpu.nvlink is not None
+    assert gpu.links is not None
     one = catalogue_values("nvlink", gpu.nvlink)["rate"]
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
@@ -120,18 +119,13 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
     ]
 
 
-_NO_GPU = "none"
-_LIBRARY, _OF_AMD, _ON_HOSTS, _GLOO = "nccl", "rccl", "mpi", "gloo"
-# How generations of AMD's GPUs are called.
-_AMD = "gfx"
-
-
 def machine_library(machine: MeasuredMachine) -> LibraryProfile:
     """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
     gpu = find_gpu_links(machine.gpu_model)
-    if machine.gpu_model.lower().startswith(_NO_GPU):
-        return HostLibraryProfile(_GLOO if _GLOO in machine.nccl_version.lower() else _ON_HOSTS)
-    library = _OF_AMD if gpu is not None and (gpu.nvlink or "").startswith(_AMD) else _LIBRARY
+    if machine.gpu_model.lower().startswith("none"):
+        return HostLibraryProfile("gloo" if "gloo" in machine.nccl_version.lower() else "mpi")
+    # Generations of AMD's GPUs are called gfx and a number.
+    library = "rccl" if gpu is not None and (gpu.nvlink or "").startswith("gfx") else "nccl"
     known = load_constants(library).tables["protocol"]
     if machine.protocol and machine.protocol not in known:
         raise S2SimError(f"protocol {machine.protocol!r}{suggest_nearest(machine.protocol, known)}")
@@ -142,13 +136,6 @@ def machine_library(machine: MeasuredMachine) -> LibraryProfile:
         version=read_version(machine.nccl_version),
         min_channels=machine.min_channels or 1,
     )
-
-
-# Transports of indexes, by their names in topologies.
-_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
-_MAX_IN_A_SOCKET = 4
-# Simulating more takes longer than people wait for a curve.
-_MAX_RANKS = 2**13
 
 
 def machine_shape(machine: MeasuredMachine) -> ClusterShape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -13,8 +13,10 @@ from s2sim.experiment.json_form import LEFT_OUT, ResultForm
 from s2sim.uncertainty.constant_fit import MeasuredConstant
 from s2sim.uncertainty.interval import RunClass, shipped_error_model
 from s2sim.validation.compare_log_result import median_log_errors
-from s2sim.validation.curve import is_large
+from s2sim.validation.curve import Point, is_large
 from s2sim.validation.harness import error_statistics
+
+NOT_KNOWN = "not known"
 
 
 def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> CurveErrors:
@@ -33,15 +35,6 @@ def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> Curve
         low, high = bands.around(curve.run, point.size_bytes, without=(curve.source,))
         held.append(low <= point.measured_s / point.predicted_s <= high)
     return replace(curve, band_holds_share=float(np.mean(held)))
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One message size: seconds as measured and as predicted."""
-
-    size_bytes: int
-    measured_s: float
-    predicted_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +75,25 @@ class CurveErrors:
 
 @dataclass(frozen=True, slots=True)
 class OneVoice:
-    """Median over sources of the median of each source's curves.
-
-    ``low`` and ``high`` are its interval of 90 % by drawing sources with replacement; None of a single source.
-    """
+    """Median over sources of the median of each source's curves."""
 
     sources: int
     median: float
+    # Its interval of 90 % by drawing sources with replacement; None of a single source
     low: float | None
     high: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Errors of several curves at large or at small sizes.
-
-    ``median`` and ``p90`` are over curves, of their medians of |ln(predicted/measured)|; ``bias`` likewise with the
-    sign; ``off_by_half`` counts curves whose median is above 0.5.
-    """
+    """Errors of several curves at large or at small sizes."""
 
     curves: int
+    # Over curves, of their medians of |ln(predicted/measured)|, and for ``bias`` of ln(predicted/measured)
     median: float
     p90: float
     bias: float
-    off_by_half: int
+    off_by_half: int  # Curves whose median is above 0.5
     one_voice: OneVoice
 
 
@@ -122,9 +110,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Curves that have one thing in common: ``kind`` is ``gpu``, ``transport``, ``collective`` or ``launch``."""
+    """Curves that have one thing in common."""
 
-    kind: str
+    kind: str  # ``gpu``, ``transport``, ``collective`` or ``launch``
     group: Group
 
 
@@ -147,59 +135,42 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Parameter(MeasuredConstant):
-    """A fitted constant of a library.
-
-    ``fitted_on`` are the sources that it depends on, ``curves`` how many of their curves do; ``drift`` is where it
-    goes without one of them, None where nothing depends on it.
-    """
+    """A fitted constant of a library."""
 
     refitted: float
-    fitted_on: tuple[str, ...]
-    curves: int
-    drift: Drift | None
+    fitted_on: tuple[str, ...]  # The sources that it depends on
+    curves: int  # How many of their curves do
+    drift: Drift | None  # Where it goes without one of them; None where nothing depends on it
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell.
-
-    ``by_class`` has what three sources or more have in common.
-    """
+    """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell."""
 
     overall: Group
     by_source: tuple[Group, ...]
-    by_class: tuple[Class, ...]
+    by_class: tuple[Class, ...]  # What three sources or more have in common
     curves: tuple[CurveErrors, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ValidationResult(ResultForm):
-    """What `s2sim.validation.validate_curves.run_validation` returns.
-
-    ``overall``, ``by_source`` and ``by_class`` are of good curves without a doubt, ``apart`` of the others.
-    ``leave_one_source_out`` is None where nothing was fitted; ``complete`` is false after an interrupt.
-    """
+    """What `s2sim.validation.validate_curves.run_validation` returns."""
 
     answers: ClassVar[str] = "validate"
     tabulated: ClassVar[str] = "curves"
 
     what: str
-    overall: Group
+    overall: Group  # As ``by_source`` and ``by_class`` of good curves without a doubt
     apart: Apart
     by_source: tuple[Group, ...]
     by_class: tuple[Class, ...]
     curves: tuple[CurveErrors, ...]
     parameters: tuple[Parameter, ...]
-    leave_one_source_out: LeftOut | None
+    leave_one_source_out: LeftOut | None  # None where nothing was fitted
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-    complete: bool
-
-
-_DRAWS, _LOW, _HIGH = 2000, 0.05, 0.95
-_OFF_BY_HALF = 0.5
-NOT_KNOWN = "not known"
-_CLASSES = ("gpu", "transport", "collective", "launch")
+    complete: bool  # False after an interrupt
 
 
 def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
@@ -216,47 +187,49 @@ def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
 def group_errors(name: str, curves: Sequence[CurveErrors]) -> Group:
     """Return statistics of the errors of some curves."""
     predicted = [curve for curve in curves if curve.predicted]
-    large = [(c.source, c.median_abs_log_error_large, c.signed_log_error_large) for c in predicted]
-    small = [(c.source, c.median_abs_log_error_small, c.signed_log_error_small) for c in predicted]
-    return Group(name, len(curves), len(predicted), _errors(large), _errors(small))
+    return Group(name, len(curves), len(predicted), _errors(predicted, "large"), _errors(predicted, "small"))
 
 
-def _errors(found: Iterable[tuple[str, float | None, float | None]]) -> Errors | None:
-    known = [(source, size, sign) for source, size, sign in found if size is not None and sign is not None]
+def _errors(curves: Sequence[CurveErrors], size: str) -> Errors | None:
+    """Return the errors at ``large`` or ``small`` sizes; None where no curve has any."""
+    median_of, sign_of = attrgetter(f"median_abs_log_error_{size}"), attrgetter(f"signed_log_error_{size}")
+    known = [curve for curve in curves if median_of(curve) is not None]
     if not known:
         return None
-    sizes = [size for _, size, _ in known]
+    sizes = [median_of(curve) for curve in known]
     voices: dict[str, list[float]] = {}
-    for source, size, _ in known:
-        voices.setdefault(source, []).append(size)
+    for curve in known:
+        voices.setdefault(curve.source, []).append(median_of(curve))
     medians = [float(np.median(voice)) for voice in voices.values()]
     low = high = None
     if len(medians) > 1:
-        drawn = np.random.default_rng(0).choice(medians, (_DRAWS, len(medians)))
-        low, high = map(float, np.quantile(np.median(drawn, axis=1), (_LOW, _HIGH)))
+        drawn = np.random.default_rng(0).choice(medians, (2000, len(medians)))
+        low, high = map(float, np.quantile(np.median(drawn, axis=1), (0.05, 0.95)))
     return Errors(
-        *error_statistics(sizes, [sign for _, _, sign in known]),
-        off_by_half=sum(size > _OFF_BY_HALF for size in sizes),
+        *error_statistics(sizes, [sign_of(curve) for curve in known]),
+        off_by_half=sum(error > 0.5 for error in sizes),
         one_voice=OneVoice(len(medians), float(np.median(medians)), low, high),
     )
 
 
 def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
     """Return the curves of each source."""
-    return _grouped(curves, attrgetter("source"))
+    return _grouped(curves, "source")
 
 
 def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
     """Return the curves of each GPU, transport, collective and launch with at least ``sources`` sources."""
-    return tuple(Class(kind, group) for kind in _CLASSES for group in _grouped(curves, attrgetter(kind), sources))
+    return tuple(
+        Class(kind, group)
+        for kind in ("gpu", "transport", "collective", "launch")
+        for group in _grouped(curves, kind, sources)
+    )
 
 
-def _grouped(
-    curves: Sequence[CurveErrors], name_of: Callable[[CurveErrors], str], sources: int = 1
-) -> tuple[Group, ...]:
+def _grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:
     found: dict[str, list[CurveErrors]] = {}
     for curve in curves:
-        found.setdefault(name_of(curve) or NOT_KNOWN, []).append(curve)
+        found.setdefault(getattr(curve, field) or NOT_KNOWN, []).append(curve)
     return tuple(
         group_errors(name, found[name])
         for name in sorted(found)

@@ -26,6 +26,10 @@ NOT_YET = "interrupted before it was its turn"
 """Why rows are not predicted that an interrupted validation did not reach."""
 
 _MOST_ROWS = 4096
+MAX_GPUS = 2**24
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_GPUS)]
+OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None if value == "" else value)]
+"""A cell of a table that may be empty, which is None."""
 
 
 def folder_name(folder: Path) -> str:
@@ -34,12 +38,6 @@ def folder_name(folder: Path) -> str:
         if folder.resolve() == data_directory(path).resolve():
             return name
     return folder.resolve().name
-
-
-MAX_GPUS = 2**24
-Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_GPUS)]
-OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None if value == "" else value)]
-"""A cell of a table that may be empty, which is None."""
 
 
 def read_index(
@@ -92,10 +90,9 @@ def origin_of(name: str, key: str, file: Path, measured: str, **spec: Any) -> di
     ``spec`` is recorded in addition; ``name`` is that of the input.
     """
     digest = hashlib.sha256(read_bytes(file)).hexdigest()
-    inputs = {name: {"folder": file.parent.resolve().name, key: digest}}
     return run_record(
         spec={key if key.startswith("index") else f"{name}_{key}": digest, **spec},
-        inputs={**inputs, "links": "topologies/hardware.toml"},
+        inputs={name: {"folder": file.parent.resolve().name, key: digest}, "links": "topologies/hardware.toml"},
         measured=[f"times of {measured}, as published"],
         assumed=["times predicted: simulated on the machine that each row describes, by the hardware catalogue"],
     )

@@ -20,16 +20,16 @@ from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import TunerModel
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.script import Phase, Recording, Script, Step, Work
+from s2sim.reducers.script import Recording, Script, Step, Work
 from s2sim.seeds import named_generator
-from s2sim.simulation.accounting import Iterations, IterationSettings
+from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
 from s2sim.topology.hardware import find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
-from s2sim.validation.implementations import (
+from s2sim.validation.iteration_machine import (
     CALL_OPERATIONS,
     OPERATION_PS,
     Implementation,
@@ -37,13 +37,29 @@ from s2sim.validation.implementations import (
     host_loop_ps,
     implementation_of,
     option_string_of,
+    row_compute,
+    row_machine,
+    row_profile,
 )
-from s2sim.validation.iteration_machine import row_compute, row_machine, row_profile
 from s2sim.validation.iteration_result import MeasuredIterationRow
 
 # Normal values that represent those of a layer.
 _VALUES = 2**14
-_RECORDED_VALUE_BYTES = 4
+_VALUE_BYTES = 4
+_DISCIPLINES = {
+    "none": "after-backward",
+    "wfbp": "per-tensor",
+    "mg-wfbp": "mg-wfbp",
+    "ddp": "ddp",
+    "bytescheduler": "two-priorities:bucket=4MiB",
+}
+_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
+_GLOO = "gloo"
+# A message that a row books apart from the rest of its communication has fewer bytes than this.
+_FEW_BYTES = 2**10
+# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
+# first and the last are unlike the others.
+_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 
 
 @cache
@@ -64,23 +80,19 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
 def apply_implementation(recording: Recording, implementation: Implementation, elements: int) -> Recording:
     """Return scripts whose kernels make an implementation's passes over memory."""
     passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
-    if all(each is None for each in passes.values()):
-        return recording
-    whole = {phase: _RECORDED_VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
-    return replace(recording, scripts=tuple(_set_passes(script, whole) for script in recording.scripts))
-
-
-def _set_passes(script: Script, whole: dict[str, float]) -> Script:
-    steps: list[Step] = []
-    done: set[Phase] = set()
-    for step in script:
-        if isinstance(step, Work) and step.phase in whole:
-            if step.phase not in done:
-                steps.append(Work(step.phase, round(whole[step.phase]), launches=step.launches))
-            done.add(step.phase)
-        else:
-            steps.append(step)
-    return tuple(steps)
+    whole = {phase: _VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
+    scripts: list[Script] = []
+    for script in recording.scripts:
+        steps: list[Step] = []
+        # The first work of a phase stands for all of it.
+        left = dict(whole)
+        for step in script:
+            if not isinstance(step, Work) or step.phase not in whole:
+                steps.append(step)
+            elif step.phase in left:
+                steps.append(Work(step.phase, round(left.pop(step.phase)), launches=step.launches))
+        scripts.append(tuple(steps))
+    return replace(recording, scripts=tuple(scripts))
 
 
 def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recording:
@@ -88,22 +100,12 @@ def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recor
 
     With ``at_once`` the host starts copying back while the last collective is in flight: nothing is decoded before it.
     """
-    copied = 2 * _RECORDED_VALUE_BYTES * elements
+    copied = 2 * _VALUE_BYTES * elements
     pack, unpack = Work("encode", copied), Work("decode", copied)
     scripts = [
         (pack, *script[:-1], unpack, script[-1]) if at_once else (pack, *script, unpack) for script in recording.scripts
     ]
     return replace(recording, scripts=tuple(scripts))
-
-
-_EXCHANGED_VALUE_BYTES = 4
-_DISCIPLINES = {
-    "none": "after-backward",
-    "wfbp": "per-tensor",
-    "mg-wfbp": "mg-wfbp",
-    "ddp": "ddp",
-    "bytescheduler": "two-priorities:bucket=4MiB",
-}
 
 
 def row_discipline(row: MeasuredIterationRow) -> Discipline:
@@ -126,7 +128,7 @@ def row_exchange(
 ) -> tuple[BucketExchange, ...]:
     """Return the buckets of a row's gradients in order of departure, each with its recording."""
     ready = ReadyTensors(
-        bytes=np.array([_EXCHANGED_VALUE_BYTES * tensor.size for tensor in tensors], np.int64),
+        bytes=np.array([_VALUE_BYTES * tensor.size for tensor in tensors], np.int64),
         ready_ps=np.cumsum(compute.backward_ps),
         sparse=np.zeros(len(tensors), np.bool_),
     )
@@ -134,26 +136,16 @@ def row_exchange(
     def exchange_ps(size_bytes: int) -> int:
         return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps
 
-    return tuple(
-        BucketExchange(bucket, _record_bucket(row, [tensors[place] for place in bucket.tensors], option_string))
-        for bucket in discipline.buckets(ready, exchange_ps)
-    )
-
-
-def _record_bucket(row: MeasuredIterationRow, tensors: Sequence[TensorTiming], option_string: str) -> Recording:
-    elements = sum(tensor.size for tensor in tensors)
-    recording = record_on_shapes(option_string, tuple(tensor.shape for tensor in tensors), row.workers)
-    recording = apply_implementation(recording, implementation_of(row), elements)
-    return with_packing(recording, elements, at_once=row.sent_densely) if row.packs else recording
-
-
-_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
-_GLOO = "gloo"
-# A message that a row books apart from the rest of its communication has fewer bytes than this.
-_FEW_BYTES = 2**10
-# The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
-# first and the last are unlike the others.
-_ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
+    exchanges = []
+    for bucket in discipline.buckets(ready, exchange_ps):
+        within = [tensors[place] for place in bucket.tensors]
+        elements = sum(tensor.size for tensor in within)
+        recording = record_on_shapes(option_string, tuple(tensor.shape for tensor in within), row.workers)
+        recording = apply_implementation(recording, implementation_of(row), elements)
+        if row.packs:
+            recording = with_packing(recording, elements, at_once=row.sent_densely)
+        exchanges.append(BucketExchange(bucket, recording))
+    return tuple(exchanges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +200,12 @@ class IterationPredictor:
         if row.packs or not row.exposed:
             communication_ps += parts.hidden_communication
         if row.first_message_ms is not None:
-            communication_ps -= _first_message_ps(iterations)
+            begun_ps = iterations.activity.begun_ps[-2]
+            communication_ps -= sum(
+                launch.timed.duration_ps
+                for launch in iterations.launches
+                if launch.start_ps >= begun_ps and launch.timed.schedule.demand.buffer_bytes <= _FEW_BYTES
+            )
         more_ps = 0
         if row.packs:
             # To time parts separately, the host waits for the GPU before and after each.
@@ -227,12 +224,3 @@ class IterationPredictor:
             codec_s=parts.codec / PS_PER_S,
             ran_as=f"{option_string} {discipline.text}",
         )
-
-
-def _first_message_ps(iterations: Iterations) -> int:
-    begun_ps = iterations.activity.begun_ps[-2]
-    return sum(
-        launch.timed.duration_ps
-        for launch in iterations.launches
-        if launch.start_ps >= begun_ps and launch.timed.schedule.demand.buffer_bytes <= _FEW_BYTES
-    )

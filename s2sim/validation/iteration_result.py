@@ -16,7 +16,16 @@ from s2sim.experiment.json_form import JsonForm, ResultForm
 from s2sim.files import data_directory, user_path
 from s2sim.validation.harness import MOST_LETTERS, Count, OrEmpty, read_index
 
-_MOST_NOTED_MS = 1e9
+# Whole and sum of the parts differ by less in rows that can be judged.
+_MAX_APART = 0.08
+# Names of training without compression.
+_DENSE = ("dense", "none", "baseline", "allreduce")
+_MAX_MS = 1e9
+_Word = Annotated[str, Field(max_length=200)]
+_Known = Annotated[_Word, Field(min_length=1)]
+_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
+FILE = "iterations.csv"
+SHIPPED = "measured_iterations"
 
 
 def time_in_notes_ms(notes: str, name: str) -> float | None:
@@ -33,29 +42,14 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
         value = float(found[1])
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0 <= value <= _MOST_NOTED_MS else None
-
-
-# Whole and sum of the parts differ by less in rows that can be judged.
-_MAX_APART = 0.08
-# Names of training without compression.
-_DENSE = ("dense", "none", "baseline", "allreduce")
-_MAX_MS = 1e9
-_MAX_PARAMETERS = 10**13
-
-
-_Word = Annotated[str, Field(max_length=200)]
-_Known = Annotated[_Word, Field(min_length=1)]
-_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
+    return value if math.isfinite(value) and 0 <= value <= _MAX_MS else None
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredIterationRow:
     """One row of ``iterations.csv``, times in milliseconds; None and an empty text mean not known.
 
-    Columns that are not named here are ignored. ``nic_rate_gbps`` is that of a node's one interface. ``overlap_kind``
-    is ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``; ``reducer_params`` is
-    ``key=value;key=value`` or other words; ``dense_pair`` is the id of the dense row of the same set-up.
+    Columns that are not named here are ignored.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
@@ -69,14 +63,14 @@ class MeasuredIterationRow:
     model: _Known
     reducer: _Known
     iteration_ms: Annotated[float, Field(gt=0, le=_MAX_MS, allow_inf_nan=False)]
-    overlap_kind: _Known
+    overlap_kind: _Known  # ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``
     transport: _Word
     intra_interconnect: _Word = ""
     nic_rate_gbps: OrEmpty[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = None
-    n_params: OrEmpty[Annotated[int, Field(ge=1, le=_MAX_PARAMETERS)]] = None
+    n_params: OrEmpty[Annotated[int, Field(ge=1, le=10**13)]] = None
     n_tensors: OrEmpty[Count] = None
     batch_per_gpu: OrEmpty[Count] = None
-    reducer_params: _Word = ""
+    reducer_params: _Word = ""  # ``key=value;key=value`` or other words
     compute_ms: _Ms = None
     forward_ms: _Ms = None
     backward_ms: _Ms = None
@@ -85,7 +79,7 @@ class MeasuredIterationRow:
     decode_ms: _Ms = None
     system: _Word = ""
     notes: str = ""
-    dense_pair: _Word = ""
+    dense_pair: _Word = ""  # The id of the dense row of the same set-up
 
     @property
     def computing_ms(self) -> float | None:
@@ -122,11 +116,10 @@ class MeasuredIterationRow:
     @property
     def contradiction(self) -> str:
         """Why the row cannot be judged: its parts do not sum to the whole; empty where they do or are not given."""
-        if self.computing_ms is None or self.comm_ms is None or not self.exposed:
-            return ""
         own = (self.computing_ms, self.encode_ms, self.comm_ms, self.decode_ms, self.step_ms, self.first_message_ms)
         parts = sum(part or 0.0 for part in own)
-        if abs(parts - self.iteration_ms) <= _MAX_APART * self.iteration_ms:
+        apart = abs(parts - self.iteration_ms) > _MAX_APART * self.iteration_ms
+        if not apart or self.computing_ms is None or self.comm_ms is None or not self.exposed:
             return ""
         return f"its parts sum to {parts:.4g} ms, the whole is {self.iteration_ms:.4g} ms"
 
@@ -142,10 +135,6 @@ def parse_params(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         found[name.strip().lower() if equals else ""] = value.strip() if equals else part
     return found
-
-
-FILE = "iterations.csv"
-SHIPPED = "measured_iterations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +179,7 @@ def read_iterations(folder: Path) -> tuple[MeasuredIteration, ...]:
 class IterationError(JsonForm):
     """One measured iteration with its prediction.
 
-    ``reason`` says why it is not predicted or not scored. Communication is counted as in its row, exposed where that
-    is. ``wins`` says whether it is faster than dense of the same source and set-up; None for dense and where there is
-    none.
+    Communication is counted as in its row, exposed where that is.
     """
 
     more_json: ClassVar[tuple[str, ...]] = ("log_error", "communication_log_error")
@@ -204,7 +191,7 @@ class IterationError(JsonForm):
     reducer: str
     workers: int | None
     predicted: bool
-    reason: str | None
+    reason: str | None  # Why it is not predicted or not scored
     scored: bool = False
     ran_as: str | None = None
     iteration_s: float | None = None
@@ -213,6 +200,7 @@ class IterationError(JsonForm):
     measured_iteration_s: float | None = None
     measured_communication_s: float | None = None
     measured_codec_s: float | None = None
+    # Whether it is faster than dense of the same source and set-up; None for dense and where there is none
     wins: bool | None = None
     measured_wins: bool | None = None
     likely_why: str | None = None
@@ -239,15 +227,12 @@ def _log_ratio(predicted_s: float | None, measured_s: float | None) -> float | N
 
 @dataclass(frozen=True, slots=True)
 class TimeErrors:
-    """Errors of several times.
-
-    ``median`` and ``p90`` are of |ln(predicted/measured)|, ``bias`` is the median of ln(predicted/measured).
-    """
+    """Errors of several times: of |ln(predicted/measured)|, and for ``bias`` of ln(predicted/measured)."""
 
     rows: int
     median: float
     p90: float
-    bias: float
+    bias: float  # A median
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +260,7 @@ class SourceErrors:
 
 @dataclass(frozen=True, slots=True)
 class OverSources:
-    """Medians over sources of what the rows of each come to.
-
-    ``calls_right_share`` is the mean over sources of the share of right calls; ``calls`` counts them by row.
-    """
+    """Medians over sources of what the rows of each come to."""
 
     sources: int
     rows: int
@@ -286,24 +268,21 @@ class OverSources:
     scored: int
     iteration: TimeErrors | None
     communication: TimeErrors | None
-    calls_right_share: float | None
-    calls: Calls | None
+    calls_right_share: float | None  # Mean over sources of the share of right calls
+    calls: Calls | None  # By row
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IterationsResult(ResultForm):
-    """What `s2sim.validation.validate_iterations.validate_iterations` returns: all rows, in the order of the file.
-
-    ``overall`` counts every source once; ``complete`` is false after an interrupt.
-    """
+    """What `s2sim.validation.validate_iterations.validate_iterations` returns: all rows, in the order of the file."""
 
     answers: ClassVar[str] = "iterations"
     tabulated: ClassVar[str] = "iterations"
 
     what: str
-    overall: OverSources
+    overall: OverSources  # Every source counts once
     by_source: tuple[SourceErrors, ...]
     iterations: tuple[IterationError, ...]
     notes: tuple[str, ...]
     provenance: dict[str, Any]
-    complete: bool
+    complete: bool  # False after an interrupt

@@ -17,14 +17,12 @@ from s2sim.validation.calibrate_result import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
 
+DENSE = "dense"
+
 
 @dataclass(frozen=True, slots=True)
 class ComparedTime:
-    """One measured time (the median, and its 10th and 90th percentile) beside its prediction.
-
-    ``seen`` says whether it is of the calibrated setting; ``what`` to ``payload_bytes`` are as in
-    `s2sim.testbed.measured.MeasuredTiming`.
-    """
+    """One measured time (the median, and its 10th and 90th percentile) beside its prediction."""
 
     kind: Kind
     setting: str
@@ -32,6 +30,7 @@ class ComparedTime:
     nodes: int
     rate_Bps: float
     uplink_Bps: float
+    # As in `s2sim.testbed.measured.MeasuredTiming`
     what: str
     trace: str
     compute_s: float
@@ -40,7 +39,7 @@ class ComparedTime:
     low_s: float
     high_s: float
     predicted_s: float
-    seen: bool
+    seen: bool  # Whether it is of the calibrated setting
 
     @property
     def error(self) -> float:
@@ -55,15 +54,13 @@ class ComparedTime:
 
 @dataclass(frozen=True, slots=True)
 class WinPrediction:
-    """Whether a reducer wins or loses against dense on an unseen setting, as measured and as predicted.
-
-    ``measured`` and ``predicted`` are dense's time over the reducer's.
-    """
+    """Whether a reducer wins or loses against dense on an unseen setting, as measured and as predicted."""
 
     kind: Kind
     setting: str
     what: str
     trace: str
+    # Dense's time over the reducer's
     measured: float
     predicted: float
 
@@ -103,16 +100,13 @@ class BreakEvenRate:
 
 @dataclass(frozen=True, slots=True)
 class PredictionComparison:
-    """All that a folder has, in its order, predicted with ``constants`` of the setting ``calibrated_on``.
-
-    ``calls`` are of other settings; ``break_even`` is where measured times cross.
-    """
+    """All that a folder has, in its order, predicted with ``constants`` of the setting ``calibrated_on``."""
 
     calibrated_on: str
     constants: tuple[FittedConstant, ...]
     points: tuple[ComparedTime, ...]
-    calls: tuple[WinPrediction, ...]
-    break_even: tuple[BreakEvenRate, ...]
+    calls: tuple[WinPrediction, ...]  # Of other settings
+    break_even: tuple[BreakEvenRate, ...]  # Where measured times cross
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,9 +130,6 @@ def median_error(points: Iterable[ComparedTime]) -> float | None:
     """Return the median of |ln(predicted/measured)|; None of no points."""
     errors = [abs(point.error) for point in points]
     return median(errors) if errors else None
-
-
-DENSE = "dense"
 
 
 def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]:
@@ -234,19 +225,16 @@ def compare_testbeds(
         times_s = row.median_s, row.low_s, row.high_s, predicted_s
         points.append(ComparedTime(*(kind, *cluster, *work, *times_s, setting == chosen)))
     exchanged = [point for point in points if point.kind != "collectives"]
-    notes = _notes(chosen, unmeasured, exchanged=bool(exchanged))
-    return PredictionComparison(
-        chosen.name, fit.constants, tuple(points), win_predictions(exchanged), break_even_rates(exchanged), notes
+    codecs_note = (
+        f"codecs are NumPy on the processors that workers share: what {chosen.name} measured beside exchanges, "
+        "in proportion to the work that its script notes and to the workers for each processor"
     )
-
-
-def _notes(setting: MeasuredSetting, unmeasured: set[str], *, exchanged: bool) -> tuple[str, ...]:
-    notes = []
-    if exchanged:
-        notes.append(
-            f"codecs are NumPy on the processors that workers share: what {setting.name} measured beside exchanges, "
-            "in proportion to the work that its script notes and to the workers for each processor"
-        )
-    if unmeasured:
-        notes.append(f"{setting.name} did not measure {', '.join(sorted(unmeasured))}: codecs count nothing there")
-    return tuple(notes)
+    unmeasured_note = f"{chosen.name} did not measure {', '.join(sorted(unmeasured))}: codecs count nothing there"
+    return PredictionComparison(
+        chosen.name,
+        fit.constants,
+        tuple(points),
+        win_predictions(exchanged),
+        break_even_rates(exchanged),
+        (codecs_note,) * bool(exchanged) + (unmeasured_note,) * bool(unmeasured),
+    )

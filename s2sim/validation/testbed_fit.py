@@ -6,7 +6,6 @@ work in the reducer's script and by the workers per processor.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -45,6 +44,9 @@ from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, 
 
 # Rate of links without shaping: more than any processor reaches.
 _UNSHAPED_BPS = 1e12
+LIBRARY = "gloo"
+# Any GPU serves to compare the work of scripts.
+_GPU = "a100"
 
 
 def setting_shape(setting: MeasuredSetting) -> ClusterShape:
@@ -52,26 +54,22 @@ def setting_shape(setting: MeasuredSetting) -> ClusterShape:
 
     All of it is one machine, whose processors the setting tells.
     """
-    given = {
-        field: Quantity(field, value, "user", f"testbed {setting.name}") for field, value in _fields(setting).items()
-    }
+    source = f"testbed {setting.name}"
+    given = {field: Quantity(field, value, "user", source) for field, value in _fields(setting).items()}
     return parse_shape(given, Path(f"{setting.name}.toml"))
 
 
 def setting_toml(setting: MeasuredSetting) -> str:
     """Return the same cluster as a topology file."""
-    tables: dict[str, list[str]] = {}
+    tables: dict[str, list[str]] = {"": []}
     for field, value in _fields(setting).items():
         table, _, key = field.rpartition(".")
-        text = f'"{value}"' if isinstance(value, str) else str(value)
+        head = [f"[{table}]"]
         if table.startswith("link."):
             # One table each, whose name is the links'.
-            tables[f"links {table}"] = [f'name = "{table.removeprefix("link.")}"', f"{key} = {text}"]
-        else:
-            tables.setdefault(table, []).append(f"{key} = {text}")
-    parts = ["\n".join(tables.pop(""))]
-    parts += ["\n".join(["[[links]]" if "links" in table else f"[{table}]", *rows]) for table, rows in tables.items()]
-    return "\n\n".join([*parts, ""])
+            head = ["[[links]]", f'name = "{table.removeprefix("link.")}"']
+        tables.setdefault(table, head).append(f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}")
+    return "\n\n".join([*map("\n".join, tables.values()), ""])
 
 
 def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
@@ -89,18 +87,14 @@ def _fields(setting: MeasuredSetting) -> dict[str, str | int]:
         "machine.packet": f"{choose_shaping(setting.workers, slowest_Bps).segments * SEGMENT_BYTES}B",
     }
     if joined:
-        fields["fabric.hosts_per_leaf"] = setting.workers // setting.nodes
-        fields["fabric.uplinks_per_leaf"] = 1
-        fields["link.leaf*.up*.rate"] = _rate(setting.uplink_Bps)
-        fields["link.leaf*.down*.rate"] = _rate(setting.uplink_Bps)
+        uplink = _rate(setting.uplink_Bps)
+        fields |= {"fabric.hosts_per_leaf": setting.workers // setting.nodes, "fabric.uplinks_per_leaf": 1}
+        fields |= {"link.leaf*.up*.rate": uplink, "link.leaf*.down*.rate": uplink}
     return fields
 
 
 def _rate(rate_Bps: float) -> str:
-    return f"{(_UNSHAPED_BPS if math.isinf(rate_Bps) else rate_Bps):.0f}B/s"
-
-
-LIBRARY = "gloo"
+    return f"{(_UNSHAPED_BPS if isinf(rate_Bps) else rate_Bps):.0f}B/s"
 
 
 @cache
@@ -141,15 +135,13 @@ _SPREADS = {
 
 @dataclass(frozen=True, slots=True)
 class SettingFit:
-    """Constants fitted to ``rows``, the collectives of one setting; ``own`` has them as a library's file does.
-
-    ``before`` and ``after`` are medians of |ln(predicted/measured)|, with the shipped constants and with these.
-    """
+    """Constants fitted to ``rows``, the collectives of one setting."""
 
     setting: MeasuredSetting
     constants: tuple[FittedConstant, ...]
-    own: ConstantOverrides
+    own: ConstantOverrides  # The same as a library's file has them
     rows: tuple[MeasuredTiming, ...]
+    # Medians of |ln(predicted/measured)|, with the shipped constants and with these
     before: float
     after: float
 
@@ -176,7 +168,13 @@ def fit_setting(
     own_rows = tuple(row for row in rows if row.setting == setting.name)
     if not own_rows:
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
-    fittable = _fittable()
+    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
+    fittable = []
+    for name, prior in _SPREADS.items():
+        number = number_of(given[name])
+        assert number is not None
+        highest_log = -log(number[0]) if name.endswith(".share") else inf
+        fittable.append(FittableConstant(name, *number, prior, highest_log))
     spread = np.array([constant.spread for constant in fittable])
     highest = np.array([constant.highest for constant in fittable])
     progress.start(_MAX_STEPS, f"fitting to {setting.name}")
@@ -192,10 +190,8 @@ def fit_setting(
         progress.advance()
         here = pulled(logs)
         steps = [-_STEP if log_ + _STEP > most else _STEP for log_, most in zip(logs, highest, strict=True)]
-        found = [
-            (pulled(logs + step * axis) - here) / step for step, axis in zip(steps, np.eye(len(logs)), strict=True)
-        ]
-        return np.stack(found, axis=1)
+        moved = zip(steps, np.diag(steps), strict=True)
+        return np.stack([(pulled(logs + move) - here) / step for step, move in moved], axis=1)
 
     start = np.zeros(len(fittable))
     bounds = (np.full(len(start), -inf), highest)
@@ -206,22 +202,9 @@ def fit_setting(
     left = errors(logs)
     deviation = np.sqrt(np.diag(covariance_of(slopes(logs)[: len(own_rows)] * _NOISE, spread, left, _NOISE)))
     before, after = (float(np.median(np.abs(each))) for each in (errors(start), left))
-    constants = tuple(
-        constant.fitted(map(exp, constant.interval(log_, sure)))
-        for constant, log_, sure in zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
-    )
+    found = zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
+    constants = tuple(each.fitted(map(exp, each.interval(log_, sure))) for each, log_, sure in found)
     return SettingFit(setting, constants, _to_overrides(fittable, logs), own_rows, before, after)
-
-
-def _fittable() -> tuple[FittableConstant, ...]:
-    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
-    found = []
-    for name, spread in _SPREADS.items():
-        number = number_of(given[name])
-        assert number is not None
-        value, unit = number
-        found.append(FittableConstant(name, value, unit, spread, -log(value) if name.endswith(".share") else inf))
-    return tuple(found)
 
 
 def _to_overrides(fittable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
@@ -251,10 +234,6 @@ def profile_toml(fit: SettingFit) -> str:
     written = [(constant, value) for constant, (_, value) in zip(fit.constants, fit.own, strict=True)]
     origin = f"fitted to {len(sizes)} times of {setting.name} on {setting.machine}, PyTorch {setting.torch}"
     return profile_text(LIBRARY, written, fitted, origin)
-
-
-# Any GPU serves to compare the work of scripts.
-_GPU = "a100"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import numpy as np
 from s2sim.arrays import Floats
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
@@ -52,7 +51,6 @@ from s2sim.validation.curve_result import (
     Drift,
     LeftOut,
     Parameter,
-    Point,
     ValidationResult,
     add_interval_coverage,
     by_class,
@@ -64,35 +62,38 @@ from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule slower than the fastest by this factor is not the fastest with other constants either.
 _CANDIDATE_FACTOR = 1.3
+# Smaller median errors are not explained.
+_LARGE_ERROR = 0.2
+_FITTED = (
+    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
+    "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
+    "the fastest algorithm of those that it has is taken unless the index names one"
+)
+# A point determines a constant if the derivative of their logarithms is at least this.
+_MIN_POINTS = 0.1
 
 
 class CurvePredictor:
-    """Predicts curves; equal machines are built once.
+    """Predicts curves; equal machines are built once."""
 
-    Collectives run with ``profile``; None takes the library of the machine's row.
-    """
-
-    def __init__(self, profile: LibraryProfile | None = None) -> None:
-        self._profile, self._clusters = profile, MachineClusters()
+    def __init__(self) -> None:
+        self._clusters = MachineClusters()
 
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
-        in_a_row = pipelined_messages(machine)
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
-        return [timer.time(demand).duration_ps / in_a_row / PS_PER_S for demand in demands]
+        return [timer.time(demand).duration_ps / pipelined_messages(machine) / PS_PER_S for demand in demands]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
         """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
-        in_a_row = pipelined_messages(machine)
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
-        library = getattr(timer.profile, "library", "")
-        return [tuple(candidate_of(timed, timer.cluster, library, in_a_row) for timed in each) for each in found]
+        where = timer.cluster, getattr(timer.profile, "library", ""), pipelined_messages(machine)
+        return [tuple(candidate_of(timed, *where) for timed in each) for each in found]
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
-        profile = self._profile or machine_library(machine)
-        return run_class(self._clusters.timer(machine).cluster, profile, collective_kind(machine))
+        return run_class(self._clusters.timer(machine).cluster, machine_library(machine), collective_kind(machine))
 
     def _timer_and_demands(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
@@ -100,13 +101,8 @@ class CurvePredictor:
         base = self._clusters.timer(machine)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
-        timer = Timer(base.cluster, algorithm, base.ways, self._profile or machine_library(machine))
+        timer = Timer(base.cluster, algorithm, base.ways, machine_library(machine))
         return timer, [demand_of_row(machine, kind, size) for size in sizes_bytes]
-
-
-_SOFTWARE = ("tcp", "tcpx", "tcpxo", "efa")
-# Smaller median errors are not explained.
-_LARGE_ERROR = 0.2
 
 
 def likely_error_source(machine: MeasuredMachine, large: float | None, small: float | None) -> tuple[str, ...]:
@@ -126,13 +122,10 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
         if not reasons:
             reasons.append("its software reaches another share of the rate than others of its class")
     if small is not None and small < -_LARGE_ERROR:
-        software = machine.nodes > 1 and machine.transport in _SOFTWARE
+        software = machine.nodes > 1 and machine.transport in ("tcp", "tcpx", "tcpxo", "efa")
         latency = f"the latency of the software of {machine.transport} is that of its class"
         reasons.append(latency if software else "launches and hops are those of their class")
     return tuple(reasons)
-
-
-_AS_ITS_ROW = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
 
 
 def predict_curves(
@@ -172,7 +165,7 @@ def _predict_curve(
         ]
     else:
         times_s = predictor.times_s(curve.machine, sizes)
-    pairs = [Point(p.size_bytes, p.measured_s, time_s) for p, time_s in zip(points, times_s, strict=True)]
+    pairs = [replace(point, predicted_s=time_s) for point, time_s in zip(points, times_s, strict=True)]
     found = score_curve(unpredicted_curve(curve, ""), pairs)
     why = likely_error_source(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
     return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), calibration
@@ -181,7 +174,8 @@ def _predict_curve(
 def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
     """Return a curve that is not predicted, and why."""
     machine = curve.machine
-    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in _AS_ITS_ROW}
+    same = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
+    as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in same}
     return CurveErrors(
         id=curve.id,
         source=machine.source if machine else curve.id,
@@ -193,13 +187,6 @@ def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
         **as_its_row,
         n_points=len(resampled(curve.points, machine.outlier_sizes_bytes if machine else ())),
     )
-
-
-_FITTED = (
-    "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
-    "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
-    "the fastest algorithm of those that it has is taken unless the index names one"
-)
 
 
 def run_validation(
@@ -230,9 +217,8 @@ def run_validation(
     found += [unpredicted_curve(curve, NOT_YET) for curve in curves[len(found) :]]
     calibration = [point for _, points in predicted for point in points]
     counted = [curve for curve in found if curve.counts]
-    fits = (
-        fit_constants(calibration, list(dict.fromkeys(curve.source for curve in counted))) if fit and complete else None
-    )
+    own_sources = list(dict.fromkeys(curve.source for curve in counted))
+    fits = fit_constants(calibration, own_sources) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
@@ -254,11 +240,6 @@ def run_validation(
     )
 
 
-# A point determines a constant if the derivative of their logarithms is at least this.
-_MIN_POINTS = 0.1
-_SOURCES_OF_A_CLASS = 3
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantFits:
     """Constants fitted to all points (``whole``), and to all but those of each source (``without``).
@@ -277,10 +258,9 @@ class ConstantFits:
         """Seconds predicted of each point, a curve's size, by constants fitted without its source."""
         times_s = {}
         for source, logs in self.without.items():
-            predicted_s = self.model.predicted_s(logs)
-            for row in np.flatnonzero(self.model.of_source(source)):
-                point = self.model.points[row]
-                times_s[point.curve, point.size_bytes] = float(predicted_s[row])
+            own = self.model.of_source(source)
+            for row, time_s in zip(np.flatnonzero(own), self.model.predicted_s(logs)[own].tolist(), strict=True):
+                times_s[self.model.points[row].curve, self.model.points[row].size_bytes] = time_s
         return times_s
 
 
@@ -293,9 +273,8 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
     model = TermModel(points, [constant.owned for constant in constants])
     rules = FitRules(log_priors(constants), log_upper_bounds(constants), prior_weights(constants))
     weights = point_weights(model)
-    return ConstantFits(
-        model, constants, rules, fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
-    )
+    found = fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
+    return ConstantFits(model, constants, rules, *found)
 
 
 def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
@@ -305,21 +284,12 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
     for number, constant in enumerate(fits.constants):
         telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
         sources = tuple(dict.fromkeys(point.source for point in telling))
-        without = {
-            source: float(constant.value * np.exp(fits.without[source][number]))
-            for source in sources
-            if source in fits.without
-        }
+        logs = {source: fits.without[source][number] for source in sources if source in fits.without}
+        without = {source: float(constant.value * np.exp(log)) for source, log in logs.items()}
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
-        found.append(
-            Parameter(
-                **asdict(constant),
-                refitted=float(constant.value * np.exp(fits.whole[number])),
-                fitted_on=sources,
-                curves=len({point.curve for point in telling}),
-                drift=drift,
-            )
-        )
+        refitted = float(constant.value * np.exp(fits.whole[number]))
+        curves = len({point.curve for point in telling})
+        found.append(Parameter(**asdict(constant), refitted=refitted, fitted_on=sources, curves=curves, drift=drift))
     return tuple(found)
 
 
@@ -331,6 +301,5 @@ def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> L
         for curve in curves
         if curve.predicted
     ]
-    return LeftOut(
-        group_errors("left out", found), by_source(found), by_class(found, _SOURCES_OF_A_CLASS), tuple(found)
-    )
+    classes = by_class(found, sources=3)
+    return LeftOut(group_errors("left out", found), by_source(found), classes, tuple(found))

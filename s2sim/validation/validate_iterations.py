@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -25,6 +25,19 @@ from s2sim.validation.iteration_result import (
     resolve_iterations_folder,
 )
 
+# Smaller errors are not explained.
+_LARGE_ERROR = 0.1
+# Of the whole: a first message of few bytes that takes more than this waits.
+_LONG_WAIT = 0.02
+# A part explains an error if it is between these shares of it.
+_MIN_SHARE, _MAX_SHARE = 0.5, 2
+_MS = 1e-3
+_NOTE = (
+    "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
+    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
+    "predicted"
+)
+
 
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
     """Return the errors of the scored rows of each source."""
@@ -32,9 +45,8 @@ def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
     for name in sorted({row.source for row in rows}):
         own = [row for row in rows if row.source == name]
         scored = [row for row in own if row.scored]
-        iteration = _errors(row.log_error for row in scored)
-        communication = _errors(row.communication_log_error for row in scored)
-        found.append(SourceErrors(name, len(own), len(scored), iteration, communication, _calls(own)))
+        errors = _errors(row.log_error for row in scored), _errors(row.communication_log_error for row in scored)
+        found.append(SourceErrors(name, len(own), len(scored), *errors, _calls(own)))
     return tuple(found)
 
 
@@ -55,9 +67,7 @@ def over_sources(rows: Sequence[IterationError], sources: Sequence[SourceErrors]
 
 def _errors(found: Iterable[float | None]) -> TimeErrors | None:
     signed = [each for each in found if each is not None]
-    if not signed:
-        return None
-    return TimeErrors(*error_statistics([abs(each) for each in signed], signed))
+    return TimeErrors(*error_statistics(list(map(abs, signed)), signed)) if signed else None
 
 
 def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | None:
@@ -79,14 +89,6 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
         missed_wins=known.count((False, True)),
         false_wins=known.count((True, False)),
     )
-
-
-# Smaller errors are not explained.
-_LARGE_ERROR = 0.1
-# Of the whole: a first message of few bytes that takes more than this waits.
-_LONG_WAIT = 0.02
-# A part explains an error if it is between these shares of it.
-_MIN_SHARE, _MAX_SHARE = 0.5, 2
 
 
 def likely_iteration_error_source(
@@ -122,14 +124,6 @@ def likely_iteration_error_source(
     return f"it overlaps {'less' if error < 0 else 'more'} than its discipline and compute allow"
 
 
-_MS = 1e-3
-_NOTE = (
-    "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
-    "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
-    "predicted"
-)
-
-
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
     """Return the errors of predictions of a folder's measured iterations; after Ctrl-C of those that are finished.
 
@@ -146,7 +140,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
     found = in_turn((_predict_row(each, predictor) for each in rows), len(rows), "iterations", progress)
     complete = len(found) == len(rows)
     found += [_unpredicted_row(each, NOT_YET) for each in rows[len(found) :]]
-    called = tuple(_compared(rows, found))
+    called = _compared(rows, found)
     sources = by_source(called)
     return IterationsResult(
         what=f"{len(called)} iterations of {len(sources)} sources in {folder_name(path)}",
@@ -164,24 +158,23 @@ def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> 
     if row is None:
         return _unpredicted_row(measured, measured.problem)
     try:
-        found = predictor.predict(row)
+        found = asdict(predictor.predict(row))
     except S2SimError as error:
         return _unpredicted_row(measured, str(error))
-    contradiction = row.contradiction
-    return replace(
-        _unpredicted_row(measured, contradiction),
-        predicted=True,
-        reason=contradiction or None,
-        scored=not contradiction,
-        **asdict(found),
-    )
+    reason = row.contradiction or None
+    return replace(_unpredicted_row(measured, reason), predicted=True, scored=reason is None, **found)
 
 
-def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError:
+def _unpredicted_row(measured: MeasuredIteration, reason: str | None) -> IterationError:
     row = measured.row
     if row is None:
         return IterationError(measured.id, measured.source, "", "", "", None, predicted=False, reason=reason)
-    codec_ms = None if row.encode_ms is None and row.decode_ms is None else (row.encode_ms or 0) + (row.decode_ms or 0)
+
+    def seconds(*parts_ms: float | None) -> float | None:
+        """Return the sum of what is known."""
+        known = [part for part in parts_ms if part is not None]
+        return sum(known) * _MS if known else None
+
     return IterationError(
         id=row.id,
         source=row.source,
@@ -191,33 +184,31 @@ def _unpredicted_row(measured: MeasuredIteration, reason: str) -> IterationError
         workers=row.workers,
         predicted=False,
         reason=reason,
-        measured_iteration_s=row.iteration_ms * _MS,
-        measured_communication_s=None if row.comm_ms is None else row.comm_ms * _MS,
-        measured_codec_s=None if codec_ms is None else codec_ms * _MS,
+        measured_iteration_s=seconds(row.iteration_ms),
+        measured_communication_s=seconds(row.comm_ms),
+        measured_codec_s=seconds(row.encode_ms, row.decode_ms),
     )
 
 
-def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> Iterator[IterationError]:
-    """Yield rows with their wins over the dense row and the likely reasons of their errors.
+def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> tuple[IterationError, ...]:
+    """Return rows with their wins over the dense row and the likely reasons of their errors.
 
     Waiting times of rows also explain those of the dense row that they are compared with.
     """
     by_id = {each.id: each for each in found}
     waited_ms: dict[str, float] = {}
-    for row in (measured.row for measured in rows if measured.row is not None):
-        waited_ms[row.dense_pair] = max(waited_ms.get(row.dense_pair, 0.0), row.first_message_ms or 0.0)
-    for measured, each in zip(rows, found, strict=True):
-        if measured.row is None:
-            yield each
-            continue
-        why = likely_iteration_error_source(measured.row, each, waited_ms.get(each.id, 0.0))
-        dense = by_id.get(measured.row.dense_pair)
-        yield replace(
-            each,
-            wins=_faster(each.iteration_s, dense.iteration_s) if dense else None,
-            measured_wins=_faster(each.measured_iteration_s, dense.measured_iteration_s) if dense else None,
-            likely_why=why,
-        )
+    compared = []
+    for known in filter(None, (measured.row for measured in rows)):
+        waited_ms[known.dense_pair] = max(waited_ms.get(known.dense_pair, 0.0), known.first_message_ms or 0.0)
+    for row, each in zip((measured.row for measured in rows), found, strict=True):
+        wins = measured_wins = why = None
+        if row is not None:
+            why = likely_iteration_error_source(row, each, waited_ms.get(each.id, 0.0))
+            if dense := by_id.get(row.dense_pair):
+                wins = _faster(each.iteration_s, dense.iteration_s)
+                measured_wins = _faster(each.measured_iteration_s, dense.measured_iteration_s)
+        compared.append(replace(each, wins=wins, measured_wins=measured_wins, likely_why=why))
+    return tuple(compared)
 
 
 def _faster(time_s: float | None, other_s: float | None) -> bool | None:

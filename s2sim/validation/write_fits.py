@@ -32,11 +32,8 @@ from s2sim.validation.validate_curves import (
     predict_curves,
 )
 
-_COMMAND = "s2sim dev validate --write"
-_ROUNDS = 4
 # Constants that move by less are where they are.
 _CONVERGED = 0.01
-_DRAWS = 24
 _FITTED = "fitted on "
 _MEASURED = re.compile(r'^(?P<key>[\w.-]+) = \{ value = [^,]+, kind = "measured", source = "(?P<source>.*)" \}$')
 
@@ -49,15 +46,15 @@ def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
     curves = [curve for curve in read_folder(resolve_curves_folder(None)) if is_fit_for_calibration(curve)]
     changed: dict[str, str] = {}
     fits, found = fit_curves(curves, progress)
-    for _ in range(_ROUNDS):
+    for _ in range(4):
         if float(np.abs(fits.whole).max()) < _CONVERGED:
             break
         changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
         fits, found = fit_curves(curves, progress)
-    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), _DRAWS)
+    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), 24)
     bands = PredictionErrors(
         version=VERSION,
-        made_by=_COMMAND,
+        made_by="s2sim dev validate --write",
         curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
         curves=held_out_error_curves(fits, found),
         constants=tuple(constant.owned for constant in fits.constants),
@@ -101,20 +98,17 @@ def replace_values(text: str, parameters: Mapping[str, Parameter], of: str) -> s
 
     What a source says beside that stays.
     """
-    table, lines = "", []
-    for line in text.splitlines():
+    table, lines = "", text.splitlines()
+    for number, line in enumerate(lines):
         table = line.strip("[]") if line.startswith("[") else table
         found = _MEASURED.match(line)
         parameter = parameters.get(f"{table}.{found['key']}") if found else None
         if found is not None and parameter is not None:
             said = found["source"]
             rest = said.partition("; ")[2] if said.startswith(_FITTED) else said
-            origin = f"{_FITTED}{of} ({len(parameter.fitted_on)} tell it)"
+            source = "; ".join(filter(None, (f"{_FITTED}{of} ({len(parameter.fitted_on)} tell it)", rest)))
             value = value_text(parameter)
-            source = f"{origin}; {rest}" if rest else origin
-            lines.append(f'{found["key"]} = {{ value = {value}, kind = "measured", source = "{source}" }}')
-        else:
-            lines.append(line)
+            lines[number] = f'{found["key"]} = {{ value = {value}, kind = "measured", source = "{source}" }}'
     return "\n".join(lines) + "\n"
 
 
@@ -141,7 +135,5 @@ def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> 
 def _json(bands: PredictionErrors) -> str:
     value = asdict(bands)
     parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256", "constants")]
-    for key in ("curves", "draws"):
-        rows = ",\n  ".join(json.dumps(row) for row in value[key])
-        parts.append(f'"{key}": [\n  {rows}\n ]')
+    parts += [f'"{key}": [\n  ' + ",\n  ".join(map(json.dumps, value[key])) + "\n ]" for key in ("curves", "draws")]
     return "{\n " + ",\n ".join(parts) + "\n}\n"

@@ -15,7 +15,7 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import carrier
-from s2sim.validation.curve import MeasuredPoint, read_folder, resampled
+from s2sim.validation.curve import Point, read_folder, resampled
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations
 
@@ -62,14 +62,16 @@ def points(*pairs):
 
 
 @pytest.fixture
-def predicted_us(tmp_path):
-    """Return what predicts the microseconds of one size on the machine of a row."""
+def predicted_us(tmp_path, monkeypatch):
+    """Return what predicts the microseconds of one size on the machine of a row, or with another library."""
 
     def predict(size, profile=None, **cells):
         place = tmp_path / f"curve{len(list(tmp_path.iterdir()))}"
         (curve,) = read_folder(write_folder(place, (row(**cells), [(size, 1)])))
-        predictor = CurvePredictor(*([] if profile is None else [profile]))
-        return predictor.times_s(curve.machine, [size])[0] * 1e6
+        with monkeypatch.context() as patch:
+            if profile is not None:
+                patch.setattr("s2sim.validation.validate_curves.machine_library", lambda _machine: profile)
+            return CurvePredictor().times_s(curve.machine, [size])[0] * 1e6
 
     return predict
 
@@ -123,10 +125,10 @@ def test_errors_are_those_computed_by_hand(folder):
 
 def test_sizes_are_resampled_to_powers_of_two():
     sizes = [1, 3, 800, 900, 1100, 1300, 1536, 2_000_000, 2_100_000, 4 * MIB]
-    found = resampled(tuple(MeasuredPoint(size, 1.0) for size in sizes), dropped=(4 * MIB,))
+    found = resampled(tuple(Point(size, 1.0) for size in sizes), dropped=(4 * MIB,))
     assert [point.size_bytes for point in found] == [1, 1100, 2_100_000]
-    assert [p.size_bytes for p in resampled((MeasuredPoint(819, 1.0), MeasuredPoint(1229, 1.0)))] == []
-    assert [p.size_bytes for p in resampled((MeasuredPoint(820, 1.0), MeasuredPoint(1228, 1.0)))] == [820]
+    assert [p.size_bytes for p in resampled((Point(819, 1.0), Point(1229, 1.0)))] == []
+    assert [p.size_bytes for p in resampled((Point(820, 1.0), Point(1228, 1.0)))] == [820]
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import machine_shape
-from s2sim.validation.implementations import (
+from s2sim.validation.iteration_machine import (
     CALL_OPERATIONS,
     IMPLEMENTATIONS,
     OPERATION_PS,
     PACKING_OPERATIONS,
     host_loop_ps,
     option_string_of,
+    row_machine,
 )
-from s2sim.validation.iteration_machine import row_machine
 from s2sim.validation.iteration_result import IterationError, read_iterations, resolve_iterations_folder
 from s2sim.validation.validate_iterations import by_source, over_sources, validate_iterations
 

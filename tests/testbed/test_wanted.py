@@ -3,8 +3,8 @@
 import pytest
 
 from s2sim.errors import S2SimError
+from s2sim.testbed.measure import MeasurementTask, collective_task
 from s2sim.testbed.settings import RequestedMeasurements, parse_kinds, parse_sizes
-from s2sim.testbed.workers import MeasurementTask, collective_task
 
 
 def test_sizes_are_a_list_or_steps_of_four():

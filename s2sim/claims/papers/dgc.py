@@ -10,7 +10,6 @@ from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accu
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.gradients.models import load_model
 
-_SOURCE = "Lin, Han, Mao, Wang and Dally, Deep Gradient Compression, ICLR 2018, arXiv:1712.01887"
 _MIB = 2**20
 
 # Caffe's AlexNet, whose second, fourth and fifth convolution have two groups: Krizhevsky et al., NIPS 2012.
@@ -30,11 +29,8 @@ _PUBLISHED = {"ResNet-50": (97.49, 0.35, 277), "AlexNet": (232.56, 0.39, 597), "
 
 
 def _shapes(name: str) -> tuple[tuple[int, ...], ...]:
-    if name == "AlexNet":
-        return _ALEXNET
-    if name == "PTB LSTM":
-        return _PTB_LSTM
-    return tuple(layer.shape for layer in load_model("resnet-50").layers)
+    known = {"AlexNet": _ALEXNET, "PTB LSTM": _PTB_LSTM}
+    return known.get(name) or tuple(layer.shape for layer in load_model("resnet-50").layers)
 
 
 def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
@@ -59,35 +55,20 @@ def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
                 published_form="{}x",
             )
         )
-        rows.append(
-            (
-                name,
-                f"{dense / _MIB:.2f} MB",
-                f"{kept / _MIB:.3f} MB",
-                f"{vectors / _MIB:.3f} MB",
-                f"{ours:.0f}x",
-                f"{dense / message_bytes('dgc-select:coding=int64', matrices):.0f}x",
-            )
-        )
-    table = Table(
-        "Messages of one rank",
-        ("model", "dense", "1 in 1000", "vectors", "ratio", "matrices alone, 64-bit indices"),
-        tuple(rows),
-    )
-    return PaperPart(tuple(claims), (table,))
-
-
-_LOOP = "cnn:optimizer=sgd,learning_rate=0.05,momentum=0.9"
-_WHOLE, _BARE = "dgc with warm-up", "top 0.1 %, no momentum correction"
+        sizes = f"{dense / _MIB:.2f} MB", f"{kept / _MIB:.3f} MB", f"{vectors / _MIB:.3f} MB"
+        int64 = dense / message_bytes("dgc-select:coding=int64", matrices)
+        rows.append((name, *sizes, f"{ours:.0f}x", f"{int64:.0f}x"))
+    columns = ("model", "dense", "1 in 1000", "vectors", "ratio", "matrices alone, 64-bit indices")
+    return PaperPart(tuple(claims), (Table("Messages of one rank", columns, tuple(rows)),))
 
 
 def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    reducers = {_WHOLE: "dgc:warmup=5,epoch=20", _BARE: "topk:density=0.001,granularity=layer"}
+    whole, bare = "dgc with warm-up", "top 0.1 %, no momentum correction"
+    reducers = {whole: "dgc:warmup=5,epoch=20", bare: "topk:density=0.001,granularity=layer"}
     text = "no loss of accuracy in the loop at a thousandth of the elements (small convolutional network)"
-    source = "abstract, of ResNet-50 on ImageNet and others"
-    about = (text, source, "no loss")
-    loop = TrainingComparison.small(effort, _LOOP, reducers)
-    return loop_part(loop, progress, [about], lambda found: [accuracy_claim(found, _WHOLE, SAME_POINTS, *about)])
+    about = (text, "abstract, of ResNet-50 on ImageNet and others", "no loss")
+    loop = TrainingComparison.small(effort, "cnn:optimizer=sgd,learning_rate=0.05,momentum=0.9", reducers)
+    return loop_part(loop, progress, [about], lambda found: [accuracy_claim(found, whole, SAME_POINTS, *about)])
 
 
 _UNTESTABLE = tuple(
@@ -102,7 +83,7 @@ _UNTESTABLE = tuple(
 PAPER = Paper(
     name="dgc",
     title="Deep Gradient Compression: Reducing the Communication Bandwidth for Distributed Training",
-    source=_SOURCE,
+    source="Lin, Han, Mao, Wang and Dally, Deep Gradient Compression, ICLR 2018, arXiv:1712.01887",
     claimed="270 to 600 times less communication without losing accuracy",
     setup=(
         (

@@ -23,12 +23,6 @@ from s2sim.claims.grid import (
 from s2sim.claims.paper import Chart, Claim, Line, Paper, PaperEffort, PaperPart, judge_condition, judge_conditions
 from s2sim.experiment.progress import ProgressWatcher
 
-_SOURCE = (
-    "Agarwal, Wang, Venkataraman and Papailiopoulos, On the Utility of Gradient Compression in Distributed Training "
-    "Systems, MLSys 2022, arXiv:2103.00543"
-)
-_CODE = "github.com/uw-mad-dash/GradCompressionUtility"
-
 _PUBLISHED_WINS, _PUBLISHED_SETUPS = 6, 200
 MAX_SHARE = 2 * _PUBLISHED_WINS / _PUBLISHED_SETUPS
 """Twice the published share: up to here a count is as small as theirs."""
@@ -131,9 +125,7 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
             progress.advance()
     won = {host: len(winning_gains(gains, MARGINS[0])) for host, gains in by_host.items()}
     setups = len(by_host[None])
-    names: dict[str | None, str] = {None: "kernels alone"} | {
-        host: f"{host} of the host a tensor" for host in _HOST_LOOPS[1:]
-    }
+    names = {host: "kernels alone" if host is None else f"{host} of the host a tensor" for host in _HOST_LOOPS}
     ours = "; ".join(f"{names[host]}: {share_text(count, setups)}" for host, count in won.items())
     largest = [gain for gain in by_host["300us"] if gain.batch == dict(_THEIR_MODELS)[gain.model][-1]]
     winners = winning_gains(largest, MARGINS[0])
@@ -169,7 +161,8 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
         tables.append(replace(by_batch, title=f"p3.8xlarge, {names[host]}: {by_batch.title.lower()}"))
     setup = (
         (
-            f"{setups} set-ups of the authors' code ({_CODE}): {', '.join(model for model, _ in _THEIR_MODELS)} with "
+            f"{setups} set-ups of the authors' code (github.com/uw-mad-dash/GradCompressionUtility): "
+            f"{', '.join(model for model, _ in _THEIR_MODELS)} with "
             f"five mini-batches each, {len(_HOOKS) - 1} compressors as hooks of DDP and after backward, "
             f"{' and '.join(map(str, counts))} V100 of p3.8xlarge at 10 Gb/s; dense overlaps as DDP does"
         ),
@@ -208,6 +201,8 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     there = [gain for gain in gains if gain.cluster in _DATA_CENTRE]
     won = winning_gains([gain for gain in there if gain.trusted()], MARGINS[0])
     middle = median_high(gain.speedup for gain in won) if won else 1.0
+    by_count = sorted(((count, name) for name, count in Counter(gain.model for gain in won).items()), reverse=True)
+    where_most = ", ".join(f"{name} {count}" for count, name in by_count)
     settings = {gain.setting for gain in gains}
     best = best_of(trusted)
     winning = winning_gains(best.values(), MARGINS[0])
@@ -219,7 +214,7 @@ def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             f"{share_text(len(won), len(there))} on clusters of 100 Gb/s a node and more",
             judge_condition(len(won) <= MAX_SHARE * len(there)),
             _RULE,
-            f"they win by {f'{middle - 1:.0%}' if won else 'nothing'} in the middle: {_by_count(won) or 'nowhere'}",
+            f"they win by {f'{middle - 1:.0%}' if won else 'nothing'} in the middle: {where_most or 'nowhere'}",
         ),
         Claim(
             "a network of 100 Gb/s that is fully used needs no compression",
@@ -274,24 +269,17 @@ def _rate_chart(rates: Sequence[int], by_rate: Sequence[Sequence[SettingGain]]) 
         Line(f"something gains over {margin:.0%}", x, tuple(100 * _share(own, margin) for own in by_rate))
         for margin in MARGINS
     )
-    return Chart(
-        "Where compression pays, by the network's rate",
-        "rate of a node's interface in Gb/s",
-        "settings in %",
-        lines,
-        log_x=True,
-    )
-
-
-def _by_count(gains: Sequence[SettingGain]) -> str:
-    counts = Counter(gain.model for gain in gains)
-    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts, key=lambda name: (counts[name], name))[::-1])
+    title, x_axis = "Where compression pays, by the network's rate", "rate of a node's interface in Gb/s"
+    return Chart(title, x_axis, "settings in %", lines, log_x=True)
 
 
 PAPER = Paper(
     name="does-it-pay",
     title="On the Utility of Gradient Compression in Distributed Training Systems",
-    source=_SOURCE,
+    source=(
+        "Agarwal, Wang, Venkataraman and Papailiopoulos, On the Utility of Gradient Compression in Distributed "
+        "Training Systems, MLSys 2022, arXiv:2103.00543"
+    ),
     claimed="compression pays in 6 of more than 200 set-ups",
     setup=(
         "a set-up is a model, mini-batch, cluster, number of workers and reducer; a setting all of it but the reducer",

@@ -11,14 +11,11 @@ from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judg
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.reducers.run import reduce_once
 
-_SUMMARY = "summary of the paper by rajatbisht.net; abstract"
 MAX_WORDS, MIN_WORDS = 6, 2
 """Words a kept element that Ok-Topk sends at most, and that any all-reduce of pairs sends at least, times (P-1)/P."""
 _ELEMENTS, _DENSITY = 100_000, 0.01
 _REDUCERS = ("dense", "topk:density=0.01", "gtopk:density=0.01", "sparcml:density=0.01", "ok-topk:density=0.01")
 _OURS = _REDUCERS[-1]
-# Of one node's interface; what MPI gets of it is not public.
-_RATES = ("40Gbps", "80Gbps")
 PUBLISHED = (3.29, 12.95)
 _NOTICED = 0.01
 
@@ -47,7 +44,7 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     claims = (
         Claim(
             "each rank sends fewer than 6k(P-1)/P words",
-            _SUMMARY,
+            "summary of the paper by rajatbisht.net; abstract",
             f"at most {MAX_WORDS}k, no sparse all-reduce below {MIN_WORDS}k",
             f"{min(own):.2f}k to {max(own):.2f}k for {counts[0]} to {counts[-1]} ranks",
             judge_condition(min(own) >= MIN_WORDS and max(own) < MAX_WORDS),
@@ -75,12 +72,10 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (32,) if effort.quick else (16, 32, 64)
-    places = [
-        ClusterSetting(
-            rate, "dragonfly", ("node.gpus=1", "nic.count=1", f"nic.rate={rate}", "nic.path=staged"), "p100-pcie"
-        )
-        for rate in _RATES
-    ]
+    node = "node.gpus=1", "nic.count=1", "nic.path=staged"
+    # Of one node's interface; what MPI gets of it is not public.
+    rates = "40Gbps", "80Gbps"
+    places = [ClusterSetting(rate, "dragonfly", (*node, f"nic.rate={rate}"), "p100-pcie") for rate in rates]
     progress.start(len(counts) * len(places), "iterations of BERT-base on a dragonfly")
     rows = []
     over: dict[str, list[float]] = {}

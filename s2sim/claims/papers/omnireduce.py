@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from s2sim.claims.grid import compare_rows, milliseconds
@@ -25,16 +26,12 @@ from s2sim.experiment.rows import Row
 _NOTEBOOKS = "notebooks of the artifact (sands-lab/omnireduce-experiments), read off plots to 0.2 ms"
 _BARS = "bar labels in notebooks of the artifact, which are not the paper's own runs"
 _OURS = "omnireduce"
-_MOST_WORKERS_PAIR = ("dense", _OURS)
-_WORKERS = 8
-_BLOCKS, _BLOCK = 102_400, 256
 
 PUBLISHED_MS = {1.0: 15.6, 0.8: 14.4, 0.4: 12.3, 0.2: 10.5, 0.1: 7.8, 0.08: 7.1, 0.04: 5.1, 0.02: 3.9, 0.01: 3.1}
 """Median of an all-reduce of 100 MiB on 8 workers at 100 Gb/s with GPUDirect, by the share of blocks that are not
 zero."""
 _RDMA_MS = {0.1: 17.2, 0.01: 16.4}
 _NCCL_MS = 17.2
-_QUICK = (0.2, 0.1, 0.04, 0.02, 0.01)
 
 # End to end over NCCL at 100 Gb/s with RDMA: profile, samples of a GPU, speed-up.
 _END_TO_END = {
@@ -47,17 +44,17 @@ _END_TO_END = {
 
 
 def _both(progress: ProgressWatcher, *overrides: str, **work: Any) -> dict[str, Row]:
-    own = {"overrides": overrides, "gpu": "v100", "workers": (_WORKERS,), "reducers": _MOST_WORKERS_PAIR}
+    own = {"overrides": overrides, "gpu": "v100", "workers": (8,), "reducers": ("dense", _OURS)}
     return compare_rows("single-switch", progress, **own, **work)
 
 
 def _blocks(density: float, path: str, progress: ProgressWatcher) -> dict[str, Row]:
-    trace = f"synthetic:rows={_BLOCKS},width={_BLOCK},density={density:g},overlap=0"
+    trace = f"synthetic:rows=102400,width=256,density={density:g},overlap=0"
     return _both(progress, f"nic.path={path}", trace=trace)
 
 
 def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    densities = _QUICK if effort.quick else tuple(PUBLISHED_MS)
+    densities = (0.2, 0.1, 0.04, 0.02, 0.01) if effort.quick else tuple(PUBLISHED_MS)
     found = {density: _blocks(density, "switch", progress) for density in densities}
     staged = {density: _blocks(density, "staged", progress)[_OURS].time_s.total for density in _RDMA_MS}
     nccl = 1e3 * next(iter(found.values()))["dense"].time_s.total
@@ -108,29 +105,22 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
     )
     ascending = sorted(densities)
     x = tuple(100 * density for density in ascending)
-    chart = Chart(
-        "All-reduce of 100 MiB on 8 workers, 100 Gb/s with GPUDirect",
-        "blocks that are not zero in %",
-        "ms",
-        (
-            Line("published", x, tuple(PUBLISHED_MS[density] for density in ascending)),
-            Line("ours", x, tuple(ours[density] for density in ascending)),
-            Line("NCCL, ours", x, tuple(nccl for _ in ascending)),
-        ),
-        log_x=True,
-        log_y=True,
-    )
-    return PaperPart(claims, (), (chart,))
+    times = {"published": PUBLISHED_MS, "ours": ours, "NCCL, ours": dict.fromkeys(ascending, nccl)}
+    lines = tuple(Line(name, x, tuple(ms[density] for density in ascending)) for name, ms in times.items())
+    title, axes = "All-reduce of 100 MiB on 8 workers, 100 Gb/s with GPUDirect", ("blocks that are not zero in %", "ms")
+    return PaperPart(claims, (), (Chart(title, *axes, lines, log_x=True, log_y=True),))
 
 
 def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
-    def speedup(name: str, *overrides: str) -> float:
-        profile, batch, _ = _END_TO_END[name]
-        return _both(progress, *overrides, profile=profile, batch=batch)[_OURS].speedup_vs_dense
+    def speedups(names: Iterable[str], *overrides: str) -> dict[str, float]:
+        found = {}
+        for name in names:
+            profile, batch, _ = _END_TO_END[name]
+            found[name] = _both(progress, *overrides, profile=profile, batch=batch)[_OURS].speedup_vs_dense
+        return found
 
-    found = {name: speedup(name) for name in _END_TO_END}
-    tcp = ("nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")
-    slow = {name: speedup(name, *tcp) for name in ("DeepLight", "NCF")}
+    found = speedups(_END_TO_END)
+    slow = speedups(("DeepLight", "NCF"), "nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")
     claims = [
         figure_claim(
             f"{name}: {published} times as fast as NCCL at 100 Gb/s",

@@ -18,7 +18,6 @@ from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.rows import Row
 
 _TABLE = "tables of the paper, as recalled"
-_MIB = 2**20
 
 STEPS_PER_EPOCH = 50_000 // (16 * 128)
 """Of CIFAR-10 by 16 workers with 128 images each."""
@@ -40,7 +39,6 @@ _PUBLISHED_MS = {
 _LSTM_MS = {"dense": 300, "powersgd:rank=4": 134}
 # Its decoder is tied to the embedding, which is sent once.
 _LSTM_PARAMETERS = "28.9M"
-_CLUSTER = ("node.gpus=2",)
 
 
 def resnet18_shapes() -> list[tuple[int, ...]]:
@@ -58,27 +56,23 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
 
 def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     gradient = normal_gradient(resnet18_shapes())
-    ours = {
-        name: message_bytes(name, gradient) * STEPS_PER_EPOCH / _MIB
-        for name in watched(progress, "messages of ResNet-18", PUBLISHED_MIB)
-    }
     claims = tuple(
         figure_claim(
             f"{name}: {published} MB an epoch of CIFAR-10 (ResNet-18, 16 workers)",
             _TABLE,
             published,
-            ours[name],
+            message_bytes(name, gradient) * STEPS_PER_EPOCH / 2**20,
             f"real messages of all layers, {STEPS_PER_EPOCH} steps; an MB is 2^20 bytes",
             form="{:.1f} MB",
             published_form="{} MB",
         )
-        for name, published in PUBLISHED_MIB.items()
+        for name, published in watched(progress, "messages of ResNet-18", PUBLISHED_MIB.items())
     )
     return PaperPart(claims)
 
 
 def _on_cluster(reducers: tuple[str, ...], progress: ProgressWatcher, **size: str) -> dict[str, Row]:
-    own = {"overrides": _CLUSTER, "workers": (16,), "reducers": reducers, "gpu": "gtx-1080-ti", "seed": 0}
+    own = {"overrides": ("node.gpus=2",), "workers": (16,), "reducers": reducers, "gpu": "gtx-1080-ti", "seed": 0}
     return compare_rows("tcp-10g", progress, **own, **size)
 
 
@@ -124,14 +118,9 @@ def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             "than dense in the paper's own table too, at a cost in accuracy",
         )
     )
-    table = Table(
-        "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves",
-        ("method", "ours", "saves", "saves as published"),
-        tuple(
-            (name, milliseconds(rows[name].time_s.total), milliseconds(saved[name]), milliseconds(theirs[name]))
-            for name in saved
-        ),
-    )
+    cells = [(name, *map(milliseconds, (row.time_s.total, saved[name], theirs[name]))) for name, row in rows.items()]
+    title = "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves"
+    table = Table(title, ("method", "ours", "saves", "saves as published"), tuple(cells))
     return PaperPart(tuple(claims), (table,))
 
 

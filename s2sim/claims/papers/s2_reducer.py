@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import starmap
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from s2sim.claims.grid import SweepTime, sweep
 from s2sim.claims.paper import (
@@ -25,10 +25,8 @@ from s2sim.experiment.rows import ROUNDING_ERROR
 from s2sim.experiment.spec import RunSpec
 from s2sim.units import format_ratio
 
-if TYPE_CHECKING:
-    # By cluster, then by reducer.
-    Times = dict[str, dict[str, SweepTime]]
-
+# By cluster, then by reducer.
+Times: TypeAlias = dict[str, dict[str, SweepTime]]
 
 _REDUCERS = {
     "union": "union",
@@ -38,7 +36,6 @@ _REDUCERS = {
     "S2, repaired, with feedback": "s2:rows=3,cells=4,ef=true",
     "S2, exact": "s2-exact",
 }
-_SAME = 0.01
 _WHY = {
     "S2, authors": "cells for a thousandth of the values: the optimizer steps by noise",
     "S2, authors, with feedback": "feedback adds up errors that are larger than the gradient",
@@ -46,6 +43,9 @@ _WHY = {
     "S2, repaired, with feedback": "rows are off by some per cent; what is fed back fills ever more of them",
     "S2, exact": "every value comes back but for float32's rounding of a sum",
 }
+_SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
+_ABSTRACT = "abstract; model, baseline and network not given"
+_NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
 def in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
@@ -59,14 +59,12 @@ def in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         reads_text=True,
     )
     texts = {name: f"same accuracy in the loop: {name}" for name in _WHY}
-    source = "abstract; accuracy of the paper not read"
+    about = "abstract; accuracy of the paper not read", "no loss"
     return loop_part(
         loop,
         progress,
         [(text, "abstract", "no loss") for text in texts.values()],
-        lambda found: [
-            loss_claim(found, name, _SAME, texts[name], source, "no loss", why) for name, why in _WHY.items()
-        ],
+        lambda found: [loss_claim(found, name, 0.01, texts[name], *about, why) for name, why in _WHY.items()],
     )
 
 
@@ -77,7 +75,6 @@ CLUSTERS = {
     "1 Gb/s": ("nic.rate=1Gbps",),
 }
 FIRST = "100 Gb/s"
-_GBPS = (100.0, 25.0, 10.0, 1.0)
 MODELS = {"GNMT-8": "gnmt-8", "GNMT-16": "gnmt-16", "LSTM": "lstm"}
 # The two translate with the same tables, so that what these take alone is the same.
 TABLES = {"GNMT-8 and 16": "gnmt-8", "LSTM": "lstm"}
@@ -87,24 +84,17 @@ BASELINES = {
     "Parallax": "parallax:as_coded=true",
     "OmniReduce": "authors-omnireduce",
 }
-_AUTHORS_OPTIONS = {
-    "gnmt-8": "s2:preset=authors-gnmt",
-    "gnmt-16": "s2:preset=authors-gnmt",
-    "lstm": "s2:preset=authors-lstm",
-}
 OURS = _AUTHORS_ROW, _REPAIRED_ROW, _EXACT_ROW = "S2, authors", "S2, repaired", "S2, exact"
 _ALL = (*BASELINES, *OURS)
-_REPAIRED_OPTIONS, _EXACT_OPTIONS = "s2:rows=3,cells=4,warm=true", "s2-exact:warm=true"
 
 
 def sweep_model(model: str, progress: ProgressWatcher, *, tables_only: bool) -> Times:
     """Return the times of baselines and S2 for a model, or for its tables alone, at every rate."""
-    own = {"S2, authors": _AUTHORS_OPTIONS[model], "S2, repaired": _REPAIRED_OPTIONS, "S2, exact": _EXACT_OPTIONS}
-    reducers = (*BASELINES.values(), *own.values())
+    options = f"s2:preset=authors-{model.partition('-')[0]}", "s2:rows=3,cells=4,warm=true", "s2-exact:warm=true"
+    names = {option: name for name, option in zip(_ALL, (*BASELINES.values(), *options), strict=True)}
     spec = RunSpec.of(
-        "tcp-10g", workers=(16,), reducers=reducers, profile=model, discipline="after-backward", gpu="rtx-2080"
+        "tcp-10g", workers=(16,), reducers=tuple(names), profile=model, discipline="after-backward", gpu="rtx-2080"
     )
-    names = {option: name for name, option in {**BASELINES, **own}.items()}
     return {
         cluster: {names[option]: timed for option, timed in found.items()}
         for cluster, found in sweep(spec, CLUSTERS, progress, tables_only=tables_only).items()
@@ -121,147 +111,134 @@ def speedup(times: Times, cluster: str, what: str, against: str) -> float:
     return times[cluster][against].iteration_s / times[cluster][what].iteration_s
 
 
-def _error_text(error: float | None) -> str:
-    exact = error is not None and error <= ROUNDING_ERROR
-    return "exact" if exact else "-" if error is None else format_ratio(error, 3)
+def _saved_views(name: str, times: Times) -> tuple[Table, Chart]:
+    """Return communication times of a model's tables, the share that each saves at each rate, and its error."""
+
+    def saved(what: str, cluster: str) -> float:
+        return saved_share(times, cluster, what, "dense")
+
+    rows = []
+    for what in _ALL:
+        cells = (f"{1e3 * times[where][what].time_s:.1f} ms ({saved(what, where):.0%})" for where in CLUSTERS)
+        error = times[FIRST][what].error
+        exact = error is not None and error <= ROUNDING_ERROR
+        rows.append((what, *cells, "exact" if exact else "-" if error is None else format_ratio(error, 3)))
+    title = f"{name}: communication of the tables alone, (saved of a dense all-reduce of them)"
+    over_rates = f"{name}: communication of the tables saved, against a dense all-reduce of them (published: 81 %)"
+    return (
+        Table(title, ("", *CLUSTERS, "relative L2 error"), tuple(rows)),
+        _chart(over_rates, "saved (%)", _ALL[1:], lambda what, where: 100 * saved(what, where)),
+    )
 
 
-def saved_table(name: str, times: Times) -> Table:
-    """Return communication times of a model's tables, the share that each saves, and its error."""
+def _speed_views(name: str, times: Times) -> tuple[Table, Chart]:
+    """Return iteration times of a model, and their speed-ups over dense at each rate."""
 
-    def cell(what: str, cluster: str) -> str:
-        return f"{1e3 * times[cluster][what].time_s:.1f} ms ({saved_share(times, cluster, what, 'dense'):.0%})"
+    def faster(what: str, cluster: str) -> float:
+        return speedup(times, cluster, what, "dense")
 
     rows = tuple(
-        (what, *(cell(what, cluster) for cluster in CLUSTERS), _error_text(times[FIRST][what].error)) for what in _ALL
+        (what, *(f"{1e3 * times[where][what].iteration_s:.0f} ms ({faster(what, where):.2f}x)" for where in CLUSTERS))
+        for what in _ALL
     )
-    title = f"{name}: communication of the tables alone, (saved of a dense all-reduce of them)"
-    return Table(title, ("", *CLUSTERS, "relative L2 error"), rows)
-
-
-def speed_table(name: str, times: Times) -> Table:
-    """Return iteration times of a model and their speed-ups over dense."""
-
-    def cell(what: str, cluster: str) -> str:
-        return f"{1e3 * times[cluster][what].iteration_s:.0f} ms ({speedup(times, cluster, what, 'dense'):.2f}x)"
-
-    rows = tuple((what, *(cell(what, cluster) for cluster in CLUSTERS)) for what in _ALL)
-    return Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), rows)
-
-
-def saved_chart(name: str, times: Times) -> Chart:
-    """Return the saved share of a dense all-reduce of the tables over rates."""
-    title = f"{name}: communication of the tables saved, against a dense all-reduce of them (published: 81 %)"
-    return _chart(title, "saved (%)", _ALL[1:], lambda what, where: 100 * saved_share(times, where, what, "dense"))
-
-
-def speed_chart(name: str, times: Times) -> Chart:
-    """Return speed-ups of iterations over dense, over rates."""
     title = f"{name}: speed-up of an iteration over dense (published: 1.8x over the state of the art)"
-    return _chart(title, "times as fast as dense", _ALL, lambda what, where: speedup(times, where, what, "dense"))
+    return (
+        Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), rows),
+        _chart(title, "times as fast as dense", _ALL, faster),
+    )
 
 
 def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> Chart:
-    lines = tuple(Line(what, _GBPS, tuple(value(what, where) for where in CLUSTERS)) for what in names)
+    rates_Gbps = (100.0, 25.0, 10.0, 1.0)
+    lines = tuple(Line(what, rates_Gbps, tuple(value(what, where) for where in CLUSTERS)) for what in names)
     return Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
-
-
-_SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
-_ABSTRACT = "abstract; model, baseline and network not given"
-_NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
 def in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     """Return these claims, with the times behind them."""
     whole = {name: sweep_model(model, progress, tables_only=False) for name, model in MODELS.items()}
     tables = {name: sweep_model(model, progress, tables_only=True) for name, model in TABLES.items()}
+    views = [*starmap(_saved_views, tables.items()), *starmap(_speed_views, whole.items())]
     return PaperPart(
         claims=(*_saving_claims(tables), *_speed_claims(whole), _error_claim(tables)),
-        tables=(*starmap(saved_table, tables.items()), *starmap(speed_table, whole.items())),
-        pictures=(*starmap(saved_chart, tables.items()), *starmap(speed_chart, whole.items())),
+        tables=tuple(table for table, _ in views),
+        pictures=tuple(chart for _, chart in views),
     )
 
 
 def _saving_claims(tables: dict[str, Times]) -> tuple[Claim, ...]:
     name, times = next(iter(tables.items()))
     every = [saved_share(each, cluster, _AUTHORS_ROW, "dense") for each in tables.values() for cluster in CLUSTERS]
-    error = times[FIRST][_AUTHORS_ROW].error or 0.0
-    over_union = [saved_share(times, cluster, _AUTHORS_ROW, "OmniReduce") for cluster in CLUSTERS]
+    first, slowest = times[FIRST], saved_share(times, "1 Gb/s", _AUTHORS_ROW, "OmniReduce")
+
+    def claim(pair: tuple[str, str], text: str, why: str) -> Claim:
+        ours, text = saved_share(times, FIRST, *pair), f"{text} ({name}, {FIRST})"
+        return Claim(text, _ABSTRACT, "81 %", f"{ours:.0%}", judge_condition(abs(ours - _SAVED) <= _POINTS), _NEAR, why)
+
     return (
-        _saving(
-            f"81 % less sparse communication: authors' settings against a dense all-reduce of tables ({name}, {FIRST})",
-            saved_share(times, FIRST, _AUTHORS_ROW, "dense"),
+        claim(
+            (_AUTHORS_ROW, "dense"),
+            "81 % less sparse communication: authors' settings against a dense all-reduce of tables",
             f"the one pairing that the timings shipped with the code allow; over all models and rates it is "
-            f"{min(every):.0%} to {max(every):.0%}, bought with a relative L2 error of {format_ratio(error, 3)}, more "
-            "than sending nothing has",
+            f"{min(every):.0%} to {max(every):.0%}, bought with a relative L2 error of "
+            f"{format_ratio(first[_AUTHORS_ROW].error or 0.0, 3)}, more than sending nothing has",
         ),
-        _saving(
-            f"the same with sketches whose error is below 1: three rows, four cells a value ({name}, {FIRST})",
-            saved_share(times, FIRST, _REPAIRED_ROW, "dense"),
-            f"an error of {format_ratio(times[FIRST][_REPAIRED_ROW].error or 0.0, 3)} needs more cells than the union "
-            "has values",
+        claim(
+            (_REPAIRED_ROW, "dense"),
+            "the same with sketches whose error is below 1: three rows, four cells a value",
+            f"an error of {format_ratio(first[_REPAIRED_ROW].error or 0.0, 3)} needs more cells than the union has "
+            "values",
         ),
-        _saving(
-            f"the same exactly, by sketches that are peeled: s2-exact ({name}, {FIRST})",
-            saved_share(times, FIRST, _EXACT_ROW, "dense"),
+        claim(
+            (_EXACT_ROW, "dense"),
+            "the same exactly, by sketches that are peeled: s2-exact",
             "three rows of 1.3 cells a value give every value back; merged bitmap and packed rows, its baseline "
             f"OmniReduce, save {saved_share(times, FIRST, 'OmniReduce', 'dense'):.0%} exactly too",
         ),
-        _saving(
-            f"81 % less than the best of its four baselines: authors' settings ({name}, {FIRST})",
-            saved_share(times, FIRST, _AUTHORS_ROW, "OmniReduce"),
-            f"merged bitmap and packed rows, exact, take {1e3 * times[FIRST]['OmniReduce'].time_s:.1f} ms; S2's "
-            "encoding, decoding and collectives one after the other "
-            f"{1e3 * times[FIRST][_AUTHORS_ROW].time_s:.1f} ms; at 1 Gb/s S2 saves {over_union[-1]:.0%} of it",
+        claim(
+            (_AUTHORS_ROW, "OmniReduce"),
+            "81 % less than the best of its four baselines: authors' settings",
+            f"merged bitmap and packed rows, exact, take {1e3 * first['OmniReduce'].time_s:.1f} ms; S2's encoding, "
+            f"decoding and collectives one after the other {1e3 * first[_AUTHORS_ROW].time_s:.1f} ms; at 1 Gb/s S2 "
+            f"saves {slowest:.0%} of it",
         ),
     )
 
 
-def _saving(text: str, ours: float, why: str) -> Claim:
-    return Claim(text, _ABSTRACT, "81 %", f"{ours:.0%}", judge_condition(abs(ours - _SAVED) <= _POINTS), _NEAR, why)
-
-
 def _speed_claims(whole: dict[str, Times]) -> tuple[Claim, ...]:
-    def over_best(what: str) -> list[float]:
-        return [
-            min(speedup(times, cluster, what, baseline) for baseline in BASELINES)
-            for times in whole.values()
-            for cluster in CLUSTERS
-        ]
+    places = [(times, cluster) for times in whole.values() for cluster in CLUSTERS]
 
-    each = {
-        baseline: [speedup(times, cluster, _AUTHORS_ROW, baseline) for times in whole.values() for cluster in CLUSTERS]
-        for baseline in BASELINES
-    }
-    ranges = ", ".join(f"{name} {_range(values)}" for name, values in each.items())
-    over_any = [value for values in each.values() for value in values]
-    at_first = [speedup(times, FIRST, _AUTHORS_ROW, baseline) for times in whole.values() for baseline in BASELINES]
+    def over_best(what: str) -> list[float]:
+        return [min(speedup(*place, what, baseline) for baseline in BASELINES) for place in places]
+
+    def bounds(values: list[float]) -> str:
+        return f"{min(values):.2f}x to {max(values):.2f}x"
+
+    over = {baseline: [speedup(*place, _AUTHORS_ROW, baseline) for place in places] for baseline in BASELINES}
+    ranges = ", ".join(f"{name} {bounds(values)}" for name, values in over.items())
+    at_first = max(speedup(times, FIRST, _AUTHORS_ROW, baseline) for times in whole.values() for baseline in BASELINES)
     names = ", ".join(whole)
-    return (
-        _speed(
+    claimed = (
+        (
             f"1.8 times as fast as some baseline, at some rate: authors' settings ({names})",
-            over_any,
-            f"over {ranges}; at {FIRST} at most {max(at_first):.2f}x",
+            [value for values in over.values() for value in values],
+            f"over {ranges}; at {FIRST} at most {at_first:.2f}x",
         ),
-        _speed(
+        (
             f"1.8 times as fast as the best of its baselines: authors' settings ({names}, all rates)",
             over_best(_AUTHORS_ROW),
             "dense layers are most of what travels, and merging bitmaps and packing rows leaves little to save",
         ),
-        _speed(
+        (
             f"the same with an error below 1: repaired and exact sketches ({names}, all rates)",
             [*over_best(_REPAIRED_ROW), *over_best(_EXACT_ROW)],
             "both send more than the rows of the union",
         ),
     )
-
-
-def _speed(text: str, ours: list[float], why: str) -> Claim:
-    return Claim(text, _ABSTRACT, "1.8x", _range(ours), judge_in_range(ours, _SPEEDUP), IN_RANGE, why)
-
-
-def _range(values: list[float]) -> str:
-    return f"{min(values):.2f}x to {max(values):.2f}x"
+    return tuple(
+        Claim(text, _ABSTRACT, "1.8x", bounds(ours), judge_in_range(ours, _SPEEDUP), IN_RANGE, why)
+        for text, ours, why in claimed
+    )
 
 
 def _error_claim(tables: dict[str, Times]) -> Claim:

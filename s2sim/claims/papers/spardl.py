@@ -16,7 +16,7 @@ from s2sim.simulation.plan import make_plan
 _CODE = "the authors' code (MachineLearningSystem/SparDL), read"
 _ELEMENTS, _DENSITY = 100_000, 0.01
 _OTHERS = ("topk", "gtopk", "ok-topk", "sparcml")
-_OURS, _TEAMS = "spardl", "spardl:teams=2"
+
 _RATES = ("1Gbps", "10Gbps")
 
 
@@ -67,12 +67,8 @@ def _cost(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
 
 def _time(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     counts = (6, 14) if effort.quick else (6, 8, 14, 32)
-    reducers = (
-        "dense",
-        *(f"{name}:density={_DENSITY}" for name in _OTHERS),
-        f"{_OURS}:density={_DENSITY}",
-        f"{_TEAMS},density={_DENSITY}",
-    )
+    single = (f"{name}:density={_DENSITY}" for name in (*_OTHERS, "spardl"))
+    reducers = ("dense", *single, f"spardl:teams=2,density={_DENSITY}")
     rows, faster, teams = [], [], []
     for ranks in counts:
         for rate in _RATES:

@@ -164,8 +164,8 @@ def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
 def test_what_fails_midway_is_undone(apart):
     # The address plan has no such worker, so that the last lines of making it fail.
     program = (
-        f"{BUILD}from s2sim.testbed import kernel\n"
-        "kernel.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
+        f"{BUILD}from s2sim.testbed import network\n"
+        "network.worker_lines = lambda layout, worker: ['address add 10.77.0.999/24 dev eth0']\n"
         "build_testbed(NetworkLayout('a', 3, 3))"
     )
     done = apart.run(sys.executable, "-c", program)
