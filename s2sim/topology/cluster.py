@@ -106,45 +106,35 @@ def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
 
 def _read_placement(path: Path, dims: Dimensions) -> Ints:
     """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
-    text = read_text(path, error=TopologyError)
     line_of_gpu: dict[int, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    first_gpu = dims.node_set.first_gpu
+    for number, line in enumerate(read_text(path, error=TopologyError).splitlines(), start=1):
         asked = line.partition("#")[0].strip()
         if not asked:
             continue
-        gpu = _parse_placement_line(asked, f"{path}, line {number}", dims)
-        if gpu in line_of_gpu:
+        where = f"{path}, line {number}"
+        if (match := _LINE.fullmatch(asked)) is None:
             raise TopologyError(
-                f"{path}, line {number}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank"
+                f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'"
             )
+        # A number alone counts from the first GPU of the first node.
+        first, place = map(int, match.groups() if match[2] else ("0", match[1]))
+        node = min(first, dims.nodes)
+        gpu = int(first_gpu[node]) + place
+        if gpu >= (first_gpu[min(node + 1, dims.nodes)] if match[2] else dims.workers):
+            raise TopologyError(
+                f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
+                f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu "
+                f"{dims.workers - first_gpu[-2] - 1}"
+            )
+        if gpu in line_of_gpu:
+            raise TopologyError(f"{where}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank")
         line_of_gpu[gpu] = number
     if len(line_of_gpu) != dims.workers:
         raise TopologyError(
             f"{path} places {len(line_of_gpu)} ranks, there are {dims.workers}: write {dims.workers} lines, one a rank"
         )
     return np.array(list(line_of_gpu), dtype=np.int64)
-
-
-def _parse_placement_line(asked: str, where: str, dims: Dimensions) -> int:
-    match = _LINE.fullmatch(asked)
-    if match is None:
-        raise TopologyError(f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'")
-    first, second = match.groups()
-    first_gpu = dims.node_set.first_gpu
-    if second is None:
-        gpu = int(first)
-        exists = gpu < dims.workers
-    else:
-        node = min(int(first), dims.nodes)
-        gpu = int(first_gpu[node]) + int(second)
-        exists = node < dims.nodes and gpu < first_gpu[node + 1]
-    if not exists:
-        last = dims.workers - first_gpu[-2]
-        raise TopologyError(
-            f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
-            f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu {last - 1}"
-        )
-    return gpu
 
 
 @dataclass(frozen=True, slots=True, eq=False)

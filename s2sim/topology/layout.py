@@ -69,11 +69,6 @@ class Capacity:
     between: InterSwitchLinks
 
 
-def ceil_div(dividend: int, divisor: int) -> int:
-    """Return the quotient of whole numbers, rounded up."""
-    return -(-dividend // divisor)
-
-
 def half_Bps(node_Bps: Floats) -> float:
     """Return the total rate of the slower half of the nodes, the smaller half of an odd number."""
     return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())

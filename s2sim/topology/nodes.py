@@ -110,11 +110,6 @@ class Nodes:
         return positions_of(self.pcie_gpus, self.gpus)
 
     @cached_property
-    def bridge_of_node(self) -> Ints:
-        """Position of each node in ``bridge_nodes``, or -1."""
-        return positions_of(self.bridge_nodes, self.count)
-
-    @cached_property
     def domain_of_node(self) -> Ints:
         """Number of the NVLink domain of each node; its own number if nodes do not share NVSwitches."""
         return np.arange(self.count, dtype=np.int64) // self.specs[0].domain_nodes

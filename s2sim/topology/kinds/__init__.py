@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from s2sim.errors import TopologyError
 from s2sim.topology.kinds.dragonfly import DRAGONFLY
-from s2sim.topology.kinds.rail import RAIL_OPTIMISED
 from s2sim.topology.kinds.torus import RING, TORUS
-from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, SINGLE_SWITCH
+from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, RAIL_OPTIMISED, SINGLE_SWITCH
 from s2sim.topology.layout import FabricKind, Layout
 from s2sim.topology.nodes import fill_nodes
 from s2sim.topology.shape import ClusterShape

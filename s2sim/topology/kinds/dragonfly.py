@@ -12,13 +12,14 @@ there is one, between groups. Groups and parallel links are chosen by a seeded h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.topology.graph import Fabric, LinkPart, RouteStage, hash_choice, index_splitter, single_link_stage
-from s2sim.topology.layout import Dimensions, FabricKind, Layout, Partition, ceil_div
+from s2sim.topology.layout import Dimensions, FabricKind, Layout, Partition
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
@@ -82,17 +83,15 @@ class DragonflyLayout(Layout):
 
         Defaults are those of the smallest balanced one, in which the interfaces of a router's nodes count as p hosts.
         """
-        balance = 0
-        while True:
-            balance += 1
+        for balance in count(1):
             terminals = balance * nodes.most_nics
             hosts = shape.hosts_per_router or balance
             routers = shape.routers_per_group or 2 * terminals
             links = shape.global_links_per_router or terminals
             if _capacity_hosts(hosts, routers, links) >= nodes.count:
                 break
-        groups = ceil_div(nodes.count, hosts * routers)
-        used = ceil_div(nodes.count, hosts)
+        groups = -(-nodes.count // (hosts * routers))
+        used = -(-nodes.count // hosts)
         return cls(shape, DragonflyDimensions(nodes, hosts, used, routers, links, groups))
 
     @property

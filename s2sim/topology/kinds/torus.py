@@ -42,11 +42,10 @@ class TorusDimensions(Dimensions):
     def occupied(self) -> tuple[int, ...]:
         """Coordinates 0, 1, ... along each dimension at which there are nodes."""
         last = self.nodes - 1
-        sides = []
-        for size, stride in zip(self.sizes, self.strides, strict=True):
-            whole = last // (stride * size) > 0
-            sides.append(size if whole else last // stride % size + 1)
-        return tuple(sides)
+        return tuple(
+            size if last // (stride * size) else last // stride % size + 1
+            for size, stride in zip(self.sizes, self.strides, strict=True)
+        )
 
 
 def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
@@ -54,12 +53,8 @@ def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
     longest = max(1, int(nodes ** (1 / dimensions)) - 1)
     while longest**dimensions < nodes:
         longest += 1
-    sides = [longest] * dimensions
-    for dimension in reversed(range(1, dimensions)):
-        shorter = [*sides[:dimension], longest - 1, *sides[dimension + 1 :]]
-        if prod(shorter) >= nodes:
-            sides = shorter
-    return tuple(sides)
+    choices = [(*[longest] * (dimensions - shorter), *[longest - 1] * shorter) for shorter in range(dimensions)]
+    return min((sides for sides in choices if prod(sides) >= nodes), key=prod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +132,13 @@ class TorusLayout(Layout):
             for step in self.steps(dimension):
                 distance = forward if step > 0 else size - forward
                 hops = np.where(outside & (positive == (step > 0)), distance, 0)
-                stages.append(self._arc(fabric, dimension, step, at, hops))
+                # Consecutive links along this dimension from each stop.
+                block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
+                along = np.arange(hops.sum()) - np.repeat(np.cumsum(hops) - hops, hops)
+                stop = self._moved(dimension, np.repeat(at, hops), step * along)
+                stages.append(series_stage(fabric, block.start + stop, hops))
             at = self._moved(dimension, at, forward)
         return stages
-
-    def _arc(self, fabric: Fabric, dimension: int, step: int, source: Ints, hops: Ints) -> RouteStage:
-        """Return consecutive links along one dimension from each source stop."""
-        block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
-        before = np.cumsum(hops) - hops
-        along = np.arange(hops.sum()) - np.repeat(before, hops)
-        stop = self._moved(dimension, np.repeat(source, hops), step * along)
-        return series_stage(fabric, block.start + stop, hops)
 
     def hops(self) -> tuple[int, int]:
         """Return 1, and the sum of the longest distances along each dimension.

@@ -1,8 +1,12 @@
-"""Trees of switches: fat trees of two and three levels, leaf-spine, and a single switch.
+"""Trees of switches: fat trees of two and three levels, leaf-spine, rail-optimised, and a single switch.
 
 Extended generalised fat trees (Öhring, Ibel, Das and Kumar, "On generalized fat trees", IPPS 1995). Routing is d-mod-k
 (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT report
 776, 2010), ECMP by a hash of both hosts at each level, or spraying evenly over all up-ports.
+
+In rail-optimised fabrics interface i of every node of a group goes to the group's leaf switch i, its rail. This is the
+compute fabric of NVIDIA's DGX SuperPOD reference architectures, a scalable unit being a group. Traffic between rails
+crosses the spines; NCCL's PXN, which first moves it over NVLink to the target's rail, is not modelled.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from s2sim.topology.graph import (
     parallel_links_stage,
     single_link_stage,
 )
-from s2sim.topology.layout import Capacity, Dimensions, FabricKind, Layout, Partition, ceil_div, half_Bps, sum_by_group
+from s2sim.topology.layout import Capacity, Dimensions, FabricKind, Layout, Partition, half_Bps, sum_by_group
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
@@ -30,17 +34,21 @@ from s2sim.units import format_number_of
 
 @dataclass(frozen=True, slots=True)
 class TreeDimensions(Dimensions):
-    """Counts of a tree; the last pod may be partial, and a single leaf or pod has no uplinks."""
+    """Counts of a tree; the last pod may be partial, and a single leaf or pod has no uplinks.
+
+    Of a rail-optimised fabric, ``leaves`` are groups of nodes, with ``rails`` leaf switches each.
+    """
 
     leaves_per_pod: int
     pods: int
     uplinks_per_leaf: int
     uplinks_per_aggregation: int
+    rails: int = 1
 
     @property
     def leaf_switches(self) -> int:
         """Switches of the first level."""
-        return self.leaves
+        return self.leaves * self.rails
 
     @property
     def aggregations(self) -> int:
@@ -88,9 +96,9 @@ class TreeLayout(Layout):
             return cls(shape, TreeDimensions(nodes, nodes.count, 1, 1, 1, 0, 0))
         nics = nodes.most_nics
         hosts = shape.hosts_per_leaf or _smallest_leaf(shape, nodes)
-        leaves = ceil_div(nodes.count, hosts)
+        leaves = -(-nodes.count // hosts)
         leaves_per_pod = (shape.leaves_per_pod or hosts * nics) if shape.levels == 3 else leaves
-        pods = ceil_div(leaves, leaves_per_pod)
+        pods = -(-leaves // leaves_per_pod)
         uplinks = (shape.uplinks_per_leaf or hosts * nics) if leaves > 1 else 0
         core_uplinks = (shape.uplinks_per_aggregation or leaves_per_pod) if pods > 1 else 0
         return cls(shape, TreeDimensions(nodes, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks))
@@ -283,14 +291,78 @@ class TreeLayout(Layout):
         return levels
 
 
+@dataclass(frozen=True, slots=True)
+class RailOptimisedLayout(TreeLayout):
+    """A tree of two levels in which each interface of a node has a leaf switch of its own."""
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the fabric with as many groups as needed.
+
+        The default of ``hosts_per_leaf`` is the smallest k / 2 with which k leaf switches of k ports reach all nodes.
+        """
+        nics = nodes.most_nics
+        hosts = shape.hosts_per_leaf or 1
+        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes.count:
+            hosts += 1
+        groups = -(-nodes.count // hosts)
+        switches = groups * nics
+        uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
+        return cls(shape, TreeDimensions(nodes, hosts, groups, switches, 1, uplinks, 0, rails=nics))
+
+    def host_of_port(self, port: Ints) -> Ints:
+        """Return the host number of each interface: rail after rail, inside a rail node after node."""
+        dims = self.dims
+        place = dims.node_set.node_of_port[port] % dims.hosts_per_leaf
+        return self.switch_of_port(port) * dims.hosts_per_leaf + place
+
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the rail of each interface: the leaf switch of its number in its group."""
+        dims = self.dims
+        group = dims.node_set.node_of_port[port] // dims.hosts_per_leaf
+        return group * dims.rails + dims.node_set.local_port(port)
+
+    def hops(self) -> tuple[int, int]:
+        """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
+        dims = self.dims
+        return (0 if dims.hosts_per_leaf > 1 else 2), (2 if dims.leaf_switches > 1 else 0)
+
+    def partitions(self) -> list[Partition]:
+        """Return the groups of nodes, each with all of its rails."""
+        dims = self.dims
+        group_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
+        group_of_switch = np.full(self.switches, -1, np.int64)
+        group_of_switch[: dims.leaf_switches] = np.arange(dims.leaf_switches) // dims.rails
+        return [Partition("rail group", group_of_node, group_of_switch)]
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return groups, rails, oversubscription and routing."""
+        dims = self.dims
+        groups = f"{format_number_of(dims.leaves, 'group')} of {format_number_of(dims.hosts_per_leaf, 'node')}"
+        rails = f"{format_number_of(dims.rails, 'rail')} each"
+        if not dims.uplinks_per_leaf:
+            return [groups, rails]
+        return [groups, rails, describe_blocking(oversubscription), f"{self.shape.routing} routing"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return leaf switches, spines, groups and rails."""
+        return {**TreeLayout.counts(self), "groups": self.dims.leaves, "rails": self.dims.rails}
+
+
 _FIELDS = {
     "fabric.hosts_per_leaf": 2,
     "fabric.uplinks_per_leaf": 2,
     "fabric.leaves_per_pod": 3,
     "fabric.uplinks_per_aggregation": 3,
 }
-TREE_ROUTINGS = ("d-mod-k", "ecmp", "spray")
+_ROUTINGS = ("d-mod-k", "ecmp", "spray")
 
-FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=TREE_ROUTINGS)
-LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=TREE_ROUTINGS)
+FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=_ROUTINGS)
+LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=_ROUTINGS)
 SINGLE_SWITCH = FabricKind(TreeLayout, levels=(1,), fields=_FIELDS)
+RAIL_OPTIMISED = FabricKind(
+    RailOptimisedLayout,
+    levels=(2,),
+    fields={"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2},
+    routings=_ROUTINGS,
+)
