@@ -32,8 +32,7 @@ from s2sim.experiment.verdict import give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
-from s2sim.topology.price import HourlyCost
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, HourlyCost
 from s2sim.units import format_seconds
 
 

@@ -87,7 +87,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
         "nics_per_node": dims.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
-        "host_link_rate_Bps": shape.host_link.rate_Bps,
+        "host_link_rate_Bps": shape.host_link_of(shape.nodes[0]).rate_Bps,
         "link_rate_Bps": shape.link.rate_Bps,
         "routing": shape.routing if KINDS[shape.kind].routings else None,
         "levels": shape.levels,

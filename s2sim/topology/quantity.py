@@ -124,13 +124,13 @@ class FieldReader:
         """Return bytes per second; None if absent."""
         return self.required_rate(field) if field in self.quantities else None
 
+    def work_rate(self, field: str) -> float | None:
+        """Return operations per second; None if absent."""
+        return self._parsed(parse_work_rate_per_s, field) if field in self.quantities else None
+
     def required_rate(self, field: str) -> float:
         """Return required bytes per second."""
         return self._parsed(parse_rate_Bps, field)
-
-    def required_work_rate(self, field: str) -> float:
-        """Return required operations per second."""
-        return self._parsed(parse_work_rate_per_s, field)
 
     def latency(self, field: str) -> int:
         """Return picoseconds; 0 if absent."""

@@ -16,10 +16,9 @@ from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_l
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
-from s2sim.topology.price import read_price
 from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.read_node import read_groups
-from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks
+from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks, read_price
 
 _COUNTS = (
     *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
@@ -56,19 +55,6 @@ def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
     return routing
 
 
-def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None]:
-    """Return the size of a torus, and how many dimensions one without size has."""
-    dimensions = fields.count("fabric.dimensions")
-    size = fields.size("fabric.size")
-    if size is not None and dimensions is not None:
-        raise TopologyError(
-            f"{fields.origin}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
-        )
-    if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
-        raise TopologyError(f"{fields.origin}: a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
-    return size, dimensions
-
-
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     """Return the links with a rate or latency by name, in order."""
     found: dict[str, dict[str, Any]] = {}
@@ -81,19 +67,6 @@ def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     return tuple(NamedLinks(name, each.get("rate"), each.get("latency")) for name, each in found.items())
 
 
-def _gpu_name(fields: FieldReader, path: Path) -> str | None:
-    """Return the name or the path of the GPU; a path in the file is taken from where the file lies."""
-    text = fields.text("gpu", "")
-    if is_toml_path(text) and fields.quantities["gpu"].source != OVERRIDE:
-        text = str(path.parent / user_path(text, TopologyError))
-    return text or None
-
-
-def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
-    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
-    return parse_shape(load_fields(path, overrides), path)
-
-
 def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     """Return the shape of fields by dotted name, as `load_fields` returns them; ``path`` names them in messages."""
     fields = FieldReader(given, path.name)
@@ -101,17 +74,27 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     name = fields.text("fabric.kind", None, FABRIC_KINDS)
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
-    size, dimensions = _torus_size(fields)
+    dimensions, size = fields.count("fabric.dimensions"), fields.size("fabric.size")
+    if size is not None and dimensions is not None:
+        raise TopologyError(
+            f"{fields.origin}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
+        )
+    if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
+        raise TopologyError(f"{fields.origin}: a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
+    gpu = fields.text("gpu", "")
+    if is_toml_path(gpu) and fields.quantities["gpu"].source != OVERRIDE:
+        # A path in the file is taken from where the file lies.
+        gpu = str(path.parent / user_path(gpu, TopologyError))
     counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
-    read_price(fields)
+
     return ClusterShape(
         name=fields.text("name", path.stem),
         description=fields.text("description", ""),
         source=fields.text("source", ""),
         file=str(path),
-        gpu=_gpu_name(fields, path),
+        gpu=gpu or None,
         library=fields.text("library", "") or None,
         groups=groups,
         kind=name,
@@ -127,6 +110,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         ),
         named_links=_named_links(fields),
         routing=_routing(fields, name, kind),
+        price=read_price(fields),
         quantities=tuple(given.values()),
         **counts,
     )
@@ -136,33 +120,30 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
 
 
-def _resolve_path(name_or_path: str) -> Path:
-    if is_toml_path(name_or_path):
-        return user_path(name_or_path, TopologyError)
-    shipped = shipped_topologies()
-    if name_or_path in shipped:
-        return shipped[name_or_path]
-    installed = _PLUGINS.names()
-    if name_or_path not in installed:
-        # A name wins over a file in the working directory.
-        if os.path.lexists(name_or_path):
-            raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
-        raise unknown_name("topology", name_or_path, [*shipped, *installed])
-    return Path(_PLUGINS.get(name_or_path))
-
-
 def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
 
     ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
     """
-    path = name_or_path if isinstance(name_or_path, Path) else _resolve_path(name_or_path)
-    return read_shape(path, overrides)
+    if isinstance(name_or_path, Path):
+        path = name_or_path
+    elif is_toml_path(name_or_path):
+        path = user_path(name_or_path, TopologyError)
+    elif (shipped := shipped_topologies()) and name_or_path in shipped:
+        path = shipped[name_or_path]
+    elif name_or_path in _PLUGINS.names():
+        path = Path(_PLUGINS.get(name_or_path))
+    elif os.path.lexists(name_or_path):
+        # A name wins over a file in the working directory.
+        raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
+    else:
+        raise unknown_name("topology", name_or_path, [*shipped, *_PLUGINS.names()])
+    return parse_shape(load_fields(path, overrides), path)
 
 
 def list_topologies() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary, source) of every named topology, shipped ones first."""
-    shapes = {name: read_shape(_resolve_path(name)) for name in (*shipped_topologies(), *_PLUGINS.names())}
+    shapes = {name: load_shape(name) for name in (*shipped_topologies(), *_PLUGINS.names())}
     return [(name, shape.description, shape.source) for name, shape in shapes.items()]
 
 

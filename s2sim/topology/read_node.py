@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any
 
 from s2sim.errors import TopologyError
@@ -30,7 +30,10 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
         field = f"nodes.{number}.count"
         if field not in fields.quantities and number < numbers[-1]:
             raise TopologyError(f"{fields.origin}: {field} is missing: only the last of [[nodes]] may go without")
-        groups.append(NodeGroup(_read_node(_group_fields(fields, number)), fields.count(field)))
+        # Its own fields before those of the whole file.
+        own = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
+        given = {name: fields.quantities[own_name] for name, own_name in own.items() if own_name in fields.quantities}
+        groups.append(NodeGroup(_read_node(FieldReader(fields.quantities | given, fields.origin)), fields.count(field)))
     if len({group.node.nics_per_gpu for group in groups}) > 1:
         raise TopologyError(
             f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many "
@@ -39,13 +42,6 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
     if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
         raise TopologyError(f"{fields.origin}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
     return tuple(groups)
-
-
-def _group_fields(fields: FieldReader, number: int) -> FieldReader:
-    """Return the fields of one of ``[[nodes]]``: its own before those of the whole file."""
-    own = {field: f"nodes.{number}.{field.removeprefix('node.')}" for field in NODE_FIELDS}
-    given = {field: fields.quantities[name] for field, name in own.items() if name in fields.quantities}
-    return FieldReader(fields.quantities | given, fields.origin)
 
 
 def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
@@ -133,14 +129,6 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
             f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
             "often as it has links: leave one out"
         )
-    lines: dict[tuple[int, int], int] = {}
-    for one, other in _read_mesh_pairs(fields, gpus):
-        pair = (min(one, other), max(one, other))
-        lines[pair] = lines.get(pair, 0) + 1
-    return tuple((*pair, number) for pair, number in sorted(lines.items()))
-
-
-def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]]:
     quantity = fields.required("nvlink.pairs")
     value = quantity.value
 
@@ -153,7 +141,7 @@ def _read_mesh_pairs(fields: FieldReader, gpus: int) -> Sequence[tuple[int, int]
             f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
             f"{gpus - 1}: write for example [[0, 1], [1, 2]] in the file"
         )
-    return [(pair[0], pair[1]) for pair in value]
+    return tuple((*pair, number) for pair, number in sorted(Counter((min(pair), max(pair)) for pair in value).items()))
 
 
 def _read_pcie_tree(
