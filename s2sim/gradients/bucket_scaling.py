@@ -46,22 +46,10 @@ def scale_to_bucket(
 ) -> Scaling:
     """Return the scaling to some layers of a model, with the statistics of ``like``.
 
-    Parameters
-    ----------
-    tables : mapping of str to int
-        What `s2sim.gradients.scaling.match_tables` says of the whole model.
-    elements : int
-        About how many elements of dense layers run; small layers run as large as they are.
-    sorts : mapping of str to int
-        Which layers are treated alike; sizes of the others grow by themselves.
-    matrices : collection of str
-        Layers that are taken as matrices.
-    least_side : int
-        A side of a matrix that is no shorter stays so.
-    unit : int
-        Other dense layers that are smaller than in the model have multiples of so many elements.
-    least : int
-        A dense layer of no more elements runs as large as it is.
+    ``tables`` are what `s2sim.gradients.scaling.match_tables` says of the whole model. Of dense layers about
+    ``elements`` run, those of no more than ``least`` as large as they are, others that are smaller than in the model as
+    multiples of ``unit``. ``sorts`` tell which layers are treated alike; sizes of the others grow by themselves.
+    ``matrices`` are taken as such, of which a side that is no shorter than ``least_side`` stays so.
     """
     copies = _copies(layers, elements, matrices, least_side, unit, least)
     make = partial(shrink_to_layers, layers=layers, tables=tables, copies=copies)

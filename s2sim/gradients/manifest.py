@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
@@ -83,41 +82,24 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The description of a trace.
-
-    Attributes
-    ----------
-    kind : str
-        ``"recorded"`` by training, ``"imported"`` from a user's arrays, or ``"synthetic"``.
-    scaling : str
-        How stored values become float32 gradients.
-    batch, warmup_steps : int or None
-        Samples (tokens, for language models) in one rank's mini-batch, and training steps before the first recorded
-        one; None where unknown.
-    statistics : Statistics or None
-        Measured on the stored values; None for a synthetic trace, which is drawn on demand.
-    dtype : {"fp32", "bf16"}
-        Type that training held the gradients in, whatever they are stored as.
-    files : dict of str to str
-        File name to SHA-256 of its bytes, in hexadecimal digits.
-    """
+    """The description of a trace; None stands for what is unknown."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     schema_version: Literal[1]
-    kind: Literal["recorded", "imported", "synthetic"]
+    kind: Literal["recorded", "imported", "synthetic"]  # By training, or from a user's arrays
     model: str
     layers: tuple[LayerEntry, ...]
-    scaling: str
-    batch: int | None
+    scaling: str  # How stored values become float32 gradients
+    batch: int | None  # Samples (tokens, for language models) in one rank's mini-batch
     steps: int
     world_size: int
-    warmup_steps: int | None
+    warmup_steps: int | None  # Training steps before the first recorded one
     seed: int | None
     origin: Origin
-    statistics: Statistics | None
-    files: dict[str, str]
-    dtype: Literal["fp32", "bf16"] = "fp32"
+    statistics: Statistics | None  # Measured on the stored values; None for a synthetic trace, drawn on demand
+    files: dict[str, str]  # File name to SHA-256 of its bytes, in hexadecimal digits
+    dtype: Literal["fp32", "bf16"] = "fp32"  # Type that training held the gradients in, whatever they are stored as
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.world_size < 1:
@@ -199,9 +181,3 @@ def read_manifest(directory: Path) -> Manifest:
             f"{manifest.world_size} ranks uses: record or copy the trace again"
         )
     return manifest
-
-
-def write_manifest(manifest: Manifest, directory: Path) -> None:
-    """Write ``manifest`` into ``directory``, ending with a newline, keys in the order of its fields."""
-    text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
-    (directory / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")

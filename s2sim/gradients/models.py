@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from s2sim.errors import S2SimError, describe_problems, unknown_name
 from s2sim.files import data_directory, read_toml
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-
+T = TypeVar("T")
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
 _SUFFIX = ".toml"
@@ -169,12 +166,11 @@ class Model:
 def load_model(name: str) -> Model:
     """Return the model of a shipped name or of a TOML file, whose layers must add up to what was published."""
     shipped = _shipped_paths()
-    if name in shipped:
-        return _read(shipped[name], name)
-    path = Path(name)
+    path = shipped.get(name) or Path(name)
     if path.suffix != _SUFFIX:
         raise unknown_name("model", name, shipped)
-    return _read(path, path.stem)
+    table = check_tables(read_toml(path, S2SimError), LayerTable, path, "layer table")
+    return Model(path.stem, table)
 
 
 def model_names() -> list[str]:
@@ -205,21 +201,13 @@ def _shipped_paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}
 
 
-@cache
-def _table_adapter() -> TypeAdapter[LayerTable]:
-    from pydantic import TypeAdapter
+def check_tables(tables: Mapping[str, Any], form: type[T], path: Path, called: str, most: int | None = None) -> T:
+    """Return the content of a TOML file, a ``called`` such as "layer table", as a value; `S2SimError` if it is none."""
+    from pydantic import TypeAdapter, ValidationError
 
-    return TypeAdapter(LayerTable)
-
-
-def _read(path: Path, name: str) -> Model:
-    from pydantic import ValidationError
-
-    content = read_toml(path, S2SimError)
     try:
         # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        table = _table_adapter().validate_json(json.dumps(content, default=str), strict=True)
+        return TypeAdapter(form).validate_json(json.dumps(tables, default=str), strict=True)
     except ValidationError as error:
-        found = describe_problems(error.errors(include_url=False), "table")
-        raise S2SimError(f"{path} is not a layer table: {found}") from None
-    return Model(name, table)
+        found = describe_problems(error.errors(include_url=False), called.rsplit(maxsplit=1)[-1], most)
+        raise S2SimError(f"{path} is not a {called}: {found}") from None

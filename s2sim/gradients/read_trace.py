@@ -189,15 +189,18 @@ class Trace:
         if (step, rank) in self._kept:
             return self._kept[step, rank]
         found = self._read(step, rank)
-        if step == 0 or len(self._kept) * _bytes_of(found) < _MOST_KEPT_BYTES:
+        stored_bytes = sum(stored(layer).nbytes for layer in found.layers)
+        if step == 0 or len(self._kept) * stored_bytes < _MOST_KEPT_BYTES:
             self._kept[step, rank] = found
         return found
 
     def _read(self, step: int, rank: int) -> Gradient:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
+        # Values, row numbers, scales, and a header that names them.
+        most_bytes = _MAX_HEADER_BYTES + sum(4 * (each.size + each.shape[0] + 1) for each in self.manifest.layers)
         try:
-            data = read_inside(self.directory, file_name, _most_bytes(self.manifest.layers))
+            data = read_inside(self.directory, file_name, most_bytes)
         except FileNotFoundError:
             raise TraceError(f"{label} is missing: record or copy the trace again") from None
         except OSError as error:
@@ -222,16 +225,6 @@ class Trace:
             raise TraceError(
                 f"trace {self.name}: {field} in the manifest is not that of the files; record or copy the trace again"
             )
-
-
-def _bytes_of(gradient: Gradient) -> int:
-    """Return the bytes of what is stored of a gradient."""
-    return sum(stored(layer).nbytes for layer in gradient.layers)
-
-
-def _most_bytes(entries: tuple[LayerEntry, ...]) -> int:
-    """Return how large a file of such layers can be: values, row numbers, scales, and a header that names them."""
-    return _MAX_HEADER_BYTES + sum(4 * (entry.size + entry.shape[0] + 1) for entry in entries)
 
 
 def _tensor(

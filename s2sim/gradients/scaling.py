@@ -148,11 +148,8 @@ def growth_factor(
     """Return how many times the elements, rows or columns of some layers, by index, are those of what runs of them."""
     if not part:
         return 1.0
-    return sum(_side(layers[i].shape, what) for i in part) / sum(_side(runs.layers[i].shape, what) for i in part)
-
-
-def _side(shape: tuple[int, ...], what: Side) -> int:
-    return {"rows": shape[0], "columns": prod(shape[1:]), "elements": prod(shape)}[what]
+    sides = {"rows": slice(0, 1), "columns": slice(1, None), "elements": slice(None)}[what]
+    return sum(prod(layers[i].shape[sides]) for i in part) / sum(prod(runs.layers[i].shape[sides]) for i in part)
 
 
 def match_tables(name: str, layers: Sequence[ModelLayer], like: Gradient) -> dict[str, int]:
@@ -227,21 +224,17 @@ def shrink_to_layers(
         if layer.sparse:
             table = gradient.layers[tables[layer.name]]
             assert isinstance(table, RowSparse)
-            found.append(_narrowed(table, layer.size // layer.shape[0]))
+            width = layer.size // layer.shape[0]
+            if table.width > width:
+                columns = table.values.reshape(len(table.rows), table.width)[:, :width]
+                table = RowSparse(table.rows, columns, (table.shape[0], width))
+            found.append(table)
             continue
         shape = copies[layer.name]
         size = prod(shape)
         found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
         start += size
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
-
-
-def _narrowed(table: RowSparse, width: int) -> RowSparse:
-    """Return the first ``width`` columns of a table, or all where it has no more."""
-    if table.width <= width:
-        return table
-    columns = table.values.reshape(len(table.rows), table.width)[:, :width]
-    return RowSparse(table.rows, columns, (table.shape[0], width))
 
 
 def _keep_gradient(gradient: Gradient) -> Gradient:

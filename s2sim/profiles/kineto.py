@@ -104,7 +104,9 @@ class TraceTimeline:
         sequences = self._node_sequence[makers]
         ready = self.done_us(ends) - self.done_us(np.array([begun]))
         outside = self._forward_start[forward]
-        outside = outside[~self._in_backward(outside)]
+        # The last function of backward that had begun, and when all so far had ended.
+        places = np.searchsorted(self._node_start, outside, side="right") - 1
+        outside = outside[(places < 0) | (np.maximum.accumulate(self._node_end)[places] <= outside)]
         return TraceIteration(
             span=span,
             shapes=tuple(each.shape for each in accumulated),
@@ -123,11 +125,6 @@ class TraceTimeline:
         ends = np.array([each.end for each in accumulated])
         return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
 
-    def _in_backward(self, host_us: Floats) -> Any:
-        places = np.searchsorted(self._node_start, host_us, side="right") - 1
-        furthest = np.maximum.accumulate(self._node_end)
-        return (places >= 0) & (furthest[places] > host_us)
-
     def _starts(self, forward: Ints) -> dict[int, float]:
         starts: dict[int, float] = {}
         for place in forward:
@@ -137,8 +134,6 @@ class TraceTimeline:
     def _forward_us(self, sequences: Ints, forward: Ints, begun: float) -> Floats:
         starts = {number: start for number, start in self._starts(forward).items() if start < begun}
         share = np.zeros(len(sequences))
-        if not starts:
-            return share
         # What is used first gets its gradient last; the parameter that is ready first waits for the whole operation.
         first_ready = {int(number): place for place, number in reversed(list(enumerate(sequences)))}
         used = sorted((starts[number], place) for number, place in first_ready.items() if number in starts)
@@ -149,15 +144,12 @@ class TraceTimeline:
         return share
 
     def _optimizer_us(self, span: TraceSpan) -> float:
-        within = [each for each in self._events.optimizers if span.start <= each.start <= span.end]
+        launched, starts, ends = self._kernels
         total = 0.0
-        for step in within:
-            launched, starts, ends = self._kernels
-            first, last = np.searchsorted(launched, [step.start, step.end])
-            if last > first:
-                total += float(ends[last - 1] - starts[first])
-            else:
-                total += step.end - step.start
+        for step in self._events.optimizers:
+            if span.start <= step.start <= span.end:
+                first, last = np.searchsorted(launched, [step.start, step.end])
+                total += float(ends[last - 1] - starts[first]) if last > first else step.end - step.start
         return total
 
     def _sparse(self, maker: int, shape: tuple[int, ...] | None) -> bool:
@@ -194,10 +186,8 @@ class TraceTimeline:
         """Return the innermost module that was running, None where the trace tells none."""
         if host_us is None:
             return None
-        for place in range(bisect_right(self._module_starts, host_us) - 1, -1, -1):
-            if self._modules[place].end > host_us:
-                return self._modules[place].name
-        return None
+        begun = self._modules[: bisect_right(self._module_starts, host_us)]
+        return next((each.name for each in reversed(begun) if each.end > host_us), None)
 
 
 def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
@@ -311,8 +301,7 @@ def _iterations_to_use(path: Path, timeline: TraceTimeline) -> tuple[list[TraceI
 def _tensors(names: tuple[str, ...], kept: list[TraceIteration]) -> tuple[TensorTiming, ...]:
     shapes = [shape for shape in kept[0].shapes if shape is not None]
     forward_us, ready_us = (
-        np.median(np.stack(columns), axis=0).tolist()
-        for columns in ([each.forward_us for each in kept], [each.ready_us for each in kept])
+        np.median([getattr(each, column) for each in kept], axis=0).tolist() for column in ("forward_us", "ready_us")
     )
     return tensor_timings(names, shapes, kept[0].sparse, forward_us, ready_us)
 

@@ -7,8 +7,10 @@ less time for the same events than ijson with its C parser.
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import re
+import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -60,8 +62,6 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
 
 @contextmanager
 def _text_of(raw: IO[bytes]) -> Iterator[TextIO]:
-    import io
-
     compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
     raw.seek(0)
     inner: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
@@ -237,7 +237,6 @@ class Events:
     product_us: float = 0.0
     other_us: float = 0.0
     communicates: bool = False
-    _names: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: Any) -> None:
         """Keep what matters of one event; what is no complete event of a known kind is passed over."""
@@ -267,7 +266,7 @@ class Events:
             elif span.name.startswith("Optimizer.step#"):
                 self.optimizers.append(span)
         elif kind == "python_function" and span.name.startswith(_MODULE):
-            self.modules.append(TraceSpan(self._one(span.name.removeprefix(_MODULE)), span.start, span.end))
+            self.modules.append(TraceSpan(sys.intern(span.name.removeprefix(_MODULE)), span.start, span.end))
 
     def _take_operator(self, span: TraceSpan, arguments: dict[str, Any]) -> None:
         name = span.name
@@ -280,7 +279,7 @@ class Events:
                 self.node_start.append(span.start)
                 self.node_end.append(span.end)
                 self.node_sequence.append(sequence)
-                self.node_name.append(self._one(name.removeprefix(_NODE)))
+                self.node_name.append(sys.intern(name.removeprefix(_NODE)))
         elif sequence is not None and not arguments.get("Fwd thread id"):
             self.forward_start.append(span.start)
             self.forward_sequence.append(sequence)
@@ -302,9 +301,6 @@ class Events:
             self.product_us += span.end - span.start
         else:
             self.other_us += span.end - span.start
-
-    def _one(self, name: str) -> str:
-        return self._names.setdefault(name, name)
 
 
 def collect_events(events: Iterable[Any]) -> Events:

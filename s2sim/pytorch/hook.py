@@ -7,11 +7,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.gradients.gradient import Gradient
 from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer, option_string
@@ -37,16 +35,6 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
             f"{text}: warm=true changes nothing in training, where every step but the first is a later one"
         )
     return with_feedback(made) if feedback else made
-
-
-def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
-    """Try a reducer on an example of the gradients: raise what it refuses, warn of what it warns of."""
-    try:
-        dry_run(reducer, example, ranks)
-    except S2SimError as error:
-        raise OptionError(f"{option_string(reducer)} cannot be a hook here: {error}") from error
-    for note in hook_notes(reducer):
-        warnings.warn(note, S2SimWarning, stacklevel=3)
 
 
 def hook_notes(reducer: Reducer) -> list[str]:
@@ -87,30 +75,6 @@ _ADVICE = {
     "shapes": "load it with the same model",
     "buckets": "give the same bucket_bytes, or bucket_cap_mb of DistributedDataParallel",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StateHeader:
-    """Properties that must be equal in a saved state and its HookState."""
-
-    reducer: str
-    seed: int
-    ranks: int
-    rank: int
-    shapes: dict[str, list[int]]
-    buckets: list[list[str]]
-
-    def check(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is of something else."""
-        if state.get("format") != _FORMAT:
-            raise S2SimError(
-                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
-            )
-        for name, own in asdict(self).items():
-            if state[name] != own:
-                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
-                another = "" if shown else "another "
-                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
 
 
 class HookState:
@@ -166,22 +130,30 @@ class HookState:
         made = reducer_for_training(reducer, feedback=feedback)
         whole = made.traits.scope == "gradient"
         self._layout = make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
-        self._group = _host_group(group or getattr(model, "process_group", None))
+        # A new group of the same ranks between hosts, for the hook alone.
+        ranks = dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
+        self._group: Any = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
         self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
         self.reducer = option_string(made)
         self.step = 0
-        self._about = StateHeader(
-            reducer=self.reducer,
-            seed=seed,
-            ranks=self._ranks,
-            rank=self._rank,
-            shapes={name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
-            buckets=[list(names) for names in self._layout.buckets],
-        )
+        # What must be equal in a saved state and its HookState.
+        self._about: dict[str, Any] = {
+            "reducer": self.reducer,
+            "seed": seed,
+            "ranks": self._ranks,
+            "rank": self._rank,
+            "shapes": {name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
+            "buckets": [list(names) for names in self._layout.buckets],
+        }
         placed = made.placed(self._agreed_nodes())
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if self._rank else nullcontext():
-            check_reducer_on(placed, self._layout.example(), self._ranks)
+            try:
+                dry_run(placed, self._layout.example(), self._ranks)
+            except S2SimError as error:
+                raise OptionError(f"{option_string(placed)} cannot be a hook here: {error}") from error
+            for note in hook_notes(placed):
+                warnings.warn(note, S2SimWarning, stacklevel=2)
         self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
         self._thread = ThreadPoolExecutor(1, "s2sim-hook")
@@ -251,14 +223,22 @@ class HookState:
         """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
         states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
-        return {"format": _FORMAT, **asdict(self._about), "step": self.step, "states": states}
+        return {"format": _FORMAT, **self._about, "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict` of this rank: the next step gives the same bits.
 
         `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
         """
-        self._about.check(state)
+        if state.get("format") != _FORMAT:
+            raise S2SimError(
+                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
+            )
+        for name, own in self._about.items():
+            if state[name] != own:
+                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
+                another = "" if shown else "another "
+                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
         for bucket, kept in zip(self._exchange.buckets, state["states"], strict=True):
             bucket.reducer.restore(from_tensors(kept))
         self.step = state["step"]
@@ -291,7 +271,7 @@ class HookState:
         import torch.distributed as dist
 
         gathered: list[Any] = [None] * self._ranks
-        dist.all_gather_object(gathered, (asdict(self._about), socket.gethostname()), group=self._group)
+        dist.all_gather_object(gathered, (self._about, socket.gethostname()), group=self._group)
         for rank, (about, _) in enumerate(gathered):
             for name, value in about.items():
                 if name != "rank" and value != gathered[0][0][name]:
@@ -307,15 +287,6 @@ def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
 
 # DistributedDataParallel compares annotations with its own types, and these are texts.
 hook.__annotations__ = {}
-
-
-def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """Return a new group of the same ranks between hosts, for the hook alone."""
-    import torch.distributed as dist
-
-    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-    found: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    return found
 
 
 def _event(tensor: torch.Tensor) -> Any:

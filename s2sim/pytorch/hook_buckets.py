@@ -38,7 +38,7 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     if tensor.is_sparse:
-        table = layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+        table = as_row_sparse(layer)
         rows, values = torch.from_numpy(table.rows.copy()), torch.from_numpy(np.array(table.values))
         found = torch.sparse_coo_tensor(rows[None], values.to(tensor.dtype), table.shape, is_coalesced=True)
         return found.to(tensor.device)
@@ -123,7 +123,13 @@ class BucketExchanger:
         for bucket in list(self._left):
             if all(name in self._layers for name in bucket.names):
                 self._left.remove(bucket)
-                self._give(bucket.names, self._reduce(bucket, step))
+                for name, layer in self._reduce(bucket, step):
+                    del self._layers[name]
+                    pending = self._from.pop(name)
+                    pending.tensors[name] = from_layer(layer, pending.tensors[name])
+                    pending.left -= 1
+                    if pending.left == 0:
+                        pending.finished()
         if last:
             missing = [name for bucket in self._left for name in bucket.names if name not in self._layers]
             if missing:
@@ -159,15 +165,6 @@ class BucketExchanger:
         self.reducing_s += found.total_s
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
-
-    def _give(self, names: Sequence[str], mean: Gradient) -> None:
-        for name, layer in zip(names, mean.layers, strict=True):
-            del self._layers[name]
-            handed = self._from.pop(name)
-            handed.tensors[name] = from_layer(layer, handed.tensors[name])
-            handed.left -= 1
-            if handed.left == 0:
-                handed.finished()
 
 
 BUCKET_BYTES = 25 * 2**20
@@ -233,9 +230,8 @@ def make_bucket_layout(
             if name not in parameters:
                 raise OptionError(f"no parameter with a gradient is called {name!r}{suggest_nearest(name, parameters)}")
         tables = frozenset(sparse)
-    if whole:
-        return BucketLayout(parameters, tables, (tuple(parameters),))
-    return BucketLayout(parameters, tables, _in_buckets(parameters, bucket_bytes or BUCKET_BYTES))
+    buckets = (tuple(parameters),) if whole else _in_buckets(parameters, bucket_bytes or BUCKET_BYTES)
+    return BucketLayout(parameters, tables, buckets)
 
 
 def _embedding_weights(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> frozenset[str]:

@@ -149,12 +149,13 @@ def _load(text: str) -> Callable[..., Any]:
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name.isidentifier():
         raise OptionError(f"--module {text!r} names no function: write {_FORM}")
+    is_file = place.endswith(".py")
     try:
-        if place.endswith(".py"):
-            module = _file(Path(place))
-        else:
-            _find_in(Path.cwd())
-            module = importlib.import_module(place)
+        # A file may import others of its folder, as if it were run.
+        folder = str(Path(place).resolve().parent if is_file else Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
     except Exception as error:  # a user's code may raise anything while it is imported
         if isinstance(error, S2SimError):
             raise
@@ -166,20 +167,13 @@ def _load(text: str) -> Callable[..., Any]:
     return found
 
 
-def _file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise OptionError(f"--module {path}: there is no such file; write {_FORM}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # It may import files of its folder, as if it were run.
-    _find_in(path.resolve().parent)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)
     return module
-
-
-def _find_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

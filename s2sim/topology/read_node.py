@@ -31,8 +31,8 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
         if field not in fields.quantities and number < numbers[-1]:
             raise TopologyError(f"{fields.origin}: {field} is missing: only the last of [[nodes]] may go without")
         # Its own fields before those of the whole file.
-        own = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
-        given = {name: fields.quantities[own_name] for name, own_name in own.items() if own_name in fields.quantities}
+        names = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
+        given = {name: fields.quantities[each] for name, each in names.items() if each in fields.quantities}
         groups.append(NodeGroup(_read_node(FieldReader(fields.quantities | given, fields.origin)), fields.count(field)))
     if len({group.node.nics_per_gpu for group in groups}) > 1:
         raise TopologyError(
