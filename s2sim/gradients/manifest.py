@@ -8,11 +8,11 @@ import os
 from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from s2sim.errors import TraceError, describe_problems
-from s2sim.files import MAX_BYTES, read_bytes
-from s2sim.gradients.statistics import STRICT, Statistics
+from s2sim.files import MAX_BYTES, StrictFields, read_bytes
+from s2sim.gradients.statistics import Statistics
 
 SCHEMA_VERSION: Literal[1] = 1
 SCALING = (
@@ -34,14 +34,12 @@ _MOST_ELEMENTS = 2**48
 
 
 @dataclass(frozen=True, slots=True)
-class LayerEntry:
+class LayerEntry(StrictFields):
     """One layer of the recorded model; ``sparse`` where it is stored as rows + values.
 
     ``dtype`` is that of the stored values, which are read as float32. ``storage_error`` is the largest relative L2
     difference, over ranks and steps, between what training produced and what is stored.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     name: str
     shape: tuple[int, ...]
@@ -68,10 +66,8 @@ class LayerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(StrictFields):
     """Where a trace comes from: data, licence and address, the command that recorded it, and how the model trained."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     data: str
     licence: str
@@ -81,10 +77,8 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(StrictFields):
     """The description of a trace; None stands for what is unknown."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     schema_version: Literal[1]
     kind: Literal["recorded", "imported", "synthetic"]  # By training, or from a user's arrays

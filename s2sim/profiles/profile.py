@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import prod
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from s2sim.files import StrictFields
 from s2sim.gradients.models import ModelLayer
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
@@ -104,14 +105,10 @@ def tensor_timings(
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True)
-class SourcedNumber:
+class SourcedNumber(StrictFields):
     """A number with what it rests on."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     value: int | float
     kind: Kind
@@ -125,10 +122,8 @@ class SourcedNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorEntry:
+class TensorEntry(StrictFields):
     """One parameter of a measured profile; its shape is that of the layer table where none is given."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     name: str
     backward: str
@@ -147,10 +142,8 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerEntry:
+class OptimizerEntry(StrictFields):
     """What the optimizer takes: a ``time``, or the ``rule`` by which it moves parameters, gradients and its state."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     kind: Kind
     source: str
@@ -165,10 +158,8 @@ class OptimizerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileFile:
+class ProfileFile(StrictFields):
     """One profile as its file has it: with ``tensors`` it was measured, with an ``efficiency`` it is computed."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     description: str
     model: str  # Name of a layer table, or the path of one; any other text where all tensors have shapes

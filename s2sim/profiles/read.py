@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from s2sim.errors import S2SimError, UnknownNameError, unknown_name
-from s2sim.files import data_directory, is_toml_path, read_toml, user_path
-from s2sim.gradients.models import Model, check_tables, load_model
+from s2sim.files import check_tables, data_directory, is_toml_path, read_toml, user_path
+from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
 from s2sim.profiles.profile import (
