@@ -122,7 +122,7 @@ def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[floa
 
 def _interfaces(cluster: Cluster) -> tuple[NDArray[np.float64], float]:
     """Return the probability that a rank sends a message, float64 of shape (ranks,), and the rate of all interfaces."""
-    ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
+    ports = cluster.layout.node_set.ports_of_gpu[cluster.gpu_of_rank]
     rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
     shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
     return shared / shared.sum(), float(shared.sum())

@@ -185,7 +185,12 @@ class ProfileFile(StrictFields):
             raise ValueError("source is empty: say what the times rest on")
         if not isinstance(self.batch.value, int) or self.batch.value < 1:
             raise ValueError(f"batch is {self.batch.value}: write a whole number from 1")
-        self._check_tensors() if self.tensors else self._check_computed()
+        if self.tensors:
+            self._check_tensors()
+        elif self.efficiency is not None and not self.efficiency.value > 0:
+            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
+        elif self.memory_bound is not None or self.forward is not None:
+            raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
 
     def _check_tensors(self) -> None:
         if self.memory_bound is None:
@@ -203,12 +208,6 @@ class ProfileFile(StrictFields):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"tensor {twice!r} is there twice")
-
-    def _check_computed(self) -> None:
-        if self.efficiency is not None and not self.efficiency.value > 0:
-            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
-        if self.memory_bound is not None or self.forward is not None:
-            raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
 
 
 MOVED_BYTES: dict[Rule, int] = {"sgd-momentum": 5 * 4, "adam": 7 * 4}

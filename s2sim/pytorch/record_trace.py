@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from s2sim.errors import OptionError
@@ -29,15 +30,6 @@ MODELS = Registry(
         "transformer": "s2sim.pytorch.models.language:Transformer",
     },
 )
-
-
-def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[Path], out: Path) -> str:
-    """Return the command line that records this trace; absolute paths are cut to their names."""
-    shown = [path.name if path.is_absolute() else path.as_posix() for path in text]
-    words = ["s2sim", "trace", "record", model, "--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
-    for name in shown:
-        words += ["--text", name]
-    return shlex.join([*words, "--out", out.name])
 
 
 def _train(
@@ -122,6 +114,10 @@ def record(
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     momentum = f", momentum {settings.momentum:g}" if settings.momentum else ""
+    # Absolute paths are cut to their names.
+    texts = [("--text", path.name if path.is_absolute() else path.as_posix()) for path in paths]
+    numbers = ["--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
+    words = ["s2sim", "trace", "record", model, *numbers, *chain(*texts), "--out", target.name]
     return write_trace(
         target,
         gradients,
@@ -129,7 +125,7 @@ def record(
         model=task.model,
         origin=Origin(
             **asdict(task.origin),
-            command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
+            command=shlex.join(words),
             training=(
                 f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
                 f"(learning rate {settings.learning_rate:g}{momentum}) applies the mean gradient of all ranks"

@@ -19,7 +19,7 @@ def pcie_switch_groups(nodes: Nodes) -> Ints:
 
 def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     """Return the capacities of a graph; ``way`` is ``"out"`` or ``"in"``."""
-    nodes = layout.dims.node_set
+    nodes = layout.node_set
     ports = _PortRates(nodes, fabric, way)
     links = layout.switch_links(fabric)
     tail, head = (vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head))
@@ -136,7 +136,7 @@ def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
 
 def node_bisection_Bps(layout: Layout, fabric: Fabric, way: str) -> float:
     """Return the rate out of, or into, the first half of the GPUs of a single node, for the other half."""
-    nodes = layout.dims.node_set
+    nodes = layout.node_set
     ports = _PortRates(nodes, fabric, way)
     half = np.arange(nodes.gpus) < nodes.gpus // 2
     total_Bps = float(ports.nvlink_Bps[half].sum())

@@ -27,13 +27,13 @@ def bisection_Bps(cluster: Cluster) -> float | None:
 
     Nodes are halved by the kind's rule, GPUs if there is one node; with an odd number the smaller half counts.
     """
-    dims, layout = cluster.dims, cluster.layout
-    if dims.workers == 1:
+    layout = cluster.layout
+    if layout.workers == 1:
         return None
-    if dims.node_set.domains == 1:
+    if layout.node_set.domains == 1:
         return min(node_bisection_Bps(layout, cluster.fabric, way) for way in ("out", "in"))
     capacities = [find_capacity(layout, cluster.fabric, way) for way in ("out", "in")]
-    if dims.node_set.domains < dims.nodes:
+    if layout.node_set.domains < layout.nodes:
         return min(min(layout.bisection_Bps(each), half_Bps(each.domain_Bps)) for each in capacities)
     return min(map(layout.bisection_Bps, capacities))
 
@@ -49,7 +49,7 @@ def _gpu_pairs(gpus: int) -> Ints:
 
 def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
     """Return (links, latency in picoseconds) of routes between GPUs that include the shortest and the longest."""
-    nodes = cluster.dims.node_set
+    nodes = cluster.layout.node_set
     # Inside NVLink domains: of one of each kind and fill, or of all if the file names links.
     in_use = np.bincount(nodes.domain_of_gpu)
     first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
@@ -74,25 +74,25 @@ def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
     """Return counts, rates (bytes per second) and latencies (picoseconds) of all routes, as plain values."""
-    dims, shape = cluster.dims, cluster.shape
+    layout, shape = cluster.layout, cluster.shape
     ways = _extreme_routes(cluster)
     names, totals = np.unique(cluster.fabric.link_class, return_counts=True)
     return {
         **{name: getattr(shape, name) for name in ("name", "description", "gpu", "library", "kind")},
         "workers": cluster.workers,
         "placement": cluster.placement,
-        "nodes": dims.nodes,
-        "gpus_per_node": dims.gpus_per_node,
+        "nodes": layout.nodes,
+        "gpus_per_node": layout.gpus_per_node,
         "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
-        "nics_per_node": dims.node_set.most_nics,
+        "nics_per_node": layout.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
         "host_link_rate_Bps": shape.host_link_of(shape.nodes[0]).rate_Bps,
         "link_rate_Bps": shape.link.rate_Bps,
         "routing": shape.routing if KINDS[shape.kind].routings else None,
         "levels": shape.levels,
         **dict.fromkeys(("leaves", "nodes_per_leaf", "pods", "spines", "cores"), 0),
-        **cluster.layout.counts(),
+        **layout.counts(),
         "links": len(cluster.fabric),
         "links_by_class": {cluster.fabric.class_names[n]: int(t) for n, t in zip(names, totals, strict=True)},
         "oversubscription": oversubscription(cluster),
@@ -100,7 +100,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "diameter_hops": max((hops for hops, _ in ways), default=0),
         "latency_min_ps": min((latency_ps for _, latency_ps in ways), default=None),
         "latency_max_ps": max((latency_ps for _, latency_ps in ways), default=None),
-        "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, dims.nodes)),
+        "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, layout.nodes)),
         "quantities": list(map(asdict, shape.quantities)),
     }
 
@@ -126,7 +126,7 @@ def _node_text(count: int, node: NodeSpec) -> str:
 
 def summary_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
-    nodes = cluster.dims.node_set
+    nodes = cluster.layout.node_set
     used = [
         (nodes.specs[number], count) for number, count in zip(*np.unique(nodes.spec, return_counts=True), strict=True)
     ]

@@ -38,7 +38,7 @@ def _node_links(
 
 def intra_node_links(layout: Layout) -> list[LinkPart]:
     """Return the links between GPUs, PCIe switches, nodes and the fabric, each kind out and in."""
-    nodes, hub, first_pcie = layout.dims.node_set, layout.first_node, layout.first_pcie
+    nodes, hub, first_pcie = layout.node_set, layout.first_node, layout.first_pcie
     parts: list[LinkPart] = []
 
     def add_both_ways(
@@ -112,9 +112,8 @@ _MAX_COMPARED = 2000
 
 def build_link_graph(layout: Layout) -> Fabric:
     """Return the graph of all links of a layout; of named links with a rate or latency, later ones win."""
-    dims = layout.dims
-    what = f"{layout.shape.name} with {dims.workers} workers"
-    fabric = build_fabric(intra_node_links(layout) + layout.parts(), dims.workers, dims.nodes, what)
+    what = f"{layout.shape.name} with {layout.workers} workers"
+    fabric = build_fabric(intra_node_links(layout) + layout.parts(), layout.workers, layout.nodes, what)
     if not layout.shape.named_links:
         return fabric
     rate_Bps, latency_ps = fabric.rate_Bps.copy(), fabric.latency_ps.copy()

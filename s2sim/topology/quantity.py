@@ -58,10 +58,14 @@ class FieldReader:
     def __init__(self, given: dict[str, Quantity], where: str) -> None:
         self.quantities, self.origin = given, where
 
+    def error(self, text: str) -> TopologyError:
+        """Return an error about the file."""
+        return TopologyError(f"{self.origin}: {text}")
+
     def required(self, field: str) -> Quantity:
         """Return a required field."""
         if field not in self.quantities:
-            raise TopologyError(f"{self.origin}: {field} is missing")
+            raise self.error(f"{field} is missing")
         return self.quantities[field]
 
     def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
@@ -144,4 +148,4 @@ class FieldReader:
             raise UnitError(f"{self.origin}: {quantity.field}: {error}") from error
 
     def _refused(self, field: str, why: str) -> TopologyError:
-        return TopologyError(f"{self.origin}: {self.quantities[field].field} {why}")
+        return self.error(f"{self.quantities[field].field} {why}")

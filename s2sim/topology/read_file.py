@@ -33,26 +33,13 @@ def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
     asked = fields.count("fabric.levels")
     if asked is not None and asked not in kind.levels:
         allowed = " or ".join(map(str, kind.levels)) or "none"
-        raise TopologyError(f"{fields.origin}: fabric.levels = {asked} does not fit a {name}: it has {allowed}")
+        raise fields.error(f"fabric.levels = {asked} does not fit a {name}: it has {allowed}")
     levels = asked or next(iter(kind.levels), 0)
     for field in FIELDS_OF_KIND:
         if field in fields.quantities and levels < kind.fields.get(field, levels + 1):
             shape = f"{name} of {levels} levels" if levels > 1 else name
-            raise TopologyError(f"{fields.origin}: {field} has no effect on a {shape}: leave it out")
+            raise fields.error(f"{field} has no effect on a {shape}: leave it out")
     return levels
-
-
-def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
-    if not kind.routings and "routing" in fields.quantities:
-        warnings.warn(
-            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
-        )
-    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
-    if kind.routings and routing not in kind.routings:
-        raise TopologyError(
-            f"{fields.origin}: routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}"
-        )
-    return routing
 
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
@@ -76,15 +63,20 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     levels = _levels(fields, name, kind)
     dimensions, size = fields.count("fabric.dimensions"), fields.size("fabric.size")
     if size is not None and dimensions is not None:
-        raise TopologyError(
-            f"{fields.origin}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
-        )
+        raise fields.error(f"fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out")
     if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
-        raise TopologyError(f"{fields.origin}: a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
+        raise fields.error(f"a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
     gpu = fields.text("gpu", "")
     if is_toml_path(gpu) and fields.quantities["gpu"].source != OVERRIDE:
         # A path in the file is taken from where the file lies.
         gpu = str(path.parent / user_path(gpu, TopologyError))
+    if not kind.routings and "routing" in given:
+        warnings.warn(
+            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=3
+        )
+    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
+    if kind.routings and routing not in kind.routings:
+        raise fields.error(f"routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}")
     counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
@@ -109,7 +101,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
             link_rate_Bps or max(group.node.nic.rate_Bps for group in groups), fields.latency("fabric.link.latency")
         ),
         named_links=_named_links(fields),
-        routing=_routing(fields, name, kind),
+        routing=routing,
         price=read_price(fields),
         quantities=tuple(given.values()),
         **counts,

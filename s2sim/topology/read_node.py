@@ -21,26 +21,23 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
         own = [f"nodes.{number}.{field.removeprefix('node.')}" in fields.quantities for number in numbers]
         # The rate of the links between switches follows the interfaces.
         if field in fields.quantities and all(own) and (field != "nic.rate" or "fabric.link.rate" in fields.quantities):
-            raise TopologyError(
-                f"{fields.origin}: {field} has no effect: all [[nodes]] give their own; leave it out, or set "
+            raise fields.error(
+                f"{field} has no effect: all [[nodes]] give their own; leave it out, or set "
                 f"nodes.0.{field.removeprefix('node.')}"
             )
     groups = []
     for number in numbers:
         field = f"nodes.{number}.count"
         if field not in fields.quantities and number < numbers[-1]:
-            raise TopologyError(f"{fields.origin}: {field} is missing: only the last of [[nodes]] may go without")
+            raise fields.error(f"{field} is missing: only the last of [[nodes]] may go without")
         # Its own fields before those of the whole file.
         names = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
         given = {name: fields.quantities[each] for name, each in names.items() if each in fields.quantities}
         groups.append(NodeGroup(_read_node(FieldReader(fields.quantities | given, fields.origin)), fields.count(field)))
     if len({group.node.nics_per_gpu for group in groups}) > 1:
-        raise TopologyError(
-            f"{fields.origin}: nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many "
-            "for all"
-        )
+        raise fields.error("nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all")
     if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
-        raise TopologyError(f"{fields.origin}: nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
+        raise fields.error("nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
     return tuple(groups)
 
 
@@ -51,27 +48,22 @@ def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
 
 
 def _read_node(fields: FieldReader) -> NodeSpec:
-    where = fields.origin
     gpus = fields.required_count("node.gpus")
     nics = fields.count("nic.count") or 1
     nvlink, pcie = _optional_link(fields, "nvlink"), _optional_link(fields, "pcie")
     if gpus > 1 and nvlink is None and pcie is None:
-        raise TopologyError(f"{where}: node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
+        raise fields.error(f"node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
     if nics > gpus and nics % gpus:
-        raise TopologyError(
-            f"{where}: nic.count = {nics} for node.gpus = {gpus}: all GPUs use as many interfaces, so write at most "
+        raise fields.error(
+            f"nic.count = {nics} for node.gpus = {gpus}: all GPUs use as many interfaces, so write at most "
             f"{gpus} or a multiple of it"
         )
     mesh = _read_mesh(fields, gpus)
     if "pcie.peer_to_peer" in fields.quantities and nvlink is not None and mesh is None:
-        raise TopologyError(
-            f"{where}: pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out"
-        )
+        raise fields.error("pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out")
     domain_nodes = fields.count("nvlink.domain_nodes") or 1
     if domain_nodes > 1 and (nvlink is None or mesh is not None):
-        raise TopologyError(
-            f"{where}: nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out"
-        )
+        raise fields.error(f"nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out")
     per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
     peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
     path = fields.text("nic.path", "switch", PATHS)
@@ -79,7 +71,7 @@ def _read_node(fields: FieldReader) -> NodeSpec:
     sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=staged)
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
     if nic_Bps is None:
-        raise TopologyError(f"{where}: nic.rate is missing: write for example nic.rate = '100Gbps'")
+        raise fields.error("nic.rate is missing: write for example nic.rate = '100Gbps'")
     node = NodeSpec(
         gpus=gpus,
         nvlink=nvlink,
@@ -103,7 +95,7 @@ def _read_node(fields: FieldReader) -> NodeSpec:
         try:
             mesh_routes(node, gpus)
         except TopologyError as error:
-            raise TopologyError(f"{where}: {error}") from error
+            raise fields.error(f"{error}") from error
     return node
 
 
@@ -112,21 +104,18 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
     if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
         for field in ("nvlink.pairs", "nvlink.links_per_pair"):
             if field in fields.quantities:
-                raise TopologyError(
-                    f"{fields.origin}: {field} has no effect on an NVSwitch: leave it out or set nvlink.kind = 'mesh'"
-                )
+                raise fields.error(f"{field} has no effect on an NVSwitch: leave it out or set nvlink.kind = 'mesh'")
         return None
     if gpus > MAX_MESHED:
-        raise TopologyError(
-            f"{fields.origin}: nvlink.kind = 'mesh' for node.gpus = {gpus}: NVLinks without a switch join at most "
-            f"{MAX_MESHED}"
+        raise fields.error(
+            f"nvlink.kind = 'mesh' for node.gpus = {gpus}: NVLinks without a switch join at most {MAX_MESHED}"
         )
     if "nvlink.pairs" not in fields.quantities:
         links = fields.count("nvlink.links_per_pair") or 1
         return tuple((one, other, links) for one in range(gpus) for other in range(one + 1, gpus))
     if "nvlink.links_per_pair" in fields.quantities:
-        raise TopologyError(
-            f"{fields.origin}: nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
+        raise fields.error(
+            "nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
             "often as it has links: leave one out"
         )
     quantity = fields.required("nvlink.pairs")
@@ -137,8 +126,8 @@ def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ..
         return is_two and all(type(gpu) is int and 0 <= gpu < gpus for gpu in pair)
 
     if not isinstance(value, list) or not value or not all(map(is_pair, value)):
-        raise TopologyError(
-            f"{fields.origin}: {quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
+        raise fields.error(
+            f"{quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
             f"{gpus - 1}: write for example [[0, 1], [1, 2]] in the file"
         )
     return tuple((*pair, number) for pair, number in sorted(Counter((min(pair), max(pair)) for pair in value).items()))
@@ -151,17 +140,14 @@ def _read_pcie_tree(
     if "pcie.gpus_per_switch" not in fields.quantities:
         for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
             if field in fields.quantities:
-                raise TopologyError(
-                    f"{fields.origin}: {field} has no effect without PCIe switches: set pcie.gpus_per_switch too, or "
-                    "leave it out"
+                raise fields.error(
+                    f"{field} has no effect without PCIe switches: set pcie.gpus_per_switch too, or leave it out"
                 )
         return None, None, None
     assert pcie is not None  # The field above is one of [pcie].
     quantity = fields.required("pcie.gpus_per_switch")
     if (per_switch := fields.required_count("pcie.gpus_per_switch")) > gpus:
-        raise TopologyError(
-            f"{fields.origin}: {quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}"
-        )
+        raise fields.error(f"{quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}")
     uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
     return per_switch, uplink, _optional_link(fields, "pcie.host")
 
@@ -170,26 +156,25 @@ def _read_host(
     fields: FieldReader, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
 ) -> tuple[int, LinkSpec | None, LinkSpec | None]:
     """Return the sockets of the host, the link between them, and the memory of each."""
-    where = fields.origin
     sockets = fields.count("pcie.sockets") or 1
     socket, memory = _optional_link(fields, "pcie.socket"), _optional_link(fields, "pcie.memory")
     if memory is not None and not staged:
-        raise TopologyError(
-            f"{where}: pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "
+        raise fields.error(
+            "pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "
             "nic.path = 'staged' too, or leave it out"
         )
     if socket is not None and sockets == 1:
-        raise TopologyError(f"{where}: pcie.socket has no effect on one socket: set pcie.sockets = 2, or leave it out")
+        raise fields.error("pcie.socket has no effect on one socket: set pcie.sockets = 2, or leave it out")
     if "pcie.sockets" not in fields.quantities:
         return 1, None, memory
     if pcie is None or (socket is None and memory is None):
-        raise TopologyError(
-            f"{where}: pcie.sockets = {sockets} has no effect without pcie.socket.rate or pcie.memory.rate: add one"
+        raise fields.error(
+            f"pcie.sockets = {sockets} has no effect without pcie.socket.rate or pcie.memory.rate: add one"
         )
     if sockets > gpus:
-        raise TopologyError(f"{where}: pcie.sockets = {sockets} for node.gpus = {gpus}: write at most {gpus}")
+        raise fields.error(f"pcie.sockets = {sockets} for node.gpus = {gpus}: write at most {gpus}")
     if bridge is not None and sockets > 1:
-        raise TopologyError(
-            f"{where}: pcie.host is the bridge of one socket, and pcie.sockets = {sockets}: leave one of them out"
+        raise fields.error(
+            f"pcie.host is the bridge of one socket, and pcie.sockets = {sockets}: leave one of them out"
         )
     return sockets, socket, memory

@@ -80,7 +80,7 @@ def _find_detour(
         raise TopologyError(
             "a link has failed where a GPU spreads messages over several interfaces, of which no other ways are looked "
             "for: let it carry less instead (slow-link), or write as many nic.count as GPUs, with the rates together"
-            if router.layout.dims.node_set.ports_per_gpu > 1
+            if router.layout.node_set.ports_per_gpu > 1
             else "a link has failed on the tree over which switches reduce, and that tree has no other way: let "
             "another link fail, or ask for an algorithm that leaves switches out"
         )
@@ -165,7 +165,7 @@ class Router:
 
     @property
     def _nodes(self) -> Nodes:
-        return self.layout.dims.node_set
+        return self.layout.node_set
 
     def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
         """Return the stages between GPUs in order; GPUs are int64 of shape (m,), different in each pair."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from s2sim.errors import TopologyError
 from s2sim.topology.quantity import FieldReader, Quantity
 
 TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
@@ -139,13 +138,12 @@ def read_price(fields: FieldReader) -> Price | None:
         return None
     field, *more = given
     if field == "price.years" or more != ["price.years"] * (field == "price.node"):
-        raise TopologyError(
-            f"{fields.origin}: {' and '.join(given)}: write price.gpu_hour or price.node_hour, or price.node with "
-            "price.years"
+        raise fields.error(
+            f"{' and '.join(given)}: write price.gpu_hour or price.node_hour, or price.node with price.years"
         )
     money = parse_money(text := fields.text(field, None))
     if money is None:
-        raise TopologyError(f"{fields.origin}: {field} = {text!r} is no price: write for example '98.32 USD'")
+        raise fields.error(f"{field} = {text!r} is no price: write for example '98.32 USD'")
     hours = _HOURS_PER_YEAR * fields.required_count("price.years") if more else 1
     amount, currency = money
     return Price(amount / hours, currency, of_gpus=field == "price.gpu_hour")

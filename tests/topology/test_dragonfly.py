@@ -38,7 +38,7 @@ def test_the_example_of_the_paper(make):
     cluster = make.cluster(make.toml('kind = "dragonfly"'), 72)
     values = describe_cluster(cluster)
     assert (values["hosts_per_router"], values["routers_per_group"], values["global_links_per_router"]) == (2, 4, 2)
-    assert (values["groups"], cluster.dims.routers) == (9, 36)
+    assert (values["groups"], cluster.dims.switches) == (9, 36)
     assert values["links_by_class"] == {"nic": 144, "local": 36 * 3, "global": 36 * 2}
     assert values["diameter_hops"] == 3 + 2
     # 4 of 9 groups to the other 5, a link for each two.

@@ -88,7 +88,7 @@ def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
     """Return the rings of a mesh through all ranks; none without a mesh, or on several nodes."""
     if cluster.workers == 1 or len(np.unique(cluster.node_of_rank)) > 1:
         return ()
-    lines = cluster.layout.dims.node_set.mesh_lines(cluster.gpu_of_rank)
+    lines = cluster.layout.node_set.mesh_lines(cluster.gpu_of_rank)
     return ring_orders(lines) if lines is not None else ()
 
 
@@ -96,7 +96,7 @@ def _mesh_paths(
     cluster: Cluster, starts: Ints, lengths: Ints, channels: int
 ) -> Iterator[tuple[int, tuple[RankOrder | None, ...]]]:
     """Yield the first rank of each range in a mesh, and the order of the range in each channel."""
-    nodes = cluster.layout.dims.node_set
+    nodes = cluster.layout.node_set
     if not nodes.meshes.variants:
         return
     for first, length in zip(starts.tolist(), lengths.tolist(), strict=True):
