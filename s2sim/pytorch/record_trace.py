@@ -14,9 +14,8 @@ from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.options import build, split_option_string
-from s2sim.pytorch.data import check_texts
 from s2sim.pytorch.model_updates import backward, gradient_of
-from s2sim.pytorch.task import ModelSettings, Task, make_optimizer, missing_extra, reproducible_torch
+from s2sim.pytorch.task import ModelSettings, Task, check_texts, make_optimizer, missing_extra, reproducible_torch
 from s2sim.registry import Registry
 
 MODELS = Registry(

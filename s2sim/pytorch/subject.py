@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.gradients.models import load_model
 from s2sim.options import split_option_string
-from s2sim.pytorch.data import check_texts
 from s2sim.pytorch.record_trace import MODELS, check_needs_text, model_settings
-from s2sim.pytorch.task import ModelSettings, make_optimizer
+from s2sim.pytorch.task import ModelSettings, check_texts, make_optimizer
 
 if TYPE_CHECKING:
     import torch

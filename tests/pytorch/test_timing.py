@@ -12,10 +12,9 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.models import load_model
 from s2sim.profiles.kineto import import_profile
 from s2sim.profiles.read import load_profile, profile_text
-from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.record_profile import _device_name, record_profile
 from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
-from s2sim.pytorch.task import DataOrigin
+from s2sim.pytorch.task import DataOrigin, interactions_of
 from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, clock_of, measure, own_parameters, with_precision
 
 QUICK_NETWORKS = ("resnet-18", "vgg-16", "gpt2")

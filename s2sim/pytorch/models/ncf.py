@@ -12,8 +12,15 @@ import numpy as np
 
 from s2sim.arrays import Floats32, Ints
 from s2sim.errors import S2SimError
-from s2sim.pytorch.data import Interactions, standard_library_interactions
-from s2sim.pytorch.task import Evaluation, ModelSettings, Task, device_of, initialise
+from s2sim.pytorch.task import (
+    Evaluation,
+    Interactions,
+    ModelSettings,
+    Task,
+    device_of,
+    initialise,
+    standard_library_interactions,
+)
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
