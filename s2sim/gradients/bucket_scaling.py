@@ -104,16 +104,13 @@ def _copies(
     for place, layer in enumerate(dense):
         share = max(left // (len(dense) - place), units[-1], least)
         if layer.name in matrices:
-            found[layer.name] = _small_matrix(layer, share, max(least_side, _MIN_SIDE))
+            # The sides of a matrix of about so many elements and the same shape.
+            times = max(1.0, sqrt(layer.size / share))
+            sides = (layer.shape[0], layer.size // layer.shape[0])
+            rows, columns = (min(side, max(least_side, _MIN_SIDE, round(side / times))) for side in sides)
+            found[layer.name] = rows, columns
         else:
             whole = next(each for each in units if each <= share)
             found[layer.name] = (share // whole * whole if layer.size > share else layer.size,)
         left -= prod(found[layer.name])
     return found
-
-
-def _small_matrix(layer: ModelLayer, elements: int, least_side: int) -> tuple[int, int]:
-    """Return the sides of a matrix of about so many elements and the shape of a layer."""
-    rows, columns = layer.shape[0], layer.size // layer.shape[0]
-    times = max(1.0, sqrt(layer.size / elements))
-    return min(rows, max(least_side, round(rows / times))), min(columns, max(least_side, round(columns / times)))

@@ -17,7 +17,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.gradients.models import Model, load_model, model_names
 from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events, read_events
-from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, TensorTiming, tensor_timings
+from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, tensor_timings
 from s2sim.profiles.read import check_model_name
 from s2sim.units import format_number_of
 
@@ -255,7 +255,15 @@ def import_profile(
         gpu=gpu or _gpu(header),
         batch=batch or 1,
         sample=sample or ("sample" if batch else "mini-batch"),
-        tensors=_tensors(timeline.names(kept[0]), kept),
+        tensors=tensor_timings(
+            timeline.names(kept[0]),
+            [shape for shape in kept[0].shapes if shape is not None],
+            kept[0].sparse,
+            *(
+                np.median([getattr(each, part) for each in kept], axis=0).tolist()
+                for part in ("forward_us", "ready_us")
+            ),
+        ),
         optimizer_ps=round(PS_PER_US * float(np.median([iteration.optimizer_us for iteration in kept]))),
         memory_bound=memory_bound(events),
         kind="measured",
@@ -296,14 +304,6 @@ def _iterations_to_use(path: Path, timeline: TraceTimeline) -> tuple[list[TraceI
     if not any(iteration.forward_us.any() for iteration in kept):
         raise S2SimError(f"{path} holds no forward: profile whole training steps, from forward to the optimizer's step")
     return kept, notes
-
-
-def _tensors(names: tuple[str, ...], kept: list[TraceIteration]) -> tuple[TensorTiming, ...]:
-    shapes = [shape for shape in kept[0].shapes if shape is not None]
-    forward_us, ready_us = (
-        np.median([getattr(each, column) for each in kept], axis=0).tolist() for column in ("forward_us", "ready_us")
-    )
-    return tensor_timings(names, shapes, kept[0].sparse, forward_us, ready_us)
 
 
 def _gpu(header: dict[str, Any]) -> str:

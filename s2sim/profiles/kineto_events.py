@@ -14,11 +14,10 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from s2sim.errors import S2SimError
 from s2sim.files import check_regular
@@ -45,7 +44,11 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
     try:
         check_regular(path, _MAX_FILE_BYTES)
         total = path.stat().st_size
-        with path.open("rb") as raw, _text_of(raw) as text:
+        with path.open("rb") as raw:
+            compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            raw.seek(0)
+            inner: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
+            text = io.TextIOWrapper(inner, encoding="utf-8-sig")
             window = _Window(path, text, lambda: follow(min(raw.tell(), total), total) if follow else None)
             yield from _events(window, header)
     except FileNotFoundError:
@@ -58,18 +61,6 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
         raise S2SimError(f"{path} is not a trace of PyTorch's profiler: it is not UTF-8 text") from None
     except OSError as error:
         raise S2SimError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-@contextmanager
-def _text_of(raw: IO[bytes]) -> Iterator[TextIO]:
-    compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    raw.seek(0)
-    inner: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
-    text = io.TextIOWrapper(inner, encoding="utf-8-sig")
-    try:
-        yield text
-    finally:
-        text.detach()
 
 
 class _Window:
@@ -159,22 +150,18 @@ def _events(window: _Window, header: dict[str, Any]) -> Iterator[Any]:
         window.take(":")
         if key == EVENTS_KEY and window.next_character() == "[":
             found = True
-            yield from _items(window)
+            window.take("[")
+            while window.next_character() != "]":
+                yield window.value()
+                if window.next_character() != "]":
+                    window.take(",")
+            window.take("]")
         else:
             header[str(key)] = window.value()
         if window.next_character() != "}":
             window.take(",")
     if not found:
         raise S2SimError(f"{window.path} is not a trace of PyTorch's profiler: it has no {EVENTS_KEY}")
-
-
-def _items(window: _Window) -> Iterator[Any]:
-    window.take("[")
-    while window.next_character() != "]":
-        yield window.value()
-        if window.next_character() != "]":
-            window.take(",")
-    window.take("]")
 
 
 _OPERATORS = frozenset({"cpu_op", "operator"})

@@ -11,7 +11,7 @@ from s2sim.gradients.models import load_model, model_names
 from s2sim.profiles.profile import PS_PER_US, ComputeProfile, Precision, RecordedProfile, tensor_timings
 from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
 from s2sim.pytorch.task import missing_extra
-from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, clock_of, measure, with_precision
+from s2sim.pytorch.timing import WARMUP_STEPS, clock_of, measure, with_precision
 from s2sim.units import format_number_of
 
 _MAX_LISTED = 3
@@ -90,7 +90,15 @@ def record_profile(
         source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
         precision=precision,
     )
-    return RecordedProfile(profile, _notes(times, device))
+    notes = []
+    if device == "cpu":
+        notes.append("these are times of a CPU: record with --device cuda on the GPU that you ask about")
+    if times.without_gradient:
+        shown = ", ".join(times.without_gradient[:_MAX_LISTED])
+        more = len(times.without_gradient) - _MAX_LISTED
+        shown += f" and {more} more" if more > 0 else ""
+        notes.append(f"without a gradient, and ready at the end of backward: {shown}")
+    return RecordedProfile(profile, tuple(notes))
 
 
 def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[[], Any]) -> Any:
@@ -105,18 +113,6 @@ def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[
         if module is None or isinstance(error, S2SimError):
             raise
         raise user_code_error(module, error) from error
-
-
-def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
-    notes = []
-    if device == "cpu":
-        notes.append("these are times of a CPU: record with --device cuda on the GPU that you ask about")
-    if times.without_gradient:
-        shown = ", ".join(times.without_gradient[:_MAX_LISTED])
-        more = len(times.without_gradient) - _MAX_LISTED
-        shown += f" and {more} more" if more > 0 else ""
-        notes.append(f"without a gradient, and ready at the end of backward: {shown}")
-    return tuple(notes)
 
 
 def _device_name(device: str) -> str:

@@ -22,15 +22,6 @@ from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_rate
 
 
-def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
-    """Return sides that differ by at most one, larger ones first, with the smallest product that holds ``nodes``."""
-    longest = max(1, int(nodes ** (1 / dimensions)) - 1)
-    while longest**dimensions < nodes:
-        longest += 1
-    choices = [(*[longest] * (dimensions - shorter), *[longest - 1] * shorter) for shorter in range(dimensions)]
-    return min((sides for sides in choices if prod(sides) >= nodes), key=prod)
-
-
 @dataclass(frozen=True, slots=True)
 class TorusLayout(Layout):
     """Stops and the links between neighbours: one link per direction between two stops, none for one stop."""
@@ -48,9 +39,14 @@ class TorusLayout(Layout):
 
     @classmethod
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
-        """Return the torus of the size that is given, or of the most nearly equal sides that hold the nodes."""
-        sizes = shape.size or _equal_sides(shape.dimensions or cls.usual_dimensions, nodes.count)
-        return cls(shape, nodes, nodes.count, 1, sizes)
+        """Return the torus of the size that is given, or the smallest with sides that differ by one at most."""
+        dimensions, count = shape.dimensions or cls.usual_dimensions, nodes.count
+        longest = max(1, int(count ** (1 / dimensions)) - 1)
+        while longest**dimensions < count:
+            longest += 1
+        choices = [(*[longest] * (dimensions - shorter), *[longest - 1] * shorter) for shorter in range(dimensions)]
+        sizes = shape.size or min((sides for sides in choices if prod(sides) >= count), key=prod)
+        return cls(shape, nodes, count, 1, sizes)
 
     @property
     def strides(self) -> tuple[int, ...]:
