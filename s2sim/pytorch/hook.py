@@ -222,7 +222,7 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
-        states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
+        states = [to_tensors(dict(reducer.state())) for reducer in self._exchange.reducers.values()]
         return {"format": _FORMAT, **self._about, "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -239,8 +239,8 @@ class HookState:
                 shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
                 another = "" if shown else "another "
                 raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
-        for bucket, kept in zip(self._exchange.buckets, state["states"], strict=True):
-            bucket.reducer.restore(from_tensors(kept))
+        for reducer, kept in zip(self._exchange.reducers.values(), state["states"], strict=True):
+            reducer.restore(from_tensors(kept))
         self.step = state["step"]
 
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:

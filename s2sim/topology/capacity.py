@@ -72,14 +72,14 @@ class _PortRates:
     """The rates of the links inside nodes in one direction, 0 if absent (infinite for a bridge without a rate)."""
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
-        def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:
+        def rates(key: str, chosen: Ints | Mask, size: int, missing: float = 0.0) -> Floats:
             rate_Bps = np.full(size, missing)
             if f"{key}.{way}" in fabric.blocks:
                 rate_Bps[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
             return rate_Bps
 
-        self.nvlink_Bps = rates("nvlink", nodes.nvlink_gpus, nodes.gpus)
-        self.pcie_Bps = rates("pcie", nodes.pcie_gpus, nodes.gpus)
+        self.nvlink_Bps = rates("nvlink", nodes.nvlink_of_gpu >= 0, nodes.gpus)
+        self.pcie_Bps = rates("pcie", nodes.pcie_of_gpu >= 0, nodes.gpus)
         self.uplink_Bps = rates("uplink", np.arange(nodes.pcie_switches), nodes.pcie_switches)
         self.bridge_Bps = rates("host", nodes.bridge_nodes, nodes.count, np.inf)
         self.port_Bps = rates("nic", np.arange(nodes.ports), nodes.ports)

@@ -53,7 +53,7 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
     # The vertex at which the links up in each node end: its host bridge, if that has a rate, or the node.
     top, bridge_nodes = hub + np.arange(nodes.count), nodes.bridge_nodes
     top[bridge_nodes] = first_pcie + nodes.pcie_switches + np.arange(len(bridge_nodes))
-    if len(gpus := nodes.nvlink_gpus):
+    if len(gpus := np.flatnonzero(nodes.nvlink_of_gpu >= 0)):
         node = nodes.node_of_gpu[gpus]
         # Nodes of one domain meet above them all.
         shared = nodes.specs[0].domain_nodes > 1
@@ -62,7 +62,7 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
         add_both_ways("nvlink", "nvlink", "node{}.gpu{}.nvlink", numbers, lambda spec: spec.nvlink, gpus, joined)
     if nodes.meshes.variants:
         parts.append(_mesh_links(nodes))
-    if len(gpus := nodes.pcie_gpus):
+    if len(gpus := np.flatnonzero(nodes.pcie_of_gpu >= 0)):
         node, switch = nodes.node_of_gpu[gpus], nodes.switch_of_gpu[gpus]
         joined = np.where(switch < 0, top[node], first_pcie + switch)
         numbers = (node, nodes.local_gpu(gpus))

@@ -19,17 +19,7 @@ from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
 from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.quantity import FieldReader, Quantity
-from s2sim.topology.shape import (
-    MAX_MESHED,
-    PATHS,
-    TRANSPORTS,
-    ClusterShape,
-    LinkSpec,
-    NamedLinks,
-    NodeGroup,
-    NodeSpec,
-    read_price,
-)
+from s2sim.topology.shape import MAX_MESHED, PATHS, TRANSPORTS, ClusterShape, LinkSpec, NamedLinks, NodeSpec, read_price
 
 _COUNTS = (
     *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
@@ -39,11 +29,11 @@ _COUNTS = (
 _MAX_DIMENSIONS = 32
 
 
-def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
+def read_groups(fields: FieldReader) -> tuple[NodeSpec, ...]:
     """Return the kinds of nodes: one, or those of ``[[nodes]]``."""
     numbers = sorted({int(field.split(".")[1]) for field in fields.quantities if field.startswith("nodes.")})
     if not numbers:
-        return (NodeGroup(_read_node(fields), None),)
+        return (_read_node(fields),)
     for field in NODE_FIELDS:
         own = [f"nodes.{number}.{field.removeprefix('node.')}" in fields.quantities for number in numbers]
         # The rate of the links between switches follows the interfaces.
@@ -52,7 +42,7 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
                 f"{field} has no effect: all [[nodes]] give their own; leave it out, or set "
                 f"nodes.0.{field.removeprefix('node.')}"
             )
-    groups = []
+    nodes = []
     for number in numbers:
         field = f"nodes.{number}.count"
         if field not in fields.quantities and number < numbers[-1]:
@@ -60,12 +50,12 @@ def read_groups(fields: FieldReader) -> tuple[NodeGroup, ...]:
         # Its own fields before those of the whole file.
         names = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
         given = {name: fields.quantities[each] for name, each in names.items() if each in fields.quantities}
-        groups.append(NodeGroup(_read_node(FieldReader(fields.quantities | given, fields.origin)), fields.count(field)))
-    if len({group.node.nics_per_gpu for group in groups}) > 1:
+        nodes.append(_read_node(FieldReader(fields.quantities | given, fields.origin), fields.count(field)))
+    if len({node.nics_per_gpu for node in nodes}) > 1:
         raise fields.error("nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all")
-    if len(groups) > 1 and any(group.node.domain_nodes > 1 for group in groups):
+    if len(nodes) > 1 and any(node.domain_nodes > 1 for node in nodes):
         raise fields.error("nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
-    return tuple(groups)
+    return tuple(nodes)
 
 
 def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
@@ -74,7 +64,7 @@ def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
     return LinkSpec(fields.required_rate(f"{table}.rate"), fields.latency(f"{table}.latency"))
 
 
-def _read_node(fields: FieldReader) -> NodeSpec:
+def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
     gpus = fields.required_count("node.gpus")
     nics = fields.count("nic.count") or 1
     nvlink, pcie = _optional_link(fields, "nvlink"), _optional_link(fields, "pcie")
@@ -117,6 +107,7 @@ def _read_node(fields: FieldReader) -> NodeSpec:
         socket=socket,
         memory=memory,
         domain_nodes=domain_nodes,
+        count=count,
     )
     if mesh is not None:
         try:
@@ -236,7 +227,7 @@ def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
 def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     """Return the shape of fields by dotted name, as `load_fields` returns them; ``path`` names them in messages."""
     fields = FieldReader(given, path.name)
-    groups = read_groups(fields)
+    nodes = read_groups(fields)
     name = fields.text("fabric.kind", None, FABRIC_KINDS)
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
@@ -267,7 +258,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         file=str(path),
         gpu=gpu or None,
         library=fields.text("library", "") or None,
-        groups=groups,
+        nodes=nodes,
         kind=name,
         host_cable=kind.host_cable,
         levels=levels,
@@ -276,9 +267,7 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         max_nodes=fields.count("fabric.nodes"),
         processors=fields.count("machine.processors"),
         packet_bytes=fields.bytes("machine.packet"),
-        link=LinkSpec(
-            link_rate_Bps or max(group.node.nic.rate_Bps for group in groups), fields.latency("fabric.link.latency")
-        ),
+        link=LinkSpec(link_rate_Bps or max(node.nic.rate_Bps for node in nodes), fields.latency("fabric.link.latency")),
         named_links=_named_links(fields),
         routing=routing,
         price=read_price(fields),

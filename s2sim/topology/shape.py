@@ -47,6 +47,7 @@ class NodeSpec:
     socket: LinkSpec | None = None  # From each socket to the others; None without a limit
     memory: LinkSpec | None = None  # What GPUs read from and write to one socket's memory; None without a limit
     domain_nodes: int = 1  # Consecutive nodes with GPUs on one fabric of NVSwitches
+    count: int | None = None  # Of consecutive nodes of this kind; None for as many as are needed
 
     @property
     def nics_per_gpu(self) -> int:
@@ -62,14 +63,6 @@ class NodeSpec:
     def pcie_switches(self) -> int:
         """PCIe switches of a node."""
         return -(-self.gpus // self.gpus_per_switch) if self.gpus_per_switch else 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Consecutive nodes of one kind; a count of None is as many as are needed."""
-
-    node: NodeSpec
-    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +152,7 @@ class ClusterShape:
     file: str
     gpu: str | None
     library: str | None  # Option string of a communication library
-    groups: tuple[NodeGroup, ...]  # The first nodes first; all groups except the last have a count
+    nodes: tuple[NodeSpec, ...]  # Every kind of node, the first nodes' first; all except the last have a count
     kind: str
     # Whether a cable joins each interface to a switch; if not, the interface ends at its node's own stop
     host_cable: bool
@@ -184,11 +177,6 @@ class ClusterShape:
     routing: str
     price: Price | None  # What an hour of it costs; None where nothing says that
     quantities: tuple[Quantity, ...]
-
-    @property
-    def nodes(self) -> tuple[NodeSpec, ...]:
-        """Every kind of node, the first nodes' first."""
-        return tuple(group.node for group in self.groups)
 
     @property
     def gpus_per_node(self) -> int:
@@ -247,8 +235,7 @@ def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
             rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
         return replace(node, **rates)
 
-    groups = tuple(replace(group, node=changed(group.node)) for group in shape.groups)
     link = shape.link
     if table == "nic" and "fabric.link.rate" not in given:
         link = replace(link, rate_Bps=rate_Bps)
-    return replace(shape, groups=groups, link=link)
+    return replace(shape, nodes=tuple(map(changed, shape.nodes)), link=link)
