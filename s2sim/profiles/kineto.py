@@ -16,7 +16,7 @@ from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.gradients.models import Model, load_model, model_names
-from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events, read_events
+from s2sim.profiles.kineto_events import Events, TraceSpan, collect_events, read_events
 from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, tensor_timings
 from s2sim.profiles.read import check_model_name
 from s2sim.units import format_number_of
@@ -26,9 +26,8 @@ from s2sim.units import format_number_of
 class TraceIteration:
     """One forward, backward and step of the optimizer."""
 
-    span: TraceSpan  # From its first event to its last
-    # Of the parameters in the order of readiness; None where nobody recorded one
-    shapes: tuple[tuple[int, ...] | None, ...]
+    names: tuple[str, ...]  # Of the parameters in the order of readiness
+    shapes: tuple[tuple[int, ...] | None, ...]  # Of the parameters; None where nobody recorded one
     sparse: tuple[bool, ...]  # Whether the gradient is that of rows looked up in a table
     ready_us: Floats  # When each gradient was ready, in microseconds from the begin of backward
     # What forward took from the operation that first used a parameter until that of the next parameter, 0 where another
@@ -93,46 +92,36 @@ class TraceTimeline:
 
     def measure(self, span: TraceSpan) -> TraceIteration | None:
         """Return what an iteration took, None where no gradient became ready in it."""
-        accumulated = self._accumulated_in(span)
+        accumulated = [each for each in self._accumulated if span.start <= each.end <= span.end]
         nodes = _within(self._node_start, span)
         forward = _within(self._forward_start, span)
         if not accumulated or not len(nodes):
             return None
         begun = float(self._node_start[nodes[0]])
         ends = np.array([each.end for each in accumulated])
-        makers = self._makers(accumulated)
-        sequences = self._node_sequence[makers]
+        # The function of backward that made each gradient: the last one to start before it was there.
+        makers = np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
+        shapes = tuple(each.shape for each in accumulated)
+        starts: dict[int, float] = {}
+        for place in forward:
+            starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
         ready = self.done_us(ends) - self.done_us(np.array([begun]))
         outside = self._forward_start[forward]
         # The last function of backward that had begun, and when all so far had ended.
         places = np.searchsorted(self._node_start, outside, side="right") - 1
         outside = outside[(places < 0) | (np.maximum.accumulate(self._node_end)[places] <= outside)]
         return TraceIteration(
-            span=span,
-            shapes=tuple(each.shape for each in accumulated),
-            sparse=tuple(self._sparse(maker, each.shape) for maker, each in zip(makers, accumulated, strict=True)),
+            names=self._names(makers, shapes, starts),
+            shapes=shapes,
+            sparse=tuple(self._sparse(maker, shape) for maker, shape in zip(makers, shapes, strict=True)),
             ready_us=np.maximum.accumulate(np.maximum(ready, 0.0)),
-            forward_us=self._forward_us(sequences, forward, begun),
+            forward_us=self._forward_us(self._node_sequence[makers], starts, begun),
             optimizer_us=self._optimizer_us(span),
             repeated=bool(np.any((outside > ends[0]) & (outside < ends[-1]))),
         )
 
-    def _accumulated_in(self, span: TraceSpan) -> list[GradientAccumulation]:
-        return [each for each in self._accumulated if span.start <= each.end <= span.end]
-
-    def _makers(self, accumulated: list[GradientAccumulation]) -> Ints:
-        """Return the function of backward that made each gradient: the last one to start before it was there."""
-        ends = np.array([each.end for each in accumulated])
-        return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
-
-    def _starts(self, forward: Ints) -> dict[int, float]:
-        starts: dict[int, float] = {}
-        for place in forward:
-            starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
-        return starts
-
-    def _forward_us(self, sequences: Ints, forward: Ints, begun: float) -> Floats:
-        starts = {number: start for number, start in self._starts(forward).items() if start < begun}
+    def _forward_us(self, sequences: Ints, all_starts: dict[int, float], begun: float) -> Floats:
+        starts = {number: start for number, start in all_starts.items() if start < begun}
         share = np.zeros(len(sequences))
         # What is used first gets its gradient last; the parameter that is ready first waits for the whole operation.
         first_ready = {int(number): place for place, number in reversed(list(enumerate(sequences)))}
@@ -162,13 +151,12 @@ class TraceTimeline:
         first, last = np.searchsorted(self._sum_start, [self._node_start[maker], self._node_end[maker]])
         return bool(first == last and indices < SPARSE_BELOW * shape[0])
 
-    def names(self, iteration: TraceIteration) -> tuple[str, ...]:
-        """Return names of its parameters: the module's where the trace tells it, else a number and the operation."""
-        accumulated = self._accumulated_in(iteration.span)
-        makers = self._makers(accumulated)
-        starts = self._starts(_within(self._forward_start, iteration.span))
+    def _names(
+        self, makers: Ints, shapes: tuple[tuple[int, ...] | None, ...], starts: dict[int, float]
+    ) -> tuple[str, ...]:
+        """Return names of parameters: the module's where the trace tells it, else a number and the operation."""
         modules = [self._module_at(starts.get(int(self._node_sequence[maker]))) for maker in makers]
-        dimensions = [len(each.shape or ()) for each in accumulated]
+        dimensions = [len(shape or ()) for shape in shapes]
         matrices = Counter(module for module, count in zip(modules, dimensions, strict=True) if count > 1)
         counts = Counter(modules)
         names: list[str] = []
@@ -186,8 +174,8 @@ class TraceTimeline:
         """Return the innermost module that was running, None where the trace tells none."""
         if host_us is None:
             return None
-        begun = self._modules[: bisect_right(self._module_starts, host_us)]
-        return next((each.name for each in reversed(begun) if each.end > host_us), None)
+        places = range(bisect_right(self._module_starts, host_us) - 1, -1, -1)
+        return next((self._modules[place].name for place in places if self._modules[place].end > host_us), None)
 
 
 def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
@@ -256,7 +244,7 @@ def import_profile(
         batch=batch or 1,
         sample=sample or ("sample" if batch else "mini-batch"),
         tensors=tensor_timings(
-            timeline.names(kept[0]),
+            kept[0].names,
             [shape for shape in kept[0].shapes if shape is not None],
             kept[0].sparse,
             *(
