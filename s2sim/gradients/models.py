@@ -158,8 +158,7 @@ def load_model(name: str) -> Model:
     path = shipped.get(name) or Path(name)
     if path.suffix != _SUFFIX:
         raise unknown_name("model", name, shipped)
-    table = check_tables(read_toml(path, S2SimError), LayerTable, path, "layer table")
-    return Model(path.stem, table)
+    return Model(path.stem, check_tables(read_toml(path, S2SimError), LayerTable, path, "layer table"))
 
 
 def model_names() -> list[str]:

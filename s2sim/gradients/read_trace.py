@@ -113,8 +113,7 @@ def parse_safetensors(data: bytes, label: str) -> dict[str, NDArray[Any]]:
 
 def shipped_directories() -> dict[str, Path]:
     """Return the directory of every shipped trace by name, in alphabetical order."""
-    root = data_directory("traces")
-    return {path.parent.name: path.parent for path in sorted(root.glob(f"*/{MANIFEST_NAME}"))}
+    return {path.parent.name: path.parent for path in sorted(data_directory("traces").glob(f"*/{MANIFEST_NAME}"))}
 
 
 def shipped_traces() -> list[tuple[str, str, str]]:

@@ -81,8 +81,7 @@ def union_ranks(world_size: int) -> tuple[int, ...]:
     >>> union_ranks(6)
     (1, 2, 4, 6)
     """
-    powers = [2**k for k in range(world_size.bit_length()) if 2**k < world_size]
-    return (*powers, world_size)
+    return (*(2**k for k in range(world_size.bit_length()) if 2**k < world_size), world_size)
 
 
 def nonzero_support(layer: Layer) -> Mask:

@@ -78,8 +78,7 @@ class TraceTimeline:
     def done_us(self, host_us: Floats) -> Floats:
         """Return when the GPU was done with all that was launched by some times on the host, not before these."""
         launched, _, ends = self._kernels
-        places = np.searchsorted(launched, host_us)
-        return np.asarray(np.maximum(host_us, np.concatenate([[-np.inf], ends])[places]))
+        return np.asarray(np.maximum(host_us, np.concatenate([[-np.inf], ends])[np.searchsorted(launched, host_us)]))
 
     def iterations(self) -> list[TraceSpan]:
         """Return the iterations: as marked, else as the optimizer ends them, else all of the trace as one."""

@@ -99,8 +99,7 @@ def tensor_timings(
     """
     forward_ps, ready_ps = ([round(PS_PER_US * each) for each in times_us] for times_us in (forward_us, ready_us))
     between_ps = [ready - before for before, ready in pairwise([0, *ready_ps])]
-    whole_shapes = (shape or (1,) for shape in shapes)
-    return tuple(map(TensorTiming, names, whole_shapes, sparse, forward_ps, between_ps))
+    return tuple(map(TensorTiming, names, (shape or (1,) for shape in shapes), sparse, forward_ps, between_ps))
 
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]

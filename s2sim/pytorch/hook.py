@@ -188,8 +188,7 @@ class HookState:
                 "HookState was made for: make it of the model that is trained"
             )
         views = [buffer] if buffer.is_sparse else bucket.gradients()
-        devices = [buffer.device] if buffer.is_cuda else None
-        future = torch.futures.Future[torch.Tensor](devices=devices)
+        future = torch.futures.Future[torch.Tensor](devices=[buffer.device] if buffer.is_cuda else None)
         tensors = dict(zip(names, views, strict=True))
 
         def finished() -> None:

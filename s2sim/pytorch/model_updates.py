@@ -46,8 +46,7 @@ def make_training_setup(option_string: str, model: ModelSettings, learning_rate:
     """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
     asked = make_reducer(option_string)
     _, options = split_option_string(option_string)
-    without = options.get("ef") == "false"
-    reducer = asked if without else with_feedback(asked)
+    reducer = asked if options.get("ef") == "false" else with_feedback(asked)
     traits = reducer.traits
     _refuse(option_string, reducer, model, learning_rate)
     notes = []

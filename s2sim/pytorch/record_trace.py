@@ -116,7 +116,6 @@ def record(
     # Absolute paths are cut to their names.
     texts = [("--text", path.name if path.is_absolute() else path.as_posix()) for path in paths]
     numbers = ["--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
-    words = ["s2sim", "trace", "record", model, *numbers, *chain(*texts), "--out", target.name]
     return write_trace(
         target,
         gradients,
@@ -124,7 +123,7 @@ def record(
         model=task.model,
         origin=Origin(
             **asdict(task.origin),
-            command=shlex.join(words),
+            command=shlex.join(["s2sim", "trace", "record", model, *numbers, *chain(*texts), "--out", target.name]),
             training=(
                 f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
                 f"(learning rate {settings.learning_rate:g}{momentum}) applies the mean gradient of all ranks"

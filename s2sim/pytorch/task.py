@@ -263,8 +263,7 @@ def hold_out(tokens: Ints, share: float, *, length: int, most: int) -> tuple[Int
             "by: use a longer text, or a larger held_out"
         )
     starts = starts[np.arange(min(most, len(starts))) * len(starts) // min(most, len(starts))]
-    windows = tokens[len(tokens) - held :][starts[:, None] + np.arange(length + 1)]
-    return tokens[: len(tokens) - held], windows
+    return tokens[: len(tokens) - held], tokens[len(tokens) - held :][starts[:, None] + np.arange(length + 1)]
 
 
 def evaluate_classes(

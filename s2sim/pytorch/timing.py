@@ -211,13 +211,11 @@ def _forward_us(
     subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
 ) -> dict[str, float]:
     """Return the forward time of each parameter, scaled to the total without most hooks."""
-    owners = own_parameters(subject.module)
-    bearer = {layer: min(own, key=order.index) for layer, own in owners.items()}
+    bearer = {layer: min(own, key=order.index) for layer, own in own_parameters(subject.module).items()}
     shares: dict[str, list[float]] = {name: [] for name in order}
     for marks in watched:
         taken = dict.fromkeys(order, 0.0)
-        begins = [*marks.layers, ("", marks.forward_end)]
-        for (layer, begin), (_, end) in pairwise(begins):
+        for (layer, begin), (_, end) in pairwise([*marks.layers, ("", marks.forward_end)]):
             taken[bearer[layer]] += clock.between_us(begin, end)
         for name, time_us in taken.items():
             shares[name].append(time_us)

@@ -13,8 +13,7 @@ from s2sim.topology.nodes import Nodes
 def pcie_switch_groups(nodes: Nodes) -> Ints:
     """Return the set of each GPU for ``Capacity.switch_Bps``, int64 of shape (GPUs,); GPUs not in use have no part."""
     place = np.where(nodes.switch_of_gpu < 0, 0, nodes.switch_of_gpu - nodes.first_switch[nodes.node_of_gpu])
-    border = (np.diff(place, prepend=0) != 0) | (np.diff(nodes.node_of_gpu, prepend=0) != 0)
-    return np.cumsum(border)
+    return np.cumsum((np.diff(place, prepend=0) != 0) | (np.diff(nodes.node_of_gpu, prepend=0) != 0))
 
 
 def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
@@ -28,11 +27,10 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)
     switch_of_port = layout.switch_of_port(np.arange(nodes.ports))
-    every_switch = np.arange(layout.switches)
     # What its interfaces send into a switch, unless the links between switches carry less.
     passed_Bps = np.minimum(
         sum_by_group(ports.port_Bps[used], switch_of_port[used], layout.switches),
-        between.leaving(every_switch, layout.switches),
+        between.leaving(np.arange(layout.switches), layout.switches),
     )
     if not layout.shape.host_cable:
         network_Bps = np.minimum(network_Bps, passed_Bps[: nodes.count])
@@ -119,8 +117,7 @@ def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
     """Return the rates out of the GPUs below each PCIe switch: over NVLink, its uplink and its interfaces."""
     group = pcie_switch_groups(nodes)
     groups = int(group[-1]) + 1
-    first = np.searchsorted(group, np.arange(groups))
-    switch = nodes.switch_of_gpu[first]
+    switch = nodes.switch_of_gpu[np.searchsorted(group, np.arange(groups))]
     up_Bps = np.full(groups, np.inf)
     behind = switch >= 0
     up_Bps[behind] = ports.uplink_Bps[switch[behind]]

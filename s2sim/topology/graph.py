@@ -156,8 +156,7 @@ class Routes:
         ends = self.offsets[limited + 1]
         offsets = self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))])
         links = np.insert(self.links, ends, first + np.arange(len(limited)))
-        weights = np.insert(self.weights, ends, 1.0)
-        return Routes(offsets, links, weights, self.latency_ps), self.limit_Bps[limited]
+        return Routes(offsets, links, np.insert(self.weights, ends, 1.0), self.latency_ps), self.limit_Bps[limited]
 
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""

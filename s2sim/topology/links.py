@@ -143,8 +143,7 @@ def find_links(fabric: Fabric, pattern: str, what: str) -> Ints:
     if found:
         return np.sort(np.array(found, np.int64))
     # Every so many, so that all kinds and both ends of each are among them.
-    compared = fabric.link_names[:: 1 + len(fabric) // _MAX_COMPARED]
-    close = get_close_matches(pattern, compared, n=1)
+    close = get_close_matches(pattern, fabric.link_names[:: 1 + len(fabric) // _MAX_COMPARED], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     examples = ", ".join(block.name(0) for block in fabric.blocks.values() if block.count)
     raise TopologyError(f"{what} has no link {pattern!r} ({hint}there are for example {examples})")

@@ -97,9 +97,8 @@ def _find_detour(
         return None
     # The links that lead nearer.
     ahead = usable[np.isfinite(hops[tail]) & (hops[head] == hops[tail] - 1)]
-    sprayed = bool((weights < 1).any())
     # Drawn by sender and receiver, so that pairs of the same switches spread.
-    drawn_by = None if sprayed else (int(links[0]), int(links[-1]))
+    drawn_by = None if (weights < 1).any() else (int(links[0]), int(links[-1]))
     walked, shares, latency_ps = _walk(router, ahead, source, int(hops[source]), drawn_by)
     # The shares give the number of parallel links between two switches.
     before_ps = round(float((fabric.latency_ps[links[~ends]] * weights[~ends]).sum()))

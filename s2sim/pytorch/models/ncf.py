@@ -147,11 +147,9 @@ class Ncf(ModelSettings):
         other_users = np.repeat(users, self.negatives)
         other_items = generator.integers(interactions.item_count, size=len(other_users))
         keys = other_users * interactions.item_count + other_items
-        at = np.minimum(np.searchsorted(observed, keys), len(observed) - 1)
-        unobserved = observed[at] != keys
-        labels = np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)])
+        unobserved = observed[np.minimum(np.searchsorted(observed, keys), len(observed) - 1)] != keys
         return (
             np.concatenate([users, other_users[unobserved]]),
             np.concatenate([items, other_items[unobserved]]),
-            labels,
+            np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)]),
         )

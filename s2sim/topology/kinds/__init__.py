@@ -55,5 +55,4 @@ def build_layout(shape: ClusterShape, workers: int) -> Layout:
             f"{workers} workers were asked for, {shape.name} holds {limit} ({places[0]} nodes{each}): ask for at most "
             f"{limit} or raise {places[1]}"
         )
-    nodes = fill_nodes(shape, workers)
-    return KINDS[shape.kind].layout.fit(shape, nodes)
+    return KINDS[shape.kind].layout.fit(shape, fill_nodes(shape, workers))

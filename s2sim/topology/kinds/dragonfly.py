@@ -55,8 +55,7 @@ class DragonflyLayout(Layout):
             if hosts * routers * (routers * links + 1) >= nodes.count:
                 break
         groups = -(-nodes.count // (hosts * routers))
-        used = -(-nodes.count // hosts)
-        return cls(shape, nodes, hosts, used, routers, links, groups)
+        return cls(shape, nodes, hosts, -(-nodes.count // hosts), routers, links, groups)
 
     @property
     def rounds(self) -> int:

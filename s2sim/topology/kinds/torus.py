@@ -161,8 +161,7 @@ class TorusLayout(Layout):
 
     def describe(self, oversubscription: float | None) -> list[str]:
         """Return sides and rate."""
-        sides = " x ".join(map(str, self.sizes))
-        return [f"torus of {sides}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
+        return [f"torus of {' x '.join(map(str, self.sizes))}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
 
     def counts(self) -> dict[str, Any]:
         """Return the sides."""

@@ -231,8 +231,7 @@ class TreeLayout(Layout):
         sent_Bps = sum_by_group(capacity.port_Bps, switch, self.leaf_switches)[used] / hosts[used] * self.hosts_per_leaf
         single = np.full(self.switches, -1, np.int64)
         single[: self.leaf_switches] = np.arange(self.leaf_switches)
-        up_Bps = capacity.between.leaving(single, self.leaf_switches)[used]
-        worst = float((sent_Bps / up_Bps).max())
+        worst = float((sent_Bps / capacity.between.leaving(single, self.leaf_switches)[used]).max())
         if not self.uplinks_per_aggregation:
             return worst
         pods = self.partitions()[1]
