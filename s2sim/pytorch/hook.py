@@ -39,30 +39,22 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
 
 def hook_notes(reducer: Reducer) -> list[str]:
     """Return notes for users who train with a reducer in a hook."""
-    name, traits = option_string(reducer), reducer.traits
-    notes = []
-    if not traits.agrees:
-        notes.append(
-            f"{name}: ranks end with unlike gradients, so that their models drift apart: average them yourself"
-        )
-    if reducer.period > 1:
-        notes.append(
-            f"{name}: the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do "
-            "not train by themselves in between"
-        )
-    if reducer.momentum_within:
-        notes.append(
-            f"{name}: momentum {reducer.momentum_within:g} is in what the hook returns: give the optimizer none"
-        )
-    if traits.estimates == "sign":
-        notes.append(f"{name}: the hook returns signs: choose the learning rate for steps of one size")
-    if traits.before_gradient:
-        notes.append(f"{name}: nothing is sent before the gradient is there, as a hook is called only then")
-    if reducer.runs_by is not None:
-        notes.append(f"{name}: sums run as Gloo runs them, not by {reducer.runs_by}")
-    if traits.assumes:
-        notes.append(f"{name} is of use only if {traits.assumes}")
-    return notes
+    traits, momentum = reducer.traits, reducer.momentum_within
+    drifts = ": ranks end with unlike gradients, so that their models drift apart: average them yourself"
+    between = (
+        ": the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do not train by "
+        "themselves in between"
+    )
+    notes = (
+        (not traits.agrees, drifts),
+        (reducer.period > 1, between),
+        (momentum, f": momentum {momentum:g} is in what the hook returns: give the optimizer none"),
+        (traits.estimates == "sign", ": the hook returns signs: choose the learning rate for steps of one size"),
+        (traits.before_gradient, ": nothing is sent before the gradient is there, as a hook is called only then"),
+        (reducer.runs_by is not None, f": sums run as Gloo runs them, not by {reducer.runs_by}"),
+        (traits.assumes, f" is of use only if {traits.assumes}"),
+    )
+    return [f"{option_string(reducer)}{text}" for applies, text in notes if applies]
 
 
 _FORMAT = 1

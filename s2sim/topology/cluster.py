@@ -176,11 +176,6 @@ class Cluster:
         return self.layout
 
     @property
-    def routing_draws(self) -> bool:
-        """Whether any route depends on the seed."""
-        return self.layout.draws
-
-    @property
     def router(self) -> Router:
         """The router, which finds the stages between GPUs."""
         return Router(self.layout, self.fabric, self.seed)

@@ -101,7 +101,14 @@ def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
             given[quantity.field] = quantity
     given = inherited | given
     groups_given = len({field.split(".")[1] for field in given if field.startswith("nodes.")})
-    return given | {quantity.field: quantity for quantity in _parse_overrides(overrides, where, groups_given)}
+    for override in overrides:
+        field, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not field or not value:
+            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
+        is_count = _plain_field(field, where, groups_given) in (*_NODE_COUNTS, *_COUNTS, "count")
+        is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
+        given[field] = Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
+    return given
 
 
 def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:
@@ -168,17 +175,6 @@ def _flatten(
             yield from _flatten(value, where, f"{field}.", known, shown)
         else:
             raise _unknown_field(field, where, known, shown)
-
-
-def _parse_overrides(overrides: Sequence[str], where: str, groups: int) -> Iterator[Quantity]:
-    for override in overrides:
-        field, equals, value = (part.strip() for part in override.partition("="))
-        if not equals or not field or not value:
-            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
-        plain = _plain_field(field, where, groups)
-        is_count = plain in (*_NODE_COUNTS, *_COUNTS, "count")
-        is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
-        yield Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
 
 
 def _plain_field(field: str, where: str, groups: int) -> str:
