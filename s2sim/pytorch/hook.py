@@ -42,8 +42,8 @@ def hook_notes(reducer: Reducer) -> list[str]:
     traits, momentum = reducer.traits, reducer.momentum_within
     drifts = ": ranks end with unlike gradients, so that their models drift apart: average them yourself"
     between = (
-        ": the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do not train by "
-        "themselves in between"
+        ": the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do not train "
+        "by themselves in between"
     )
     notes = (
         (not traits.agrees, drifts),
