@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class TraceTimeline:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._accumulated = sorted(events.accumulated, key=lambda each: each.end)
+        self._accumulated = sorted(events.accumulated, key=itemgetter(0))
         self._node_order = np.argsort(np.array(events.node_start), kind="stable")
         self._node_start = np.array(events.node_start)[self._node_order]
         self._node_end = np.array(events.node_end)[self._node_order]
@@ -91,16 +92,16 @@ class TraceTimeline:
 
     def measure(self, span: TraceSpan) -> TraceIteration | None:
         """Return what an iteration took, None where no gradient became ready in it."""
-        accumulated = [each for each in self._accumulated if span.start <= each.end <= span.end]
+        accumulated = [(end, shape) for end, shape in self._accumulated if span.start <= end <= span.end]
         nodes = _within(self._node_start, span)
         forward = _within(self._forward_start, span)
         if not accumulated or not len(nodes):
             return None
         begun = float(self._node_start[nodes[0]])
-        ends = np.array([each.end for each in accumulated])
+        ends = np.array([end for end, _ in accumulated])
         # The function of backward that made each gradient: the last one to start before it was there.
         makers = np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
-        shapes = tuple(each.shape for each in accumulated)
+        shapes = tuple(shape for _, shape in accumulated)
         starts: dict[int, float] = {}
         for place in forward:
             starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))

@@ -185,14 +185,6 @@ class TraceSpan:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class GradientAccumulation:
-    """A gradient added to its parameter: when that ended, in microseconds, and its shape, None if it is not known."""
-
-    end: float
-    shape: tuple[int, ...] | None
-
-
 @dataclass(slots=True)
 class Events:
     """Events of one trace in the order of its file; all times are microseconds on the trace's clock.
@@ -207,7 +199,8 @@ class Events:
     steps: list[TraceSpan] = field(default_factory=list)
     optimizers: list[TraceSpan] = field(default_factory=list)
     modules: list[TraceSpan] = field(default_factory=list)
-    accumulated: list[GradientAccumulation] = field(default_factory=list)
+    # When each gradient had been added to its parameter, and its shape, None if it is not known
+    accumulated: list[tuple[float, tuple[int, ...] | None]] = field(default_factory=list)
     node_start: array[float] = field(default_factory=lambda: array("d"))
     node_end: array[float] = field(default_factory=lambda: array("d"))
     node_sequence: array[int] = field(default_factory=lambda: array("q"))
@@ -260,7 +253,7 @@ class Events:
         sequence = _identifier(arguments, "Sequence number")
         if name == _ACCUMULATE:
             shapes = _shapes(arguments)
-            self.accumulated.append(GradientAccumulation(span.end, shapes[0] if shapes else None))
+            self.accumulated.append((span.end, shapes[0] if shapes else None))
         elif name.startswith(_NODE):
             if sequence is not None:
                 self.node_start.append(span.start)
