@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats32
 from s2sim.errors import TraceError
 from s2sim.files import partial_of, remove_leftovers
-from s2sim.gradients.gradient import Gradient, RowSparse, stored
+from s2sim.gradients.gradient import RowSparse, stored
 from s2sim.gradients.manifest import (
     MANIFEST_NAME,
     SCALING,
@@ -53,17 +53,12 @@ def _half_error(values: Floats32) -> float:
     return sqrt(distance / length) if length else 0.0
 
 
-def _all_gradients(source: GradientSource) -> Iterator[tuple[int, int, Gradient]]:
-    for step in range(source.steps):
-        for rank in range(source.world_size):
-            yield step, rank, source.gradient(step, rank)
-
-
 def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
     """Check every gradient and choose how each layer is stored."""
     errors: dict[str, float] = {}
     expected: list[tuple[str, tuple[int, ...], bool]] = []
-    for step, rank, gradient in _all_gradients(source):
+    for step, rank in product(range(source.steps), range(source.world_size)):
+        gradient = source.gradient(step, rank)
         label = f"the gradient of step {step}, rank {rank}"
         found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
         expected = expected or found
@@ -88,7 +83,8 @@ def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEn
     from safetensors.numpy import save
 
     checksums = {}
-    for step, rank, gradient in _all_gradients(source):
+    for step, rank in product(range(source.steps), range(source.world_size)):
+        gradient = source.gradient(step, rank)
         tensors: dict[str, NDArray[Any]] = {}
         scales = np.ones(len(entries), np.float32)
         for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
