@@ -5,19 +5,22 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import json
 import os
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from s2sim.errors import S2SimError, strip_error_kind, suggest_nearest
+from s2sim.errors import S2SimError, describe_problems, strip_error_kind, suggest_nearest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+
+T = TypeVar("T")
 
 MAX_BYTES = 2**24
 # Python's reader takes a second for two or three such files.
@@ -195,3 +198,22 @@ def data_directory(kind: str) -> Path:
     """
     installed = _PACKAGE / "_data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
+
+
+class StrictFields:
+    """What a dataclass inherits that `check_tables` reads: an unknown key is an error, never dropped quietly."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+
+def check_tables(tables: Mapping[str, Any], form: type[T], path: Path, called: str, most: int | None = None) -> T:
+    """Return the content of a TOML file, a ``called`` such as "layer table", as a value; `S2SimError` if it is none."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
+        return TypeAdapter(form).validate_json(json.dumps(tables, default=str), strict=True)
+    except ValidationError as error:
+        found = describe_problems(error.errors(include_url=False), called.rsplit(maxsplit=1)[-1], most)
+        raise S2SimError(f"{path} is not a {called}: {found}") from None

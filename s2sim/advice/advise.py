@@ -372,4 +372,4 @@ def _read_changes(question: str, base: RunSpec, source: Path | str | Mapping[str
         raise OptionError(f"advise {question} needs what can be changed: --changes FILE.toml; docs/advise.md has one")
     scenario: ReducerScenario = resolve_run(base)
     ranks = scenario.ranks_of(max(base.workers))
-    return Changes.load(source, scenario.all_groups(ranks)[1].dims.nodes, max(base.workers))
+    return Changes.load(source, scenario.all_groups(ranks)[1].layout.nodes, max(base.workers))

@@ -11,7 +11,7 @@ from s2sim.errors import OptionError, S2SimError, describe_problems
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_toml
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
-from s2sim.topology.price import parse_money
+from s2sim.topology.shape import parse_money
 
 REDUCER = "reducers"
 _PRICE = "price"

@@ -49,7 +49,7 @@ def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64],
     gpu_of_link = np.minimum(fabric.tail, fabric.head)
     for end in (tail, head):
         above = end >= cluster.layout.first_domain
-        end[above] = fabric.gpus + cluster.layout.dims.node_set.node_of_gpu[gpu_of_link[above]]
+        end[above] = fabric.gpus + cluster.layout.node_set.node_of_gpu[gpu_of_link[above]]
     drawn = (tail != head) & (np.maximum(tail, head) >= fabric.gpus)
     return tail[drawn], head[drawn], drawn
 

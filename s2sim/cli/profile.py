@@ -94,7 +94,7 @@ def show_command(
 
     check_targets(json=json, png=png)
 
-    from s2sim.profiles.describe import describe_profile, sourced_numbers
+    from s2sim.profiles.profile import describe_profile, sourced_numbers
     from s2sim.profiles.read import load_profile, open_profile
 
     file = open_profile(profile).file

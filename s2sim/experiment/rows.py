@@ -24,7 +24,7 @@ from s2sim.experiment.row_parts import (
     WorstLayer,
 )
 from s2sim.experiment.spec import RunSpec
-from s2sim.topology.price import HourlyCost
+from s2sim.topology.shape import HourlyCost
 from s2sim.uncertainty.interval import Band
 
 ROUNDING_ERROR = 1e-6

@@ -32,8 +32,7 @@ from s2sim.experiment.verdict import give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
-from s2sim.topology.price import HourlyCost
-from s2sim.topology.shape import ClusterShape
+from s2sim.topology.shape import ClusterShape, HourlyCost
 from s2sim.units import format_seconds
 
 
@@ -229,7 +228,7 @@ def _prices(scenario: ReducerScenario, workers: Sequence[int]) -> tuple[HourlyCo
     price = scenario.shape.price
     if price is None:
         return ()
-    nodes = (scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes for count in workers)
+    nodes = (scenario.all_groups(scenario.ranks_of(count))[1].layout.nodes for count in workers)
     return tuple(price.cost(count, number) for count, number in zip(workers, nodes, strict=True))
 
 

@@ -15,15 +15,16 @@ from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_copies, record_scaled, weighted_errors, weighted_squares
 from s2sim.experiment.scenario.reducers import ReducerSpec
-from s2sim.gradients.bucket_scaling import MIN_ELEMENTS, scale_to_bucket
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.scaling import (
     DENSE_ELEMENTS,
     MAX_ELEMENTS,
+    MIN_ELEMENTS,
     Scaling,
     elements_by_rows,
     match_tables,
+    scale_to_bucket,
     scale_to_layers,
 )
 from s2sim.reducers.measure import Error, Errors

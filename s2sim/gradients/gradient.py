@@ -92,12 +92,19 @@ def union_of(tables: Sequence[RowSparse]) -> Ints:
     return np.flatnonzero(held)
 
 
-def as_row_sparse(array: NDArray[Any]) -> RowSparse:
-    """Return the rows of ``array``, shape (n, ...), that hold a non-zero.
+def map_values(layer: Layer, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Layer:
+    """Return a layer with ``function`` applied to the stored values; it must keep shapes and zeros."""
+    return layer.with_values(function(layer.values)) if isinstance(layer, RowSparse) else function(layer)
+
+
+def as_row_sparse(array: Layer) -> RowSparse:
+    """Return the rows of ``array``, shape (n, ...), that hold a non-zero; a row-sparse one as it is.
 
     >>> as_row_sparse(np.array([[0.0, 0.0], [0.0, 3.0]], np.float32)).rows
     array([1])
     """
+    if isinstance(array, RowSparse):
+        return array
     if array.size == 0:
         return RowSparse(np.empty(0, np.int64), array[:0], array.shape)
     # Comparing first is five times as fast as finding the non-zeros of floats.
@@ -128,13 +135,7 @@ class Gradient:
 
     def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Gradient:
         """Return the gradient with ``function`` applied to the stored values; it must keep shapes and zeros."""
-        return Gradient(
-            self.names,
-            tuple(
-                layer.with_values(function(layer.values)) if isinstance(layer, RowSparse) else function(layer)
-                for layer in self.layers
-            ),
-        )
+        return Gradient(self.names, tuple(map_values(layer, function) for layer in self.layers))
 
 
 def average(total: Gradient, ranks: int) -> Gradient:

@@ -7,6 +7,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from tokenize import TokenError
@@ -16,10 +17,18 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
 from s2sim.codecs.floats import BFLOAT16, widen
 from s2sim.errors import S2SimWarning, TraceError
-from s2sim.gradients.gradient import SPARSE_BELOW, Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
+from s2sim.gradients.gradient import (
+    SPARSE_BELOW,
+    Gradient,
+    Layer,
+    RowSparse,
+    as_row_sparse,
+    map_values,
+    stored,
+    to_dense,
+)
 from s2sim.gradients.manifest import Origin
 from s2sim.gradients.read_trace import TYPE_NAMES, Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank
 from s2sim.gradients.statistics import GradientTable
@@ -35,11 +44,11 @@ _MAX_ROWS = 2**31
 _SAVE = "save a dictionary of layer name to gradient, or one tensor"
 
 
-def read_tensors(path: Path, single: str) -> dict[str, Layer]:
-    """Return the tensors of a file as arrays of their own type; one alone gets the name ``single``.
+def _read_torch(path: Path) -> Layers:
+    """Return the tensors of a file; one that is sparse in its rows becomes rows + values.
 
-    A tensor that is sparse in its rows becomes rows + values. Needs the extra ``torch``; `TraceError` if it is missing,
-    or the file holds anything but tensors that it holds in full.
+    Needs the extra ``torch``; `TraceError` if it is missing, or the file holds anything but tensors that it holds in
+    full.
     """
     try:
         import torch
@@ -64,13 +73,14 @@ def read_tensors(path: Path, single: str) -> dict[str, Layer]:
         raise TraceError(
             f"{path} holds something else than tensors, which could run code, and is not loaded: {_SAVE}"
         ) from None
-    tensors = {single: loaded} if isinstance(loaded, torch.Tensor) else loaded
+    tensors = {_SINGLE_LAYER: loaded} if isinstance(loaded, torch.Tensor) else loaded
     if not isinstance(tensors, dict):
         raise TraceError(f"{path} holds a {type(loaded).__name__}: {_SAVE}")
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise TraceError(f"{path}: {name!r} is of type {type(tensor).__name__}: {_SAVE}")
-    return {name: _to_layer(tensor, f"{path}: layer {name!r}", size) for name, tensor in tensors.items()}
+    layers = {name: _to_layer(tensor, f"{path}: layer {name!r}", size) for name, tensor in tensors.items()}
+    return {name: map_values(layer, partial(_from_numpy, name=name, path=path)) for name, layer in layers.items()}
 
 
 def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
@@ -81,27 +91,19 @@ def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
         raise TraceError(f"{label} has the type {tensor.dtype}; gradients are float16, bfloat16, 32 or 64")
     if tensor.is_nested or tensor.device.type != "cpu" or tensor.layout not in (torch.strided, torch.sparse_coo):
         raise TraceError(f"{label} is no plain tensor and no sparse_coo one: save it with .to_dense().cpu()")
-    tensor = tensor.detach()
-    if tensor.layout == torch.sparse_coo:
+    values = tensor = tensor.detach()
+    if is_sparse := tensor.layout == torch.sparse_coo:
         if tensor.sparse_dim() != 1 or tensor.shape[0] >= _MAX_ROWS:
             raise TraceError(f"{label} is sparse in more than its rows, or has too many: save it with .to_dense()")
         tensor = tensor.coalesce()
-        values = _to_array(tensor.values(), label, file_bytes)
-        return RowSparse(tensor.indices()[0].numpy(), values, tuple(tensor.shape))
-    return _to_array(tensor, label, file_bytes)
-
-
-def _to_array(tensor: Any, label: str, file_bytes: int) -> NDArray[Any]:
-    import torch
-
+        values = tensor.values()
     # An expanded tensor of a few bytes may claim more elements than there is memory.
-    if tensor.numel() * tensor.element_size() > file_bytes:
+    if values.numel() * values.element_size() > file_bytes:
         raise TraceError(f"{label} claims more elements than the file holds: save it with .contiguous()")
-    if tensor.dtype == torch.bfloat16:
-        bits: NDArray[Any] = tensor.contiguous().view(torch.int16).numpy()
-        return bits.view(BFLOAT16)
-    array: NDArray[Any] = tensor.numpy()
-    return array
+    narrow = values.dtype == torch.bfloat16
+    array: NDArray[Any] = (values.contiguous().view(torch.int16) if narrow else values).numpy()
+    array = array.view(BFLOAT16) if narrow else array
+    return RowSparse(tensor.indices()[0].numpy(), array, tuple(tensor.shape)) if is_sparse else array
 
 
 _SINGLE_LAYER = "gradient"
@@ -133,7 +135,10 @@ DAMAGED = (
 """What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes."""
 
 
-def _from_numpy(array: NDArray[Any], name: str, path: Path) -> Floats32:
+def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+    """Return a layer's values as float32, or as they are if they are bfloat16."""
+    if array.dtype == BFLOAT16:
+        return array
     if array.dtype.newbyteorder("=") not in (np.float16, np.float32, np.float64):
         raise TraceError(f"{path}: layer {name!r} has the type {array.dtype}; gradients are float16, 32 or 64")
     # A float64 value beyond float32 becomes infinite and is refused as such by the caller.
@@ -167,23 +172,13 @@ def _read_numpy(path: Path) -> Layers:
 
 
 def _read_safetensors(path: Path) -> Layers:
-    arrays: Layers = {}
-    for name, array in parse_safetensors(path.read_bytes(), str(path)).items():
+    arrays = parse_safetensors(path.read_bytes(), str(path))
+    for name, array in arrays.items():
         if array.dtype.kind == "i":
             raise TraceError(
                 f"{path}: layer {name!r} has the type {TYPE_NAMES[array.dtype]}; gradients are floating-point"
             )
-        arrays[name] = array if array.dtype == BFLOAT16 else _from_numpy(array, name, path)
-    return arrays
-
-
-def _read_torch(path: Path) -> Layers:
-    layers: Layers = {}
-    for name, layer in read_tensors(path, _SINGLE_LAYER).items():
-        found = stored(layer)
-        values = found if found.dtype == BFLOAT16 else _from_numpy(found, name, path)
-        layers[name] = layer.with_values(values) if isinstance(layer, RowSparse) else values
-    return layers
+    return {name: _from_numpy(array, name, path) for name, array in arrays.items()}
 
 
 _READERS = {
@@ -235,17 +230,7 @@ def read_arrays(path: Path) -> Layers:
     return layers
 
 
-def _stored(layer: Layer, is_sparse: bool) -> Layer:
-    if not is_sparse:
-        return to_dense(layer)
-    return layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
-
-
-def _widen_layer(layer: Layer) -> Layer:
-    return layer.with_values(widen(layer.values)) if isinstance(layer, RowSparse) else widen(layer)
-
-
-def _row_share(layer: Layer) -> float:
+def _share_of_rows(layer: Layer) -> float:
     return len(layer.rows) / layer.shape[0] if isinstance(layer, RowSparse) else float(layer.any(axis=1).mean())
 
 
@@ -261,7 +246,7 @@ def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[GradientTable, 
     for path in (path for step in paths for path in step):
         read = read_arrays(path)
         dtypes |= {layer.dtype for layer in read.values()}
-        layers = {name: _widen_layer(layer) for name, layer in read.items()}
+        layers = {name: map_values(layer, widen) for name, layer in read.items()}
         found = {name: layer.shape for name, layer in layers.items()}
         if not shapes:
             shapes = found
@@ -272,11 +257,12 @@ def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[GradientTable, 
                     f"{path}: layer {name!r} is {found.get(name, 'missing')}, in {first} it is "
                     f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
                 )
-        sparse = {name for name in sparse if _row_share(layers[name]) < SPARSE_BELOW}
+        sparse = {name for name in sparse if _share_of_rows(layers[name]) < SPARSE_BELOW}
 
     def gradient(step: int, rank: int) -> Gradient:
-        read = read_arrays(paths[step][rank])
-        return Gradient(tuple(shapes), tuple(_stored(_widen_layer(read[name]), name in sparse) for name in shapes))
+        read = {name: map_values(layer, widen) for name, layer in read_arrays(paths[step][rank]).items()}
+        layers = (as_row_sparse(read[name]) if name in sparse else to_dense(read[name]) for name in shapes)
+        return Gradient(tuple(shapes), tuple(layers))
 
     return GradientTable(len(paths), len(paths[0]), gradient), "bf16" if dtypes == {BFLOAT16} else "fp32"
 
@@ -292,21 +278,15 @@ def import_trace(
 ) -> Trace:
     """Write a trace from ``files``: one a rank in rank order, or one a step and rank, whose names tell both.
 
+    They are ``.npy`` (one layer, called "gradient"), ``.npz``, ``.safetensors``, or ``.pt`` and ``.pth`` files of
+    float16, float32, float64 or (not NumPy's) bfloat16 arrays, all with the same layers and shapes. See
+    `s2sim.gradients.read_trace` for names that tell step and rank.
+
     Two-dimensional layers of which every rank leaves more than half of the rows at zero are stored as rows +
     values; values keep all bits of float32. Where all of them are bfloat16, so are the gradients of the trace.
 
-    Parameters
-    ----------
-    files : sequence of path
-        ``.npy`` (one layer, called "gradient"), ``.npz``, ``.safetensors``, or ``.pt`` and ``.pth`` files of float16,
-        float32, float64 or (not NumPy's) bfloat16 arrays, all with the same layers and shapes. See
-        `s2sim.gradients.read_trace` for names that tell step and rank.
-
-    Raises
-    ------
-    TraceError
-        If a file cannot be read, holds anything but finite floating-point arrays, or differs from the first, or if a
-        step lacks a rank.
+    `TraceError` if a file cannot be read, holds anything but finite floating-point arrays, or differs from the first,
+    or if a step lacks a rank.
     """
     if not files:
         raise TraceError("no file to import: name one .npy, .npz, .safetensors or .pt file a rank")

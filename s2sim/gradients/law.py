@@ -293,5 +293,4 @@ def _split_common(values: NDArray[Any], counts: Ints) -> tuple[NDArray[Any], NDA
     kept = np.where((counts > 1) & (lengths > chance), 1 - chance / np.where(lengths > 0, lengths, 1), 0)
     common[:-1] = kept[:, None] * means
     wider = np.sqrt(counts / others).repeat(counts)[:, None]
-    own = np.where((counts == 1).repeat(counts)[:, None], values, wider * spread)
-    return common, own.astype(values.dtype)
+    return common, np.where((counts == 1).repeat(counts)[:, None], values, wider * spread).astype(values.dtype)

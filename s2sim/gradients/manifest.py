@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
 from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Literal
 
 from s2sim.errors import TraceError, describe_problems
-from s2sim.files import MAX_BYTES, read_bytes
-from s2sim.gradients.statistics import STRICT, Statistics
+from s2sim.files import MAX_BYTES, StrictFields, read_bytes
+from s2sim.gradients.statistics import Statistics
 
 SCHEMA_VERSION: Literal[1] = 1
 SCALING = (
@@ -35,14 +34,12 @@ _MOST_ELEMENTS = 2**48
 
 
 @dataclass(frozen=True, slots=True)
-class LayerEntry:
+class LayerEntry(StrictFields):
     """One layer of the recorded model; ``sparse`` where it is stored as rows + values.
 
     ``dtype`` is that of the stored values, which are read as float32. ``storage_error`` is the largest relative L2
     difference, over ranks and steps, between what training produced and what is stored.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     name: str
     shape: tuple[int, ...]
@@ -69,10 +66,8 @@ class LayerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(StrictFields):
     """Where a trace comes from: data, licence and address, the command that recorded it, and how the model trained."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     data: str
     licence: str
@@ -82,42 +77,23 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """The description of a trace.
-
-    Attributes
-    ----------
-    kind : str
-        ``"recorded"`` by training, ``"imported"`` from a user's arrays, or ``"synthetic"``.
-    scaling : str
-        How stored values become float32 gradients.
-    batch, warmup_steps : int or None
-        Samples (tokens, for language models) in one rank's mini-batch, and training steps before the first recorded
-        one; None where unknown.
-    statistics : Statistics or None
-        Measured on the stored values; None for a synthetic trace, which is drawn on demand.
-    dtype : {"fp32", "bf16"}
-        Type that training held the gradients in, whatever they are stored as.
-    files : dict of str to str
-        File name to SHA-256 of its bytes, in hexadecimal digits.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+class Manifest(StrictFields):
+    """The description of a trace; None stands for what is unknown."""
 
     schema_version: Literal[1]
-    kind: Literal["recorded", "imported", "synthetic"]
+    kind: Literal["recorded", "imported", "synthetic"]  # By training, or from a user's arrays
     model: str
     layers: tuple[LayerEntry, ...]
-    scaling: str
-    batch: int | None
+    scaling: str  # How stored values become float32 gradients
+    batch: int | None  # Samples (tokens, for language models) in one rank's mini-batch
     steps: int
     world_size: int
-    warmup_steps: int | None
+    warmup_steps: int | None  # Training steps before the first recorded one
     seed: int | None
     origin: Origin
-    statistics: Statistics | None
-    files: dict[str, str]
-    dtype: Literal["fp32", "bf16"] = "fp32"
+    statistics: Statistics | None  # Measured on the stored values; None for a synthetic trace, drawn on demand
+    files: dict[str, str]  # File name to SHA-256 of its bytes, in hexadecimal digits
+    dtype: Literal["fp32", "bf16"] = "fp32"  # Type that training held the gradients in, whatever they are stored as
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.world_size < 1:
@@ -199,9 +175,3 @@ def read_manifest(directory: Path) -> Manifest:
             f"{manifest.world_size} ranks uses: record or copy the trace again"
         )
     return manifest
-
-
-def write_manifest(manifest: Manifest, directory: Path) -> None:
-    """Write ``manifest`` into ``directory``, ending with a newline, keys in the order of its fields."""
-    text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
-    (directory / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
 from itertools import groupby
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from s2sim.errors import S2SimError, describe_problems, unknown_name
-from s2sim.files import data_directory, read_toml
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
+from s2sim.errors import S2SimError, unknown_name
+from s2sim.files import StrictFields, check_tables, data_directory, read_toml
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
 _SUFFIX = ".toml"
-# Read by pydantic where the file is checked; an unknown key there is an error, never dropped quietly.
-_STRICT = {"extra": "forbid"}
 
 # Of one model.
 _MOST_LAYERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class LayerGroup:
+class LayerGroup(StrictFields):
     """One line of a layer table: one layer, or several of one shape."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     name: str  # The parameter's name; ``{}`` stands for the number of the layer where there are several
     shape: tuple[int, ...]  # Shape of the parameter, rows first
@@ -95,14 +85,12 @@ class ModelLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedCount:
+class PublishedCount(StrictFields):
     """A count by somebody else, against which a layer table is checked when it is read.
 
     It may differ by a share ``within``, which rounding has hidden; ``tied`` layers are left out of it because they
     share another layer's parameter.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     parameters: int
     within: float
@@ -112,15 +100,13 @@ class PublishedCount:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTable:
+class LayerTable(StrictFields):
     """The layer table of one model, as its file has it: how sure the shapes are, what they rest on, and the layers.
 
     Layers stand in the order of forward. Lines that follow each other and number the same thing, such as
     ``layer.{}.weight`` and ``layer.{}.bias``, are one block that is repeated. ``sample`` is what operations are counted
     for, such as ``image of 224 x 224``; without it nobody has counted them.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     description: str
     kind: Kind
@@ -169,12 +155,10 @@ class Model:
 def load_model(name: str) -> Model:
     """Return the model of a shipped name or of a TOML file, whose layers must add up to what was published."""
     shipped = _shipped_paths()
-    if name in shipped:
-        return _read(shipped[name], name)
-    path = Path(name)
+    path = shipped.get(name) or Path(name)
     if path.suffix != _SUFFIX:
         raise unknown_name("model", name, shipped)
-    return _read(path, path.stem)
+    return Model(path.stem, check_tables(read_toml(path, S2SimError), LayerTable, path, "layer table"))
 
 
 def model_names() -> list[str]:
@@ -203,23 +187,3 @@ def _block(group: LayerGroup) -> tuple[str, int, int]:
 
 def _shipped_paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}
-
-
-@cache
-def _table_adapter() -> TypeAdapter[LayerTable]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(LayerTable)
-
-
-def _read(path: Path, name: str) -> Model:
-    from pydantic import ValidationError
-
-    content = read_toml(path, S2SimError)
-    try:
-        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        table = _table_adapter().validate_json(json.dumps(content, default=str), strict=True)
-    except ValidationError as error:
-        found = describe_problems(error.errors(include_url=False), "table")
-        raise S2SimError(f"{path} is not a layer table: {found}") from None
-    return Model(name, table)

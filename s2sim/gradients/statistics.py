@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Ints, Mask
 from s2sim.errors import TraceError
+from s2sim.files import StrictFields
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored
 
 _BLOCK = 1 << 20
 
-# Read by pydantic where a manifest is checked; an unknown key there is an error, never dropped quietly.
-STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True)
-class LayerStatistics:
+class LayerStatistics(StrictFields):
     """How sparse and how heavy-tailed a layer (or the whole gradient) is; means over ranks and steps."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     # Share of rows stored (row-sparse layer) or of elements that are not zero (dense layer), of one rank
     density: float
@@ -37,13 +33,11 @@ class LayerStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(StrictFields):
     """Statistics of a trace, of its layers and of the whole gradient, whose densities count elements.
 
     ``union_ranks`` are the numbers of ranks for which the union was measured: 1, 2, 4, ..., world size.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     union_ranks: tuple[int, ...]
     layers: dict[str, LayerStatistics]
@@ -87,8 +81,7 @@ def union_ranks(world_size: int) -> tuple[int, ...]:
     >>> union_ranks(6)
     (1, 2, 4, 6)
     """
-    powers = [2**k for k in range(world_size.bit_length()) if 2**k < world_size]
-    return (*powers, world_size)
+    return (*(2**k for k in range(world_size.bit_length()) if 2**k < world_size), world_size)
 
 
 def nonzero_support(layer: Layer) -> Mask:

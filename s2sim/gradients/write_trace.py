@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats32
 from s2sim.errors import TraceError
 from s2sim.files import partial_of, remove_leftovers
-from s2sim.gradients.gradient import Gradient, RowSparse, stored
+from s2sim.gradients.gradient import RowSparse, stored
 from s2sim.gradients.manifest import (
     MANIFEST_NAME,
     SCALING,
@@ -27,7 +28,6 @@ from s2sim.gradients.manifest import (
     Manifest,
     Origin,
     gradient_file_name,
-    write_manifest,
 )
 from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.statistics import GradientSource, iterate_blocks, stored_values, trace_statistics
@@ -53,62 +53,48 @@ def _half_error(values: Floats32) -> float:
     return sqrt(distance / length) if length else 0.0
 
 
-def _check_same_layers(gradient: Gradient, first: Gradient, label: str) -> None:
-    expected = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in first]
-    found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
-    if found != expected:
-        raise TraceError(f"{label} has other layers than step 0, rank 0: all ranks need the same names and shapes")
-    for name, layer in gradient:
-        if layer.dtype != np.float32:
-            raise TraceError(f"{label}: layer {name!r} has the type {layer.dtype}; gradients are float32")
-        if not np.isfinite(stored_values(layer)).all():
-            raise TraceError(f"{label}: layer {name!r} holds NaN or infinity")
-
-
-def _all_gradients(source: GradientSource) -> Iterator[tuple[int, int, Gradient]]:
-    for step in range(source.steps):
-        for rank in range(source.world_size):
-            yield step, rank, source.gradient(step, rank)
-
-
 def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
     """Check every gradient and choose how each layer is stored."""
-    first = source.gradient(0, 0)
-    errors = dict.fromkeys(first.names, 0.0)
-    for step, rank, gradient in _all_gradients(source):
-        _check_same_layers(gradient, first, f"the gradient of step {step}, rank {rank}")
+    errors: dict[str, float] = {}
+    expected: list[tuple[str, tuple[int, ...], bool]] = []
+    for step, rank in product(range(source.steps), range(source.world_size)):
+        gradient = source.gradient(step, rank)
+        label = f"the gradient of step {step}, rank {rank}"
+        found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
+        expected = expected or found
+        if found != expected:
+            raise TraceError(f"{label} has other layers than step 0, rank 0: all ranks need the same names and shapes")
         for name, layer in gradient:
-            errors[name] = max(errors[name], _half_error(stored_values(layer)))
+            if layer.dtype != np.float32:
+                raise TraceError(f"{label}: layer {name!r} has the type {layer.dtype}; gradients are float32")
+            if not np.isfinite(stored_values(layer)).all():
+                raise TraceError(f"{label}: layer {name!r} holds NaN or infinity")
+            errors[name] = max(errors.get(name, 0.0), _half_error(stored_values(layer)))
     return tuple(
-        LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float16", errors[name])
-        if errors[name] <= max_storage_error
-        else LayerEntry(name, layer.shape, isinstance(layer, RowSparse), "float32", 0.0)
-        for name, layer in first
+        LayerEntry(*layer, "float16", errors[layer[0]])
+        if errors[layer[0]] <= max_storage_error
+        else LayerEntry(*layer, "float32", 0.0)
+        for layer in expected
     )
 
 
-def _encode(gradient: Gradient, entries: tuple[LayerEntry, ...]) -> bytes:
-    """Return the safetensors file of one gradient."""
+def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEntry, ...]) -> dict[str, str]:
+    """Write the safetensors file of every gradient; return their checksums by name."""
     from safetensors.numpy import save
 
-    tensors: dict[str, NDArray[Any]] = {}
-    scales = np.ones(len(entries), np.float32)
-    for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
-        values = stored(layer)
-        if entry.dtype == "float16":
-            values, scales[index] = _to_half(values)
-        tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)
-        if isinstance(layer, RowSparse):
-            tensors[f"{entry.name}/rows"] = layer.rows.astype(np.int32)
-    tensors["scales"] = scales
-    return save(tensors)
-
-
-def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEntry, ...]) -> dict[str, str]:
     checksums = {}
-    for step, rank, gradient in _all_gradients(source):
-        name = gradient_file_name(step, rank)
-        data = _encode(gradient, entries)
+    for step, rank in product(range(source.steps), range(source.world_size)):
+        gradient = source.gradient(step, rank)
+        tensors: dict[str, NDArray[Any]] = {}
+        scales = np.ones(len(entries), np.float32)
+        for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
+            values = stored(layer)
+            if entry.dtype == "float16":
+                values, scales[index] = _to_half(values)
+            tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)
+            if isinstance(layer, RowSparse):
+                tensors[f"{entry.name}/rows"] = layer.rows.astype(np.int32)
+        name, data = gradient_file_name(step, rank), save({**tensors, "scales": scales})
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(data)
         checksums[name] = hashlib.sha256(data).hexdigest()
@@ -159,15 +145,9 @@ def write_trace(
 ) -> Trace:
     """Write every gradient of ``source`` as a trace; whatever goes wrong, nothing half-written stays.
 
-    Parameters
-    ----------
-    directory : Path
-        Where the trace will lie; its parent must exist.
-    source : GradientSource
-        Float32 gradients; each is asked for more than once.
-    max_storage_error : float
-        Relative L2 error up to which a layer is stored in halves, scaled by a power of two per step and rank; a
-        layer that would lose more is kept in float32. 0 keeps every bit, and still halves what halves can hold.
+    Each float32 gradient is asked for more than once. A layer is stored in halves, scaled by a power of two per step
+    and rank, up to a relative L2 error of ``max_storage_error``, else in float32; 0 keeps every bit, and still halves
+    what halves can hold. The parent of ``directory`` must exist.
     """
     directory = directory.absolute()
     check_target(directory, overwrite=overwrite)
@@ -195,7 +175,8 @@ def write_trace(
         # Measured on what was written, so that the figures are those of the gradients any reader gets.
         measured = trace_statistics(Trace(directory.name, partial, manifest))
         manifest = dataclasses.replace(manifest, statistics=measured)
-        write_manifest(manifest, partial)
+        text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
+        (partial / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
         _move_into_place(partial, directory)
     except OSError as error:
         raise TraceError(f"the trace cannot be written to {directory}: {error.strerror}; nothing was kept") from error

@@ -118,7 +118,7 @@ class HostLibraryProfile(ConstantsProfile):
     def _transport_overheads(self, sizes_bytes: Floats, inside: Mask, cluster: Cluster) -> Overheads:
         """Return the overheads of each message's transport: shared memory inside nodes, else the cluster's network."""
         constants = self._constants
-        transports = [] if inside.all() else [transport_of(cluster.dims.node_set.specs[0], self.library)]
+        transports = [] if inside.all() else [transport_of(cluster.layout.node_set.specs[0], self.library)]
         carriers = [carrier(constants, transport) for transport in (INTRA_NODE, *transports)]
         row = np.where(inside, 0, len(carriers) - 1)
         eager = np.array([constants[f"{each}.eager"] for each in carriers])[row] > sizes_bytes

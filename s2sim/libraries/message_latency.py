@@ -102,7 +102,7 @@ def message_overheads(
     both ends, where ``channel`` is a constant that limits the data of a message, with its bytes per second. With
     ``announced``, messages wait for a rendezvous.
     """
-    nodes = cluster.dims.node_set
+    nodes = cluster.layout.node_set
     spec = nodes.spec[cluster.node_of_rank]
     source, target = spec[pattern.src], spec[pattern.dst]
     inside = inside_node(cluster, pattern)
@@ -290,7 +290,7 @@ def switch_reduction_overheads(
     if legs is None:
         routes = cluster.reduction_tree()
     else:
-        ways = [inter_node_path(constants, spec) for spec in cluster.dims.node_set.specs]
+        ways = [inter_node_path(constants, spec) for spec in cluster.layout.node_set.specs]
         slowest = max(ways, key=lambda way: path_latency_ps(constants, way))
         between = constants.named(f"protocol.{protocol}.network")
         between += path_latencies(constants, slowest, announced=True)

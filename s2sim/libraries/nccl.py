@@ -79,7 +79,7 @@ class NcclProfile(ConstantsProfile):
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
-        nodes, together = cluster.dims.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
+        nodes, together = cluster.layout.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
         switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
         reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
         reduces = reduces and self.only in ("", self._plain)
@@ -140,7 +140,7 @@ class NcclProfile(ConstantsProfile):
         """Return the number of channels of a buffer, each of which is a thread block."""
         constants = self._constants
         generation = constants.generation_of(cluster.shape.gpu)
-        linked = all(spec.nvlink is not None for spec in cluster.dims.node_set.specs)
+        linked = all(spec.nvlink is not None for spec in cluster.layout.node_set.specs)
         most = _CHANNELS_WITHOUT_NVLINK
         if generation is not None and linked:
             most = int(constants[f"generation.{generation}.channels"])
@@ -158,7 +158,7 @@ class NcclProfile(ConstantsProfile):
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return those to hosts, the only ones that limits follow, see `message_overheads`."""
-        return tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.dims.node_set.specs)
+        return tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
@@ -200,7 +200,7 @@ class NcclProfile(ConstantsProfile):
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
-        transports = {spec.transport for spec in cluster.dims.node_set.specs}
+        transports = {spec.transport for spec in cluster.layout.node_set.specs}
         constants, demand = self._constants, schedule.demand
         known = transports.intersection(constants.tables["network"])
         eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
@@ -232,7 +232,7 @@ def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) 
 
 def _all_direct(cluster: Cluster) -> bool:
     """Return whether messages use NVLink inside nodes, and paths without a processor between nodes."""
-    used = cluster.dims.node_set
+    used = cluster.layout.node_set
     specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
     together = int(np.bincount(cluster.node_of_rank).max()) > 1
     several = len(np.unique(cluster.node_of_rank)) > 1
@@ -283,7 +283,7 @@ def estimates_us(size_bytes: int, cluster: Cluster) -> tuple[float, float]:
     """Return NCCL's estimates of a tree and of a ring over several nodes, in microseconds."""
     ranks, nodes = cluster.workers, len(np.unique(cluster.node_of_rank))
     ranks_per_node = ranks / nodes
-    specs = cluster.dims.node_set.specs
+    specs = cluster.layout.node_set.specs
     bus_GBps = min(spec.nics * spec.nic.rate_Bps for spec in specs) / 1e9
     inside_us = _NVLINK_US if all(spec.nvlink is not None for spec in specs) else _PCIE_US
     power = floor(log2(max(1, size_bytes / 64)))

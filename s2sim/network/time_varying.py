@@ -53,7 +53,7 @@ class BackgroundTraffic:
         self._cluster = cluster
         self._size_bytes = size_bytes
         self._generator = generator
-        ports = cluster.layout.dims.node_set.ports_of_gpu[cluster.gpu_of_rank]
+        ports = cluster.layout.node_set.ports_of_gpu[cluster.gpu_of_rank]
         rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
         shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
         # Of each rank the probability that it sends a message; and the rate of all interfaces.

@@ -97,8 +97,7 @@ def _seconds(layer: ModelLayer, gpu: Gpu, batch: int, rate_per_s: float, precisi
 def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputeProfile:
     """Return the profile of a file whose tensors match its model; ``gpu`` runs an optimizer that is not timed."""
     assert file.memory_bound is not None
-    model = _model_of(file)
-    layers = _layers_of(file, model)
+    model, layers = _model_of(file)
     share = 0.0 if file.forward is None else float(file.forward.value)
     batch = int(file.batch.value)
     optimizer = file.optimizer
@@ -119,21 +118,17 @@ def measured_profile(name: str, file: ProfileFile, gpu: Gpu | None) -> ComputePr
     )
 
 
-def _model_of(file: ProfileFile) -> Model | None:
-    if file.model in model_names() or is_toml_path(file.model):
-        return load_model(file.model)
-    without = [tensor.name for tensor in file.tensors if tensor.shape is None]
-    if without:
-        raise S2SimError(
-            f"tensor {without[0]!r} has no shape, and model {file.model!r} is no layer table"
-            f"{suggest_nearest(file.model, model_names())}: give every tensor a shape, or name a table"
-        )
-    return None
-
-
-def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
-    if model is None:
-        return [ModelLayer(each.name, each.shape or (), bool(each.sparse)) for each in file.tensors]
+def _model_of(file: ProfileFile) -> tuple[Model | None, list[ModelLayer]]:
+    """Return the model of a file, None where it is no layer table, and a layer for each tensor."""
+    if file.model not in model_names() and not is_toml_path(file.model):
+        without = [tensor.name for tensor in file.tensors if tensor.shape is None]
+        if without:
+            raise S2SimError(
+                f"tensor {without[0]!r} has no shape, and model {file.model!r} is no layer table"
+                f"{suggest_nearest(file.model, model_names())}: give every tensor a shape, or name a table"
+            )
+        return None, [ModelLayer(each.name, each.shape or (), bool(each.sparse)) for each in file.tensors]
+    model = load_model(file.model)
     layers = {layer.name: layer for layer in model.layers}
     named = {tensor.name for tensor in file.tensors}
     for tensor in file.tensors:
@@ -150,7 +145,7 @@ def _layers_of(file: ProfileFile, model: Model | None) -> list[ModelLayer]:
         raise S2SimError(
             f"{len(missing)} of the {len(layers)} tensors of {model.name} are missing, first {missing[0]!r}"
         )
-    return [layers[tensor.name] for tensor in file.tensors]
+    return model, [layers[tensor.name] for tensor in file.tensors]
 
 
 def _tensor_timing(tensor: TensorEntry, layer: ModelLayer, share: float) -> TensorTiming:

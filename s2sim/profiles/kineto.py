@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.gradients.models import Model, load_model, model_names
-from s2sim.profiles.kineto_events import Events, GradientAccumulation, TraceSpan, collect_events, read_events
-from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, TensorTiming, tensor_timings
+from s2sim.profiles.kineto_events import Events, TraceSpan, collect_events, read_events
+from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, tensor_timings
 from s2sim.profiles.read import check_model_name
 from s2sim.units import format_number_of
 
@@ -26,9 +27,8 @@ from s2sim.units import format_number_of
 class TraceIteration:
     """One forward, backward and step of the optimizer."""
 
-    span: TraceSpan  # From its first event to its last
-    # Of the parameters in the order of readiness; None where nobody recorded one
-    shapes: tuple[tuple[int, ...] | None, ...]
+    names: tuple[str, ...]  # Of the parameters in the order of readiness
+    shapes: tuple[tuple[int, ...] | None, ...]  # Of the parameters; None where nobody recorded one
     sparse: tuple[bool, ...]  # Whether the gradient is that of rows looked up in a table
     ready_us: Floats  # When each gradient was ready, in microseconds from the begin of backward
     # What forward took from the operation that first used a parameter until that of the next parameter, 0 where another
@@ -43,7 +43,7 @@ class TraceTimeline:
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._accumulated = sorted(events.accumulated, key=lambda each: each.end)
+        self._accumulated = sorted(events.accumulated, key=itemgetter(0))
         self._node_order = np.argsort(np.array(events.node_start), kind="stable")
         self._node_start = np.array(events.node_start)[self._node_order]
         self._node_end = np.array(events.node_end)[self._node_order]
@@ -79,8 +79,7 @@ class TraceTimeline:
     def done_us(self, host_us: Floats) -> Floats:
         """Return when the GPU was done with all that was launched by some times on the host, not before these."""
         launched, _, ends = self._kernels
-        places = np.searchsorted(launched, host_us)
-        return np.asarray(np.maximum(host_us, np.concatenate([[-np.inf], ends])[places]))
+        return np.asarray(np.maximum(host_us, np.concatenate([[-np.inf], ends])[np.searchsorted(launched, host_us)]))
 
     def iterations(self) -> list[TraceSpan]:
         """Return the iterations: as marked, else as the optimizer ends them, else all of the trace as one."""
@@ -93,52 +92,37 @@ class TraceTimeline:
 
     def measure(self, span: TraceSpan) -> TraceIteration | None:
         """Return what an iteration took, None where no gradient became ready in it."""
-        accumulated = self._accumulated_in(span)
+        accumulated = [(end, shape) for end, shape in self._accumulated if span.start <= end <= span.end]
         nodes = _within(self._node_start, span)
         forward = _within(self._forward_start, span)
         if not accumulated or not len(nodes):
             return None
         begun = float(self._node_start[nodes[0]])
-        ends = np.array([each.end for each in accumulated])
-        makers = self._makers(accumulated)
-        sequences = self._node_sequence[makers]
+        ends = np.array([end for end, _ in accumulated])
+        # The function of backward that made each gradient: the last one to start before it was there.
+        makers = np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
+        shapes = tuple(shape for _, shape in accumulated)
+        starts: dict[int, float] = {}
+        for place in forward:
+            starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
         ready = self.done_us(ends) - self.done_us(np.array([begun]))
         outside = self._forward_start[forward]
-        outside = outside[~self._in_backward(outside)]
+        # The last function of backward that had begun, and when all so far had ended.
+        places = np.searchsorted(self._node_start, outside, side="right") - 1
+        outside = outside[(places < 0) | (np.maximum.accumulate(self._node_end)[places] <= outside)]
         return TraceIteration(
-            span=span,
-            shapes=tuple(each.shape for each in accumulated),
-            sparse=tuple(self._sparse(maker, each.shape) for maker, each in zip(makers, accumulated, strict=True)),
+            names=self._names(makers, shapes, starts),
+            shapes=shapes,
+            sparse=tuple(self._sparse(maker, shape) for maker, shape in zip(makers, shapes, strict=True)),
             ready_us=np.maximum.accumulate(np.maximum(ready, 0.0)),
-            forward_us=self._forward_us(sequences, forward, begun),
+            forward_us=self._forward_us(self._node_sequence[makers], starts, begun),
             optimizer_us=self._optimizer_us(span),
             repeated=bool(np.any((outside > ends[0]) & (outside < ends[-1]))),
         )
 
-    def _accumulated_in(self, span: TraceSpan) -> list[GradientAccumulation]:
-        return [each for each in self._accumulated if span.start <= each.end <= span.end]
-
-    def _makers(self, accumulated: list[GradientAccumulation]) -> Ints:
-        """Return the function of backward that made each gradient: the last one to start before it was there."""
-        ends = np.array([each.end for each in accumulated])
-        return np.maximum(np.searchsorted(self._node_start, ends, side="right") - 1, 0)
-
-    def _in_backward(self, host_us: Floats) -> Any:
-        places = np.searchsorted(self._node_start, host_us, side="right") - 1
-        furthest = np.maximum.accumulate(self._node_end)
-        return (places >= 0) & (furthest[places] > host_us)
-
-    def _starts(self, forward: Ints) -> dict[int, float]:
-        starts: dict[int, float] = {}
-        for place in forward:
-            starts.setdefault(int(self._forward_sequence[place]), float(self._forward_start[place]))
-        return starts
-
-    def _forward_us(self, sequences: Ints, forward: Ints, begun: float) -> Floats:
-        starts = {number: start for number, start in self._starts(forward).items() if start < begun}
+    def _forward_us(self, sequences: Ints, all_starts: dict[int, float], begun: float) -> Floats:
+        starts = {number: start for number, start in all_starts.items() if start < begun}
         share = np.zeros(len(sequences))
-        if not starts:
-            return share
         # What is used first gets its gradient last; the parameter that is ready first waits for the whole operation.
         first_ready = {int(number): place for place, number in reversed(list(enumerate(sequences)))}
         used = sorted((starts[number], place) for number, place in first_ready.items() if number in starts)
@@ -149,15 +133,12 @@ class TraceTimeline:
         return share
 
     def _optimizer_us(self, span: TraceSpan) -> float:
-        within = [each for each in self._events.optimizers if span.start <= each.start <= span.end]
+        launched, starts, ends = self._kernels
         total = 0.0
-        for step in within:
-            launched, starts, ends = self._kernels
-            first, last = np.searchsorted(launched, [step.start, step.end])
-            if last > first:
-                total += float(ends[last - 1] - starts[first])
-            else:
-                total += step.end - step.start
+        for step in self._events.optimizers:
+            if span.start <= step.start <= span.end:
+                first, last = np.searchsorted(launched, [step.start, step.end])
+                total += float(ends[last - 1] - starts[first]) if last > first else step.end - step.start
         return total
 
     def _sparse(self, maker: int, shape: tuple[int, ...] | None) -> bool:
@@ -170,13 +151,12 @@ class TraceTimeline:
         first, last = np.searchsorted(self._sum_start, [self._node_start[maker], self._node_end[maker]])
         return bool(first == last and indices < SPARSE_BELOW * shape[0])
 
-    def names(self, iteration: TraceIteration) -> tuple[str, ...]:
-        """Return names of its parameters: the module's where the trace tells it, else a number and the operation."""
-        accumulated = self._accumulated_in(iteration.span)
-        makers = self._makers(accumulated)
-        starts = self._starts(_within(self._forward_start, iteration.span))
+    def _names(
+        self, makers: Ints, shapes: tuple[tuple[int, ...] | None, ...], starts: dict[int, float]
+    ) -> tuple[str, ...]:
+        """Return names of parameters: the module's where the trace tells it, else a number and the operation."""
         modules = [self._module_at(starts.get(int(self._node_sequence[maker]))) for maker in makers]
-        dimensions = [len(each.shape or ()) for each in accumulated]
+        dimensions = [len(shape or ()) for shape in shapes]
         matrices = Counter(module for module, count in zip(modules, dimensions, strict=True) if count > 1)
         counts = Counter(modules)
         names: list[str] = []
@@ -194,10 +174,8 @@ class TraceTimeline:
         """Return the innermost module that was running, None where the trace tells none."""
         if host_us is None:
             return None
-        for place in range(bisect_right(self._module_starts, host_us) - 1, -1, -1):
-            if self._modules[place].end > host_us:
-                return self._modules[place].name
-        return None
+        places = range(bisect_right(self._module_starts, host_us) - 1, -1, -1)
+        return next((self._modules[place].name for place in places if self._modules[place].end > host_us), None)
 
 
 def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
@@ -265,7 +243,15 @@ def import_profile(
         gpu=gpu or _gpu(header),
         batch=batch or 1,
         sample=sample or ("sample" if batch else "mini-batch"),
-        tensors=_tensors(timeline.names(kept[0]), kept),
+        tensors=tensor_timings(
+            kept[0].names,
+            [shape for shape in kept[0].shapes if shape is not None],
+            kept[0].sparse,
+            *(
+                np.median([getattr(each, part) for each in kept], axis=0).tolist()
+                for part in ("forward_us", "ready_us")
+            ),
+        ),
         optimizer_ps=round(PS_PER_US * float(np.median([iteration.optimizer_us for iteration in kept]))),
         memory_bound=memory_bound(events),
         kind="measured",
@@ -306,15 +292,6 @@ def _iterations_to_use(path: Path, timeline: TraceTimeline) -> tuple[list[TraceI
     if not any(iteration.forward_us.any() for iteration in kept):
         raise S2SimError(f"{path} holds no forward: profile whole training steps, from forward to the optimizer's step")
     return kept, notes
-
-
-def _tensors(names: tuple[str, ...], kept: list[TraceIteration]) -> tuple[TensorTiming, ...]:
-    shapes = [shape for shape in kept[0].shapes if shape is not None]
-    forward_us, ready_us = (
-        np.median(np.stack(columns), axis=0).tolist()
-        for columns in ([each.forward_us for each in kept], [each.ready_us for each in kept])
-    )
-    return tensor_timings(names, shapes, kept[0].sparse, forward_us, ready_us)
 
 
 def _gpu(header: dict[str, Any]) -> str:

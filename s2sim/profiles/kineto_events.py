@@ -7,16 +7,17 @@ less time for the same events than ijson with its C parser.
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import re
+import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from s2sim.errors import S2SimError
 from s2sim.files import check_regular
@@ -43,7 +44,11 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
     try:
         check_regular(path, _MAX_FILE_BYTES)
         total = path.stat().st_size
-        with path.open("rb") as raw, _text_of(raw) as text:
+        with path.open("rb") as raw:
+            compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            raw.seek(0)
+            inner: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
+            text = io.TextIOWrapper(inner, encoding="utf-8-sig")
             window = _Window(path, text, lambda: follow(min(raw.tell(), total), total) if follow else None)
             yield from _events(window, header)
     except FileNotFoundError:
@@ -56,20 +61,6 @@ def read_events(path: Path, header: dict[str, Any], follow: Callable[[int, int],
         raise S2SimError(f"{path} is not a trace of PyTorch's profiler: it is not UTF-8 text") from None
     except OSError as error:
         raise S2SimError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-@contextmanager
-def _text_of(raw: IO[bytes]) -> Iterator[TextIO]:
-    import io
-
-    compressed = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    raw.seek(0)
-    inner: Any = gzip.GzipFile(fileobj=raw) if compressed else raw
-    text = io.TextIOWrapper(inner, encoding="utf-8-sig")
-    try:
-        yield text
-    finally:
-        text.detach()
 
 
 class _Window:
@@ -159,22 +150,18 @@ def _events(window: _Window, header: dict[str, Any]) -> Iterator[Any]:
         window.take(":")
         if key == EVENTS_KEY and window.next_character() == "[":
             found = True
-            yield from _items(window)
+            window.take("[")
+            while window.next_character() != "]":
+                yield window.value()
+                if window.next_character() != "]":
+                    window.take(",")
+            window.take("]")
         else:
             header[str(key)] = window.value()
         if window.next_character() != "}":
             window.take(",")
     if not found:
         raise S2SimError(f"{window.path} is not a trace of PyTorch's profiler: it has no {EVENTS_KEY}")
-
-
-def _items(window: _Window) -> Iterator[Any]:
-    window.take("[")
-    while window.next_character() != "]":
-        yield window.value()
-        if window.next_character() != "]":
-            window.take(",")
-    window.take("]")
 
 
 _OPERATORS = frozenset({"cpu_op", "operator"})
@@ -198,14 +185,6 @@ class TraceSpan:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class GradientAccumulation:
-    """A gradient added to its parameter: when that ended, in microseconds, and its shape, None if it is not known."""
-
-    end: float
-    shape: tuple[int, ...] | None
-
-
 @dataclass(slots=True)
 class Events:
     """Events of one trace in the order of its file; all times are microseconds on the trace's clock.
@@ -220,7 +199,8 @@ class Events:
     steps: list[TraceSpan] = field(default_factory=list)
     optimizers: list[TraceSpan] = field(default_factory=list)
     modules: list[TraceSpan] = field(default_factory=list)
-    accumulated: list[GradientAccumulation] = field(default_factory=list)
+    # When each gradient had been added to its parameter, and its shape, None if it is not known
+    accumulated: list[tuple[float, tuple[int, ...] | None]] = field(default_factory=list)
     node_start: array[float] = field(default_factory=lambda: array("d"))
     node_end: array[float] = field(default_factory=lambda: array("d"))
     node_sequence: array[int] = field(default_factory=lambda: array("q"))
@@ -237,7 +217,6 @@ class Events:
     product_us: float = 0.0
     other_us: float = 0.0
     communicates: bool = False
-    _names: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: Any) -> None:
         """Keep what matters of one event; what is no complete event of a known kind is passed over."""
@@ -267,20 +246,20 @@ class Events:
             elif span.name.startswith("Optimizer.step#"):
                 self.optimizers.append(span)
         elif kind == "python_function" and span.name.startswith(_MODULE):
-            self.modules.append(TraceSpan(self._one(span.name.removeprefix(_MODULE)), span.start, span.end))
+            self.modules.append(TraceSpan(sys.intern(span.name.removeprefix(_MODULE)), span.start, span.end))
 
     def _take_operator(self, span: TraceSpan, arguments: dict[str, Any]) -> None:
         name = span.name
         sequence = _identifier(arguments, "Sequence number")
         if name == _ACCUMULATE:
             shapes = _shapes(arguments)
-            self.accumulated.append(GradientAccumulation(span.end, shapes[0] if shapes else None))
+            self.accumulated.append((span.end, shapes[0] if shapes else None))
         elif name.startswith(_NODE):
             if sequence is not None:
                 self.node_start.append(span.start)
                 self.node_end.append(span.end)
                 self.node_sequence.append(sequence)
-                self.node_name.append(self._one(name.removeprefix(_NODE)))
+                self.node_name.append(sys.intern(name.removeprefix(_NODE)))
         elif sequence is not None and not arguments.get("Fwd thread id"):
             self.forward_start.append(span.start)
             self.forward_sequence.append(sequence)
@@ -302,9 +281,6 @@ class Events:
             self.product_us += span.end - span.start
         else:
             self.other_us += span.end - span.start
-
-    def _one(self, name: str) -> str:
-        return self._names.setdefault(name, name)
 
 
 def collect_events(events: Iterable[Any]) -> Events:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import prod
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from s2sim.files import StrictFields
 from s2sim.gradients.models import ModelLayer
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
@@ -98,20 +99,15 @@ def tensor_timings(
     """
     forward_ps, ready_ps = ([round(PS_PER_US * each) for each in times_us] for times_us in (forward_us, ready_us))
     between_ps = [ready - before for before, ready in pairwise([0, *ready_ps])]
-    whole_shapes = (shape or (1,) for shape in shapes)
-    return tuple(map(TensorTiming, names, whole_shapes, sparse, forward_ps, between_ps))
+    return tuple(map(TensorTiming, names, (shape or (1,) for shape in shapes), sparse, forward_ps, between_ps))
 
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]
 
-_STRICT = {"extra": "forbid"}
-
 
 @dataclass(frozen=True, slots=True)
-class SourcedNumber:
+class SourcedNumber(StrictFields):
     """A number with what it rests on."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     value: int | float
     kind: Kind
@@ -125,10 +121,8 @@ class SourcedNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorEntry:
+class TensorEntry(StrictFields):
     """One parameter of a measured profile; its shape is that of the layer table where none is given."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     name: str
     backward: str
@@ -147,10 +141,8 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OptimizerEntry:
+class OptimizerEntry(StrictFields):
     """What the optimizer takes: a ``time``, or the ``rule`` by which it moves parameters, gradients and its state."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     kind: Kind
     source: str
@@ -165,10 +157,8 @@ class OptimizerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileFile:
+class ProfileFile(StrictFields):
     """One profile as its file has it: with ``tensors`` it was measured, with an ``efficiency`` it is computed."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     description: str
     model: str  # Name of a layer table, or the path of one; any other text where all tensors have shapes
@@ -194,7 +184,12 @@ class ProfileFile:
             raise ValueError("source is empty: say what the times rest on")
         if not isinstance(self.batch.value, int) or self.batch.value < 1:
             raise ValueError(f"batch is {self.batch.value}: write a whole number from 1")
-        self._check_tensors() if self.tensors else self._check_computed()
+        if self.tensors:
+            self._check_tensors()
+        elif self.efficiency is not None and not self.efficiency.value > 0:
+            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
+        elif self.memory_bound is not None or self.forward is not None:
+            raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
 
     def _check_tensors(self) -> None:
         if self.memory_bound is None:
@@ -212,12 +207,6 @@ class ProfileFile:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"tensor {twice!r} is there twice")
-
-    def _check_computed(self) -> None:
-        if self.efficiency is not None and not self.efficiency.value > 0:
-            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
-        if self.memory_bound is not None or self.forward is not None:
-            raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
 
 
 MOVED_BYTES: dict[Rule, int] = {"sgd-momentum": 5 * 4, "adam": 7 * 4}
@@ -251,3 +240,67 @@ def relative_efficiency(precision: Precision, measured: Precision) -> float:
     """
     reached, before = (1.0 if each == "fp32" else _TENSOR_CORES for each in (precision, measured))
     return reached / before
+
+
+_GRADIENT_BYTES = VALUE_BYTES["fp32"]
+
+
+def describe_profile(profile: ComputeProfile) -> dict[str, Any]:
+    """Return all that a profile says: times in seconds, sizes as bytes of float32, tensors in order of readiness."""
+    compute_ps = profile.forward_ps + profile.backward_ps + profile.optimizer_ps
+    tensors: list[dict[str, Any]] = []
+    ready_ps = sent = 0
+    for tensor in profile.tensors:
+        ready_ps += tensor.backward_ps
+        sent += _GRADIENT_BYTES * tensor.size
+        tensors.append(
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "sparse": tensor.sparse,
+                "bytes": _GRADIENT_BYTES * tensor.size,
+                "forward_s": tensor.forward_ps / PS_PER_S,
+                "backward_s": tensor.backward_ps / PS_PER_S,
+                "ready_s": ready_ps / PS_PER_S,
+                "ready_bytes": sent,
+            }
+        )
+    # When the first gradient, shares of all bytes, and the last gradient are ready.
+    ready = [{"share": tensors[0]["ready_bytes"] / sent, "ready_s": tensors[0]["ready_s"]}]
+    for share in (0.1, 0.25, 0.5, 0.75, 0.9):
+        first = next(tensor for tensor in tensors if tensor["ready_bytes"] >= share * sent)
+        ready.append({"share": share, "ready_s": first["ready_s"]})
+    ready.append({"share": 1.0, "ready_s": tensors[-1]["ready_s"]})
+    names = ("name", "model", "gpu", "precision", "batch", "sample", "parameters")
+    return {
+        **{name: getattr(profile, name) for name in names},
+        "gradient_bytes": sent,
+        **{f"{part}_s": getattr(profile, f"{part}_ps") / PS_PER_S for part in ("forward", "backward", "optimizer")},
+        "compute_s": compute_ps / PS_PER_S,
+        "samples_per_s": profile.batch * PS_PER_S / compute_ps if compute_ps else None,
+        "memory_bound": profile.memory_bound,
+        "ready": ready,
+        "kind": profile.kind,
+        "source": profile.source,
+        "tensors": tensors,
+    }
+
+
+def sourced_numbers(file: ProfileFile) -> list[dict[str, Any]]:
+    """Return every number of a profile's file but the tensors' times, with its kind and source."""
+    numbers: list[dict[str, Any]] = [
+        {"field": field, **asdict(stated)}
+        for field in ("batch", "efficiency", "forward", "memory_bound")
+        if (stated := getattr(file, field)) is not None
+    ]
+    value, optimizer = file.optimizer.time or file.optimizer.rule, file.optimizer
+    numbers.append({"field": "optimizer", "value": value, "kind": optimizer.kind, "source": optimizer.source})
+    own: dict[tuple[str, str], list[str]] = {}
+    for tensor in file.tensors:
+        if tensor.kind is not None or tensor.source is not None:
+            own.setdefault((tensor.kind or file.kind, tensor.source or file.source), []).append(tensor.name)
+    for (kind, source), names in own.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        value = next(tensor.backward for tensor in file.tensors if tensor.name == names[0])
+        numbers.append({"field": f"backward of {names[0]}{more}", "value": value, "kind": kind, "source": source})
+    return numbers

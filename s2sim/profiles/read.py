@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from s2sim.errors import S2SimError, UnknownNameError, describe_problems, unknown_name
-from s2sim.files import data_directory, is_toml_path, read_toml, user_path
+from s2sim.errors import S2SimError, UnknownNameError, unknown_name
+from s2sim.files import check_tables, data_directory, is_toml_path, read_toml, user_path
 from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
@@ -24,10 +23,6 @@ from s2sim.profiles.profile import (
 )
 from s2sim.topology.hardware import Gpu, load_gpu
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 
 _SUFFIX = ".toml"
 _MAX_PROBLEMS = 3
@@ -48,27 +43,6 @@ def profile_names() -> list[str]:
 
 def _shipped_paths() -> dict[str, Path]:
     return {path.stem: path for path in sorted(data_directory("profiles").glob(f"*{_SUFFIX}"))}
-
-
-@cache
-def _profile_adapter() -> TypeAdapter[ProfileFile]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(ProfileFile)
-
-
-def _read(path: Path) -> ProfileFile:
-    from pydantic import ValidationError
-
-    content = read_toml(path, S2SimError)
-    if not content:
-        raise S2SimError(f"{path} is empty: a profile says model, gpu, batch and times (s2sim profile show --help)")
-    try:
-        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        return _profile_adapter().validate_json(json.dumps(content, default=str), strict=True)
-    except ValidationError as error:
-        found = describe_problems(error.errors(include_url=False), "profile", _MAX_PROBLEMS)
-        raise S2SimError(f"{path} is not a compute profile: {found}") from None
 
 
 # No iteration takes longer; beyond that times overflow.
@@ -198,12 +172,13 @@ def open_profile(name_or_path: str) -> ProfileSource:
     name, given = split_option_string(name_or_path)
     options = build(ProfileOptions, given, f"profile {name}")
     shipped = _shipped_paths()
-    if name in shipped:
-        return ProfileSource(name_or_path, name, _read(shipped[name]), options)
-    if not is_toml_path(name):
+    if name not in shipped and not is_toml_path(name):
         raise unknown_name("profile", name, shipped)
-    path = user_path(name, S2SimError)
-    return ProfileSource(name_or_path, path.stem, _read(path), options)
+    path = shipped.get(name) or user_path(name, S2SimError)
+    if not (tables := read_toml(path, S2SimError)):
+        raise S2SimError(f"{path} is empty: a profile says model, gpu, batch and times (s2sim profile show --help)")
+    file = check_tables(tables, ProfileFile, path, "compute profile", _MAX_PROBLEMS)
+    return ProfileSource(name_or_path, path.stem, file, options)
 
 
 def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None = None) -> ComputeProfile:

@@ -98,6 +98,7 @@ def shard_profile(
     first = [tensor for layer in with_reduces[0] for tensor in layer]
     first[0] = replace(first[0], forward_ps=first[0].forward_ps + pass_ps)
     own = sum(tensor.size for tensor in first) / profile.parameters
+    between = [name for name, count in (("tensor-parallel ranks", tp), ("stages", pp)) if count > 1]
     reduces = sum(2 * _ALL_REDUCES for layer in stages[0] if sizes is not None and _is_layer(layer, sizes.hidden))
     return ShardedCompute(
         profile=replace(
@@ -113,17 +114,10 @@ def shard_profile(
         pipeline_ps=pass_ps,
         idle_ps=(mini_batches + pp - 1) * max(stages_ps) - mini_batches * stages_ps[0],
         stages_ps=tuple(stages_ps),
-        unmodelled=_unmodelled(profile, sizes, tp, pp),
-    )
-
-
-def _unmodelled(profile: ComputeProfile, sizes: TransformerShape | None, tp: int, pp: int) -> str:
-    if tp * pp == 1 or (sizes is not None and sizes.tokens is not None):
-        return ""
-    between = " and ".join(name for name, count in (("tensor-parallel ranks", tp), ("stages", pp)) if count > 1)
-    return (
-        f"what {between} send each other is left out: the profile {profile.name} does not tell how many values its "
-        "layers pass on"
+        unmodelled=""
+        if tp * pp == 1 or (sizes is not None and sizes.tokens is not None)
+        else f"what {' and '.join(between)} send each other is left out: the profile {profile.name} does not tell how "
+        "many values its layers pass on",
     )
 
 

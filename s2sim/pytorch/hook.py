@@ -7,11 +7,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.gradients.gradient import Gradient
 from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer, option_string
@@ -39,42 +37,24 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
     return with_feedback(made) if feedback else made
 
 
-def check_reducer_on(reducer: Reducer, example: Gradient, ranks: int) -> None:
-    """Try a reducer on an example of the gradients: raise what it refuses, warn of what it warns of."""
-    try:
-        dry_run(reducer, example, ranks)
-    except S2SimError as error:
-        raise OptionError(f"{option_string(reducer)} cannot be a hook here: {error}") from error
-    for note in hook_notes(reducer):
-        warnings.warn(note, S2SimWarning, stacklevel=3)
-
-
 def hook_notes(reducer: Reducer) -> list[str]:
     """Return notes for users who train with a reducer in a hook."""
-    name, traits = option_string(reducer), reducer.traits
-    notes = []
-    if not traits.agrees:
-        notes.append(
-            f"{name}: ranks end with unlike gradients, so that their models drift apart: average them yourself"
-        )
-    if reducer.period > 1:
-        notes.append(
-            f"{name}: the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do "
-            "not train by themselves in between"
-        )
-    if reducer.momentum_within:
-        notes.append(
-            f"{name}: momentum {reducer.momentum_within:g} is in what the hook returns: give the optimizer none"
-        )
-    if traits.estimates == "sign":
-        notes.append(f"{name}: the hook returns signs: choose the learning rate for steps of one size")
-    if traits.before_gradient:
-        notes.append(f"{name}: nothing is sent before the gradient is there, as a hook is called only then")
-    if reducer.runs_by is not None:
-        notes.append(f"{name}: sums run as Gloo runs them, not by {reducer.runs_by}")
-    if traits.assumes:
-        notes.append(f"{name} is of use only if {traits.assumes}")
-    return notes
+    traits, momentum = reducer.traits, reducer.momentum_within
+    drifts = ": ranks end with unlike gradients, so that their models drift apart: average them yourself"
+    between = (
+        ": the optimizer gets zeros in steps without an exchange, and then the mean of the sums; models do not train "
+        "by themselves in between"
+    )
+    notes = (
+        (not traits.agrees, drifts),
+        (reducer.period > 1, between),
+        (momentum, f": momentum {momentum:g} is in what the hook returns: give the optimizer none"),
+        (traits.estimates == "sign", ": the hook returns signs: choose the learning rate for steps of one size"),
+        (traits.before_gradient, ": nothing is sent before the gradient is there, as a hook is called only then"),
+        (reducer.runs_by is not None, f": sums run as Gloo runs them, not by {reducer.runs_by}"),
+        (traits.assumes, f" is of use only if {traits.assumes}"),
+    )
+    return [f"{option_string(reducer)}{text}" for applies, text in notes if applies]
 
 
 _FORMAT = 1
@@ -87,30 +67,6 @@ _ADVICE = {
     "shapes": "load it with the same model",
     "buckets": "give the same bucket_bytes, or bucket_cap_mb of DistributedDataParallel",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StateHeader:
-    """Properties that must be equal in a saved state and its HookState."""
-
-    reducer: str
-    seed: int
-    ranks: int
-    rank: int
-    shapes: dict[str, list[int]]
-    buckets: list[list[str]]
-
-    def check(self, state: Mapping[str, Any]) -> None:
-        """Refuse a state that is of something else."""
-        if state.get("format") != _FORMAT:
-            raise S2SimError(
-                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
-            )
-        for name, own in asdict(self).items():
-            if state[name] != own:
-                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
-                another = "" if shown else "another "
-                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
 
 
 class HookState:
@@ -166,22 +122,30 @@ class HookState:
         made = reducer_for_training(reducer, feedback=feedback)
         whole = made.traits.scope == "gradient"
         self._layout = make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
-        self._group = _host_group(group or getattr(model, "process_group", None))
+        # A new group of the same ranks between hosts, for the hook alone.
+        ranks = dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
+        self._group: Any = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
         self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
         self.reducer = option_string(made)
         self.step = 0
-        self._about = StateHeader(
-            reducer=self.reducer,
-            seed=seed,
-            ranks=self._ranks,
-            rank=self._rank,
-            shapes={name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
-            buckets=[list(names) for names in self._layout.buckets],
-        )
+        # What must be equal in a saved state and its HookState.
+        self._about: dict[str, Any] = {
+            "reducer": self.reducer,
+            "seed": seed,
+            "ranks": self._ranks,
+            "rank": self._rank,
+            "shapes": {name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
+            "buckets": [list(names) for names in self._layout.buckets],
+        }
         placed = made.placed(self._agreed_nodes())
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if self._rank else nullcontext():
-            check_reducer_on(placed, self._layout.example(), self._ranks)
+            try:
+                dry_run(placed, self._layout.example(), self._ranks)
+            except S2SimError as error:
+                raise OptionError(f"{option_string(placed)} cannot be a hook here: {error}") from error
+            for note in hook_notes(placed):
+                warnings.warn(note, S2SimWarning, stacklevel=2)
         self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
         self._thread = ThreadPoolExecutor(1, "s2sim-hook")
@@ -216,8 +180,7 @@ class HookState:
                 "HookState was made for: make it of the model that is trained"
             )
         views = [buffer] if buffer.is_sparse else bucket.gradients()
-        devices = [buffer.device] if buffer.is_cuda else None
-        future = torch.futures.Future[torch.Tensor](devices=devices)
+        future = torch.futures.Future[torch.Tensor](devices=[buffer.device] if buffer.is_cuda else None)
         tensors = dict(zip(names, views, strict=True))
 
         def finished() -> None:
@@ -250,17 +213,25 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
-        states = [to_tensors(dict(bucket.reducer.state())) for bucket in self._exchange.buckets]
-        return {"format": _FORMAT, **asdict(self._about), "step": self.step, "states": states}
+        states = [to_tensors(dict(reducer.state())) for reducer in self._exchange.reducers.values()]
+        return {"format": _FORMAT, **self._about, "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict` of this rank: the next step gives the same bits.
 
         `S2SimError` for that of another rank, number of ranks, reducer, seed or model; nothing is changed then.
         """
-        self._about.check(state)
-        for bucket, kept in zip(self._exchange.buckets, state["states"], strict=True):
-            bucket.reducer.restore(from_tensors(kept))
+        if state.get("format") != _FORMAT:
+            raise S2SimError(
+                "this is no state of a hook that this version reads: give what HookState.state_dict returned"
+            )
+        for name, own in self._about.items():
+            if state[name] != own:
+                shown = "" if isinstance(own, dict | list) else f" {state[name]}, and this HookState has {own}"
+                another = "" if shown else "another "
+                raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
+        for reducer, kept in zip(self._exchange.reducers.values(), state["states"], strict=True):
+            reducer.restore(from_tensors(kept))
         self.step = state["step"]
 
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:
@@ -291,7 +262,7 @@ class HookState:
         import torch.distributed as dist
 
         gathered: list[Any] = [None] * self._ranks
-        dist.all_gather_object(gathered, (asdict(self._about), socket.gethostname()), group=self._group)
+        dist.all_gather_object(gathered, (self._about, socket.gethostname()), group=self._group)
         for rank, (about, _) in enumerate(gathered):
             for name, value in about.items():
                 if name != "rank" and value != gathered[0][0][name]:
@@ -307,15 +278,6 @@ def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
 
 # DistributedDataParallel compares annotations with its own types, and these are texts.
 hook.__annotations__ = {}
-
-
-def _host_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
-    """Return a new group of the same ranks between hosts, for the hook alone."""
-    import torch.distributed as dist
-
-    ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-    found: dist.ProcessGroup = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-    return found
 
 
 def _event(tensor: torch.Tensor) -> Any:

@@ -38,7 +38,7 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     if tensor.is_sparse:
-        table = layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+        table = as_row_sparse(layer)
         rows, values = torch.from_numpy(table.rows.copy()), torch.from_numpy(np.array(table.values))
         found = torch.sparse_coo_tensor(rows[None], values.to(tensor.dtype), table.shape, is_coalesced=True)
         return found.to(tensor.device)
@@ -88,30 +88,19 @@ class PendingGradients:
         self.left = len(self.tensors)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HookBucket:
-    """Layers that are reduced together, and this rank's reducer of them with what it keeps."""
-
-    names: tuple[str, ...]
-    reducer: Reducer
-    seed: int
-
-
 class BucketExchanger:
     """One rank's buckets; all ranks hand in the same parameters in the same order."""
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
         self._layout = layout
         self._group = group
-        whole = len(layout.buckets) == 1
-        self.buckets = [
-            HookBucket(names, reducer.held_in(layout.held(names)), seed if whole else bucket_seed(seed, names))
-            for names in layout.buckets
-        ]
+        self._seed = seed
+        # This rank's reducer of the layers that are reduced together, with what it keeps.
+        self.reducers = {names: reducer.held_in(layout.held(names)) for names in layout.buckets}
         self.waited_s = self.reducing_s = 0.0
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, PendingGradients] = {}
-        self._left = list(self.buckets)
+        self._left = list(self.reducers)
 
     def take(self, handed: PendingGradients, step: int, *, last: bool) -> None:
         """Reduce all buckets that are complete with these gradients; with the last ones of a step all have to be."""
@@ -120,18 +109,24 @@ class BucketExchanger:
         for name, tensor in handed.tensors.items():
             self._layers[name] = to_layer(tensor, sparse=name in self._layout.sparse)
             self._from[name] = handed
-        for bucket in list(self._left):
-            if all(name in self._layers for name in bucket.names):
-                self._left.remove(bucket)
-                self._give(bucket.names, self._reduce(bucket, step))
+        for names in list(self._left):
+            if all(name in self._layers for name in names):
+                self._left.remove(names)
+                for name, layer in self._reduce(names, step):
+                    del self._layers[name]
+                    pending = self._from.pop(name)
+                    pending.tensors[name] = from_layer(layer, pending.tensors[name])
+                    pending.left -= 1
+                    if pending.left == 0:
+                        pending.finished()
         if last:
-            missing = [name for bucket in self._left for name in bucket.names if name not in self._layers]
+            missing = [name for names in self._left for name in names if name not in self._layers]
             if missing:
                 raise S2SimError(
                     f"no gradient of {missing[0]} came, nor of {len(missing) - 1} other parameters: make the HookState "
                     "of the model that is trained, once it is known which of its parameters are"
                 )
-            self._left = list(self.buckets)
+            self._left = list(self.reducers)
 
     def fail(self, handed: PendingGradients, error: Exception) -> None:
         """Report an error to all waiting calls, including that of the last gradients."""
@@ -140,11 +135,11 @@ class BucketExchanger:
                 each.failed(error)
         self._from, self._layers = {}, {}
 
-    def _reduce(self, bucket: HookBucket, step: int) -> Gradient:
+    def _reduce(self, names: tuple[str, ...], step: int) -> Gradient:
         import torch
         import torch.distributed as dist
 
-        own = Gradient(bucket.names, tuple(self._layers[name] for name in bucket.names))
+        own = Gradient(names, tuple(self._layers[name] for name in names))
         finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
         broken = torch.tensor([not finite], dtype=torch.uint8)
         dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
@@ -154,20 +149,12 @@ class BucketExchanger:
         # Warnings on the whole gradient were shown before the first step; a part may cause more.
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if step == 0 else nullcontext():
-            found = reduce_here(bucket.reducer, own, group=self._group, seed=bucket.seed, step=step)
+            seed = self._seed if len(self.reducers) == 1 else bucket_seed(self._seed, names)
+            found = reduce_here(self.reducers[names], own, group=self._group, seed=seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
         group_members(self._group).size_headers.clear()
         return found.reduced.mean
-
-    def _give(self, names: Sequence[str], mean: Gradient) -> None:
-        for name, layer in zip(names, mean.layers, strict=True):
-            del self._layers[name]
-            handed = self._from.pop(name)
-            handed.tensors[name] = from_layer(layer, handed.tensors[name])
-            handed.left -= 1
-            if handed.left == 0:
-                handed.finished()
 
 
 BUCKET_BYTES = 25 * 2**20
@@ -233,9 +220,8 @@ def make_bucket_layout(
             if name not in parameters:
                 raise OptionError(f"no parameter with a gradient is called {name!r}{suggest_nearest(name, parameters)}")
         tables = frozenset(sparse)
-    if whole:
-        return BucketLayout(parameters, tables, (tuple(parameters),))
-    return BucketLayout(parameters, tables, _in_buckets(parameters, bucket_bytes or BUCKET_BYTES))
+    buckets = (tuple(parameters),) if whole else _in_buckets(parameters, bucket_bytes or BUCKET_BYTES)
+    return BucketLayout(parameters, tables, buckets)
 
 
 def _embedding_weights(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter]) -> frozenset[str]:

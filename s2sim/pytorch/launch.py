@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from s2sim.errors import S2SimError
 
@@ -131,8 +131,7 @@ class _Process:
                 start_new_session=True,
             )
         assert self.popen.stdin is not None
-        assert self.popen.stdout is not None
-        self.listener = threading.Thread(target=_listen, args=(rank, self.popen.stdout, heard), daemon=True)
+        self.listener = threading.Thread(target=self._listen, args=(heard,), daemon=True)
         self.listener.start()
         try:
             with self.popen.stdin as pipe:
@@ -140,26 +139,25 @@ class _Process:
         except BrokenPipeError:
             pass  # It has ended already, and its exit status gives the reason.
 
+    def _listen(self, heard: queue.Queue[tuple[int, Any]]) -> None:
+        assert self.popen.stdout is not None
+        with self.popen.stdout as pipe:
+            for line in pipe:
+                if line.endswith(b"\n"):  # One that was killed may leave half a line.
+                    heard.put((self.rank, json.loads(line)))
+
     def kill(self) -> None:
         self.popen.kill()
         self.popen.wait()
         self.listener.join()
 
     def failure(self) -> str | None:
-        status = self.popen.poll()
-        if status is None or status == 0:
+        if not (status := self.popen.poll()):
             return None
         if status < 0:
             return f"the process of rank {self.rank} was ended by {signal.Signals(-status).name}"
         lines = self.errors.read_text("utf-8", errors="replace").strip().splitlines()
         return f"the process of rank {self.rank} failed: {lines[-1] if lines else f'exit status {status}'}"
-
-
-def _listen(rank: int, pipe: IO[bytes], heard: queue.Queue[tuple[int, Any]]) -> None:
-    with pipe:
-        for line in pipe:
-            if line.endswith(b"\n"):  # One that was killed may leave half a line.
-                heard.put((rank, json.loads(line)))
 
 
 def _results(
@@ -174,7 +172,13 @@ def _results(
         try:
             rank, told = heard.get(timeout=_LISTEN_S)
         except queue.Empty:
-            _check(running, time.monotonic() - last_s, timeout_s)
+            if failures := [failure for failure in (process.failure() for process in running) if failure]:
+                # A process that was ended from outside is the cause of other failures.
+                raise S2SimError(min(failures, key=lambda text: "was ended by" not in text)) from None
+            if time.monotonic() - last_s > timeout_s:
+                raise S2SimError(
+                    f"{len(running)} processes have told nothing for {timeout_s:g} s: they hang, and are ended"
+                ) from None
             continue
         last_s = time.monotonic()
         if "error" in told:
@@ -184,15 +188,6 @@ def _results(
         elif hear is not None:
             hear(rank, told["told"])
     return [results[rank] for rank in range(len(running))]
-
-
-def _check(running: Sequence[_Process], silent_s: float, timeout_s: float) -> None:
-    failures = [failure for failure in (process.failure() for process in running) if failure]
-    if failures:
-        # A process that was ended from outside is the cause of other failures.
-        raise S2SimError(min(failures, key=lambda text: "was ended by" not in text))
-    if silent_s > timeout_s:
-        raise S2SimError(f"{len(running)} processes have told nothing for {timeout_s:g} s: they hang, and are ended")
 
 
 _WAITS = "ip link set lo up && echo up && exec cat"

@@ -45,8 +45,7 @@ def make_training_setup(option_string: str, model: ModelSettings, learning_rate:
     """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
     asked = make_reducer(option_string)
     _, options = split_option_string(option_string)
-    without = options.get("ef") == "false"
-    reducer = asked if without else with_feedback(asked)
+    reducer = asked if options.get("ef") == "false" else with_feedback(asked)
     traits = reducer.traits
     _refuse(option_string, reducer, model, learning_rate)
     notes = []
@@ -254,33 +253,30 @@ class PerRankModels:
         # The weights after the last exchange; with local steps a rank's own weights are ahead of them.
         self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
         self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
-        self._rate = fitting.learning_rate if takes_sparse_rows(settings, fitting) else None
+        self._rate = np.float32(fitting.learning_rate) if takes_sparse_rows(settings, fitting) else None
         self._evaluated = 1 if has_server(fitting.reducer) else workers
         self._updates: list[Gradient] = []
 
     def contributions(self, step: int) -> tuple[list[Gradient], list[float]]:
         """Return the change of weights by every rank's own step, and the loss of its mini-batch."""
-        losses = []
+        losses, rate = [], self._rate
         self._updates = []
         for rank in range(self._workers):
             set_weights(self._parameters, self._weights[rank])
             losses.append(backward(self._task, step, rank))
-            self._updates.append(self._update(rank))
+            gradient = gradient_of(self._parameters, self._task.sparse)
+            if rate is not None:
+                self._updates.append(gradient.map(lambda values: values * rate))
+                continue
+            set_gradients(gradient, self._parameters, rows=False)
+            self._optimizers[rank].step()
+            before = self._weights[rank]
+            moved = {name: before[name] - each.detach().numpy() for name, each in self._parameters.items()}
+            layers: list[Layer] = [
+                as_row_sparse(moved[name]) if name in self._task.sparse else moved[name] for name in gradient.names
+            ]
+            self._updates.append(Gradient(gradient.names, tuple(layers)))
         return self._updates, losses
-
-    def _update(self, rank: int) -> Gradient:
-        gradient = gradient_of(self._parameters, self._task.sparse)
-        if self._rate is not None:
-            rate = np.float32(self._rate)
-            return gradient.map(lambda values: values * rate)
-        set_gradients(gradient, self._parameters, rows=False)
-        self._optimizers[rank].step()
-        before = self._weights[rank]
-        moved = {name: before[name] - each.detach().numpy() for name, each in self._parameters.items()}
-        layers: list[Layer] = [
-            as_row_sparse(moved[name]) if name in self._task.sparse else moved[name] for name in gradient.names
-        ]
-        return Gradient(gradient.names, tuple(layers))
 
     def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
         """Move every rank's weights."""

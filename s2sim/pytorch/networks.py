@@ -84,8 +84,7 @@ def _bert(width: int, heads: int, layers: int, *, batch: int, device: str) -> Ma
         for block in encoder["layer"]:
             parts = [block["attention"]["self"][name](hidden) for name in ("query", "key", "value")]
             hidden = add(block["attention"]["output"], _attention(*parts, heads=heads, causal=False), hidden)
-            inner = nn.functional.gelu(block["intermediate"]["dense"](hidden))
-            hidden = add(block["output"], inner, hidden)
+            hidden = add(block["output"], nn.functional.gelu(block["intermediate"]["dense"](hidden)), hidden)
         pooled: torch.Tensor = pooler["dense"](hidden[:, 0])
         return pooled.tanh().square().mean()
 

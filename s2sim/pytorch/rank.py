@@ -150,8 +150,7 @@ class ProcessRank:
             check_member(self, place, "a member of a group")
         if self.index not in places or len(set(places)) < len(places):
             raise S2SimError(f"rank {self.index} asks for a group of the ranks {places}: itself and others, each once")
-        members = self._clock.timed(lambda: self.members.among(places))
-        return ProcessRank(members, self.step, self.seed, self._clock)
+        return ProcessRank(self._clock.timed(lambda: self.members.among(places)), self.step, self.seed, self._clock)
 
     def await_gradient(self) -> None:
         """Do nothing: the gradient is there."""
@@ -177,8 +176,7 @@ class ProcessRank:
 
     def _posted(self, label: str, alone: Any, post: Callable[[], AsyncWork[Any]]) -> Handle:
         """Post a collective; a group of one has the value ``alone``."""
-        flight = AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post)
-        return self._handle(label, flight)
+        return self._handle(label, AsyncWork((), lambda: alone) if self.size == 1 else self._clock.timed(post))
 
     def _handle(self, label: str, flight: AsyncWork[Any]) -> Handle:
         parts: Any = ((self, _PostedCollective(label, flight, self._clock)),)
@@ -232,8 +230,7 @@ def run_checks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callab
         except S2SimError as error:
             told["refused"] = str(error)
         tell(told)
-    ended = _settled_counters()
-    return {name: value - getattr(begun, name) for name, value in asdict(ended).items()}
+    return {name: value - getattr(begun, name) for name, value in asdict(_settled_counters()).items()}
 
 
 def _steps(

@@ -8,10 +8,10 @@ from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.models import load_model, model_names
-from s2sim.profiles.profile import PS_PER_US, ComputeProfile, Precision, RecordedProfile, TensorTiming, tensor_timings
+from s2sim.profiles.profile import PS_PER_US, ComputeProfile, Precision, RecordedProfile, tensor_timings
 from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
 from s2sim.pytorch.task import missing_extra
-from s2sim.pytorch.timing import WARMUP_STEPS, StepTimes, clock_of, measure, with_precision
+from s2sim.pytorch.timing import WARMUP_STEPS, clock_of, measure, with_precision
 from s2sim.units import format_number_of
 
 _MAX_LISTED = 3
@@ -67,20 +67,38 @@ def record_profile(
         raise missing_extra(error) from error
     host = "" if device == "cuda" else f", {format_number_of(torch.get_num_threads(), 'thread')} of a CPU"
     counted = format_number_of(steps, "step")
+    shapes = {name: tuple(parameter.shape) for name, parameter in subject.module.named_parameters()}
+    sparse, names = times.sparse, tuple(times.ready_us)
+    if subject.model in model_names():
+        sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
     profile = ComputeProfile(
         name=name,
         model=subject.model,
         gpu=_device_name(device),
         batch=subject.batch,
         sample=subject.sample,
-        tensors=_tensors(subject, times),
+        tensors=tensor_timings(
+            names,
+            [shapes[name] for name in names],
+            [name in sparse for name in names],
+            [times.forward_us[name] for name in names],
+            list(times.ready_us.values()),
+        ),
         optimizer_ps=round(PS_PER_US * times.optimizer_us),
         memory_bound=share,
         kind="measured",
         source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
         precision=precision,
     )
-    return RecordedProfile(profile, _notes(times, device))
+    notes = []
+    if device == "cpu":
+        notes.append("these are times of a CPU: record with --device cuda on the GPU that you ask about")
+    if times.without_gradient:
+        shown = ", ".join(times.without_gradient[:_MAX_LISTED])
+        more = len(times.without_gradient) - _MAX_LISTED
+        shown += f" and {more} more" if more > 0 else ""
+        notes.append(f"without a gradient, and ready at the end of backward: {shown}")
+    return RecordedProfile(profile, tuple(notes))
 
 
 def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[[], Any]) -> Any:
@@ -95,34 +113,6 @@ def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[
         if module is None or isinstance(error, S2SimError):
             raise
         raise user_code_error(module, error) from error
-
-
-def _tensors(subject: TrainingSubject, times: StepTimes) -> tuple[TensorTiming, ...]:
-    shapes = {name: tuple(parameter.shape) for name, parameter in subject.module.named_parameters()}
-    sparse = times.sparse
-    if subject.model in model_names():
-        sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
-    names = tuple(times.ready_us)
-    return tensor_timings(
-        names,
-        [shapes[name] for name in names],
-        [name in sparse for name in names],
-        [times.forward_us[name] for name in names],
-        list(times.ready_us.values()),
-    )
-
-
-def _notes(times: StepTimes, device: str) -> tuple[str, ...]:
-    notes = []
-    if device == "cpu":
-        notes.append("these are times of a CPU: record with --device cuda on the GPU that you ask about")
-    if times.without_gradient:
-        shown = ", ".join(times.without_gradient[:_MAX_LISTED])
-        more = len(times.without_gradient) - _MAX_LISTED
-        notes.append(
-            f"without a gradient, and ready at the end of backward: {shown}{f' and {more} more' if more > 0 else ''}"
-        )
-    return tuple(notes)
 
 
 def _device_name(device: str) -> str:

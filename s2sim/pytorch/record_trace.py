@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 from s2sim.errors import OptionError
@@ -13,9 +14,8 @@ from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.options import build, split_option_string
-from s2sim.pytorch.data import check_texts
 from s2sim.pytorch.model_updates import backward, gradient_of
-from s2sim.pytorch.task import ModelSettings, Task, make_optimizer, missing_extra, reproducible_torch
+from s2sim.pytorch.task import ModelSettings, Task, check_texts, make_optimizer, missing_extra, reproducible_torch
 from s2sim.registry import Registry
 
 MODELS = Registry(
@@ -29,15 +29,6 @@ MODELS = Registry(
         "transformer": "s2sim.pytorch.models.language:Transformer",
     },
 )
-
-
-def _command(model: str, *, workers: int, steps: int, seed: int, text: Sequence[Path], out: Path) -> str:
-    """Return the command line that records this trace; absolute paths are cut to their names."""
-    shown = [path.name if path.is_absolute() else path.as_posix() for path in text]
-    words = ["s2sim", "trace", "record", model, "--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
-    for name in shown:
-        words += ["--text", name]
-    return shlex.join([*words, "--out", out.name])
 
 
 def _train(
@@ -122,6 +113,9 @@ def record(
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     momentum = f", momentum {settings.momentum:g}" if settings.momentum else ""
+    # Absolute paths are cut to their names.
+    texts = [("--text", path.name if path.is_absolute() else path.as_posix()) for path in paths]
+    numbers = ["--workers", str(workers), "--steps", str(steps), "--seed", str(seed)]
     return write_trace(
         target,
         gradients,
@@ -129,7 +123,7 @@ def record(
         model=task.model,
         origin=Origin(
             **asdict(task.origin),
-            command=_command(model, workers=workers, steps=steps, seed=seed, text=paths, out=target),
+            command=shlex.join(["s2sim", "trace", "record", model, *numbers, *chain(*texts), "--out", target.name]),
             training=(
                 f"{settings.warmup_steps} warm-up steps, then the recorded ones; after each step {settings.optimizer} "
                 f"(learning rate {settings.learning_rate:g}{momentum}) applies the mean gradient of all ranks"

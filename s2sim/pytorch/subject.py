@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.gradients.models import load_model
 from s2sim.options import split_option_string
-from s2sim.pytorch.data import check_texts
 from s2sim.pytorch.record_trace import MODELS, check_needs_text, model_settings
-from s2sim.pytorch.task import ModelSettings, make_optimizer
+from s2sim.pytorch.task import ModelSettings, check_texts, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -149,12 +148,13 @@ def _load(text: str) -> Callable[..., Any]:
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name.isidentifier():
         raise OptionError(f"--module {text!r} names no function: write {_FORM}")
+    is_file = place.endswith(".py")
     try:
-        if place.endswith(".py"):
-            module = _file(Path(place))
-        else:
-            _find_in(Path.cwd())
-            module = importlib.import_module(place)
+        # A file may import others of its folder, as if it were run.
+        folder = str(Path(place).resolve().parent if is_file else Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
     except Exception as error:  # a user's code may raise anything while it is imported
         if isinstance(error, S2SimError):
             raise
@@ -166,20 +166,13 @@ def _load(text: str) -> Callable[..., Any]:
     return found
 
 
-def _file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise OptionError(f"--module {path}: there is no such file; write {_FORM}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # It may import files of its folder, as if it were run.
-    _find_in(path.resolve().parent)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)
     return module
-
-
-def _find_in(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

@@ -1,16 +1,27 @@
-"""A model with its data: parameters, the loss on a rank's mini-batch, and the origin."""
+"""A model with its data: parameters, the loss on a rank's mini-batch, and texts and pairs with their origin."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import platform
+import sysconfig
+import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import cache
 from math import inf, prod, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
+
+from s2sim.arrays import Ints
 from s2sim.errors import OptionError, S2SimError
+from s2sim.files import check_regular, read_bytes
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
@@ -123,7 +134,6 @@ def initialise(module: torch.nn.Module, sparse: frozenset[str], seed: int, *, em
     Embedding tables are uniform within ±``embedding_scale``, other matrices and kernels within ±1/sqrt(inputs)
     (the default of PyTorch's layers), biases zero; normalisation weights keep their ones.
     """
-    import numpy as np
     import torch
 
     with torch.no_grad():
@@ -156,3 +166,174 @@ def reproducible_torch() -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(mode=deterministic)
         torch.set_num_threads(threads)
+
+
+_END_OF_LINE = "<eos>"
+_UNKNOWN = "<unk>"
+_MAX_BYTES = 2**28
+# SHA-256 of a text to the part of WikiText-2 it is.
+_WIKITEXT_2 = {
+    "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8": "validation",
+    "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0": "test",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Corpus:
+    """A text as word numbers in reading order, int64 of shape (n,); 0 is the most frequent word."""
+
+    tokens: Ints
+    vocabulary_size: int
+    origin: DataOrigin
+
+
+def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
+    parts = [_WIKITEXT_2.get(hashlib.sha256(content).hexdigest()) for content in contents]
+    known = [part for part in parts if part is not None]
+    if len(known) == len(parts):
+        return DataOrigin(
+            data=f"WikiText-2 (Merity et al., 2016), {' and '.join(known)} part, text from Wikipedia",
+            licence="CC BY-SA 3.0",
+            source="Merity, Xiong, Bradbury, Socher: Pointer Sentinel Mixture Models, arXiv:1609.07843",
+        )
+    digests = ", ".join(
+        f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
+        for path, content in zip(paths, contents, strict=True)
+    )
+    return DataOrigin(data=f"text of the user: {digests}", licence="not stated", source="files of the user")
+
+
+def check_texts(paths: Sequence[Path]) -> None:
+    """Refuse texts that cannot be read, before anything long is done for them."""
+    for path in paths:
+        try:
+            check_regular(path, _MAX_BYTES)
+        except OSError as error:
+            raise S2SimError(f"the text {path} cannot be read: {error.strerror}") from error
+
+
+def read_corpus(paths: Sequence[Path], *, vocabulary: int | None = None) -> Corpus:
+    """Read UTF-8 texts as words and line ends; all but the ``vocabulary`` most frequent become one mark."""
+    contents = []
+    words: list[str] = []
+    for path in paths:
+        try:
+            content = read_bytes(path, _MAX_BYTES)
+            lines = content.decode("utf-8").splitlines()
+        except OSError as error:
+            raise S2SimError(f"the text {path} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise S2SimError(f"the text {path} is not UTF-8: {error.reason} at byte {error.start}") from error
+        contents.append(content)
+        words += [word for line in lines for word in (*line.split(), _END_OF_LINE)]
+    counts = Counter(words)
+    if vocabulary is not None and len(counts) > vocabulary:
+        kept = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: vocabulary - 1]}
+        words = [word if word in kept else _UNKNOWN for word in words]
+        counts = Counter(words)
+    # Ties by spelling, so that the numbers do not depend on the order of reading.
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    numbers = {word: number for number, word in enumerate(ranked)}
+    tokens = np.fromiter((numbers[word] for word in words), np.int64, len(words))
+    return Corpus(tokens, len(ranked), _origin(paths, contents))
+
+
+def shard_windows(tokens: Ints, *, workers: int, sequences: int, length: int) -> Ints:
+    """Split a text by rank into windows, int64 (workers, windows, sequences, length + 1), one word of overlap."""
+    per_sequence = len(tokens) // (workers * sequences)
+    windows = (per_sequence - 1) // length
+    if windows < 1:
+        raise S2SimError(
+            f"the text has {len(tokens)} words; {workers} workers with {sequences} sequences of {length} need at "
+            f"least {workers * sequences * (length + 1)}: use a longer text or fewer workers"
+        )
+    streams = tokens[: workers * sequences * per_sequence].reshape(workers, sequences, per_sequence)
+    starts = np.arange(windows) * length
+    positions = starts[:, None] + np.arange(length + 1)
+    return np.ascontiguousarray(streams[:, :, positions].transpose(0, 2, 1, 3))
+
+
+def hold_out(tokens: Ints, share: float, *, length: int, most: int) -> tuple[Ints, Ints]:
+    """Split off the last ``share`` of a text as at most ``most`` evenly spread windows, int64 (windows, length + 1)."""
+    held = int(len(tokens) * share)
+    starts = np.arange((held - 1) // length) * length
+    if not len(starts):
+        raise S2SimError(
+            f"{share:g} of a text of {len(tokens)} words is less than the {length + 1} words of a sequence to evaluate "
+            "by: use a longer text, or a larger held_out"
+        )
+    starts = starts[np.arange(min(most, len(starts))) * len(starts) // min(most, len(starts))]
+    return tokens[: len(tokens) - held], tokens[len(tokens) - held :][starts[:, None] + np.arange(length + 1)]
+
+
+def evaluate_classes(
+    module: torch.nn.Module, logits: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
+) -> Evaluation:
+    """Return the mean cross-entropy of a model's logits, and the share of inputs with the highest for their targets."""
+    import torch
+
+    with torch.no_grad():
+        device = device_of(module)
+        found, wanted = logits(inputs.to(device)), targets.to(device)
+        loss = torch.nn.functional.cross_entropy(found, wanted)
+        return Evaluation(float(loss), float((found.argmax(dim=1) == wanted).double().mean()))
+
+
+# Where syntax-tree nodes keep an identifier: names, attributes, parameters, definitions and imports.
+_IDENTIFIER_FIELDS = ("id", "attr", "arg", "name")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Interactions:
+    """Pairs of a user (a file) and an item (an identifier in it), int64 (n,), sorted by user, then item, each once.
+
+    Identifiers are numbered by falling frequency.
+    """
+
+    users: Ints
+    items: Ints
+    user_count: int
+    item_count: int
+    origin: DataOrigin
+
+
+def identifiers(source: bytes) -> set[str]:
+    """Return the identifiers of a Python source, empty if it does not parse.
+
+    >>> sorted(identifiers(b"print(os.name)"))
+    ['name', 'os', 'print']
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # old files have escapes that newer versions warn of
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return set()
+    found = (getattr(node, field, None) for node in ast.walk(tree) for field in _IDENTIFIER_FIELDS)
+    return {value for value in found if isinstance(value, str)}
+
+
+def interactions_of(per_file: Iterable[set[str]], origin: DataOrigin) -> Interactions:
+    """Return the pairs of file and identifier, identifiers in at least two files only."""
+    files = [names for names in per_file if names]
+    counts = Counter(name for names in files for name in names)
+    ranked = sorted((name for name, count in counts.items() if count > 1), key=lambda name: (-counts[name], name))
+    numbers = {name: number for number, name in enumerate(ranked)}
+    rows = [sorted(numbers[name] for name in names if name in numbers) for names in files]
+    users = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    items = np.array([item for row in rows for item in row], np.int64)
+    return Interactions(users, items, len(rows), len(ranked), origin)
+
+
+@cache
+def standard_library_interactions() -> Interactions:
+    """Return the interactions of the running interpreter's standard library, site packages left out."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    paths = [path for path in sorted(root.rglob("*.py")) if "site-packages" not in path.relative_to(root).parts]
+    if not paths:
+        raise S2SimError(f"the standard library at {root} has no .py files: use a Python installed with its sources")
+    origin = DataOrigin(
+        data=f"which identifier occurs in which file of the Python {platform.python_version()} standard library",
+        licence="Python Software Foundation License 2",
+        source="the standard library of the recording interpreter, parsed with ast; https://www.python.org/",
+    )
+    return interactions_of((identifiers(path.read_bytes()) for path in paths), origin)

@@ -36,20 +36,6 @@ class DeviceClock:
 HOST_CLOCK = DeviceClock(time.perf_counter, lambda _: None, lambda first, second: (second - first) * 1e6)
 
 
-def gpu_clock() -> DeviceClock:
-    """Return the clock of events in a GPU's current stream: passed when all that was launched before them is done."""
-    import torch
-
-    new_event: Any = torch.cuda.Event  # Its annotations differ between versions of PyTorch.
-
-    def mark() -> Any:
-        event = new_event(enable_timing=True)
-        event.record()
-        return event
-
-    return DeviceClock(mark, lambda event: event.synchronize(), lambda first, second: first.elapsed_time(second) * 1e3)
-
-
 def clock_of(device: str) -> DeviceClock:
     """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` without one."""
     if device not in DEVICES:
@@ -60,7 +46,15 @@ def clock_of(device: str) -> DeviceClock:
 
     if not torch.cuda.is_available():
         raise S2SimError("--device cuda: PyTorch finds no GPU here; record on the CPU with --device cpu, or elsewhere")
-    return gpu_clock()
+    new_event: Any = torch.cuda.Event  # Its annotations differ between versions of PyTorch.
+
+    def mark() -> Any:
+        event = new_event(enable_timing=True)
+        event.record()
+        return event
+
+    # Events in the current stream are passed when all that was launched before them is done.
+    return DeviceClock(mark, lambda event: event.synchronize(), lambda first, second: first.elapsed_time(second) * 1e3)
 
 
 @dataclass(slots=True)
@@ -217,13 +211,11 @@ def _forward_us(
     subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
 ) -> dict[str, float]:
     """Return the forward time of each parameter, scaled to the total without most hooks."""
-    owners = own_parameters(subject.module)
-    bearer = {layer: min(own, key=order.index) for layer, own in owners.items()}
+    bearer = {layer: min(own, key=order.index) for layer, own in own_parameters(subject.module).items()}
     shares: dict[str, list[float]] = {name: [] for name in order}
     for marks in watched:
         taken = dict.fromkeys(order, 0.0)
-        begins = [*marks.layers, ("", marks.forward_end)]
-        for (layer, begin), (_, end) in pairwise(begins):
+        for (layer, begin), (_, end) in pairwise([*marks.layers, ("", marks.forward_end)]):
             taken[bearer[layer]] += clock.between_us(begin, end)
         for name, time_us in taken.items():
             shares[name].append(time_us)

@@ -54,8 +54,7 @@ def envelope(payload: Contribution) -> Bytes:
 def open_envelope(message: Bytes) -> Any:
     """Return the payload of an `envelope`."""
     end = WORD_BYTES + int(message[:WORD_BYTES].copy().view(np.int64)[0])
-    like = _payload_like(json.loads(message[WORD_BYTES:end].tobytes()))
-    return unpack(like, message[end:])
+    return unpack(_payload_like(json.loads(message[WORD_BYTES:end].tobytes())), message[end:])
 
 
 def _describe_payload(payload: Contribution) -> Any:
@@ -116,8 +115,7 @@ def reduce_arrays(
     if entry.does == "reduces":
         owned = np.split(data, np.cumsum(sizes)[:-1])
         flights = [members.reduce(part, op, owner) for owner, part in enumerate(owned)]
-        works = tuple(work for flight in flights for work in flight.works)
-        return AsyncWork(works, flights[members.index].finish)
+        return AsyncWork(tuple(work for flight in flights for work in flight.works), flights[members.index].finish)
     if entry.does not in ("as_asked", "carried"):
         raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")
     return posted(data, op).then(lambda found: None if found is None else _as_carrier_type(found, dtype))
@@ -203,8 +201,7 @@ def exchange(
     told = [int(each[0]) for each in members.all_to_all(list(lengths)).wait()]
     coming = {source: length for source, length in enumerate(told) if length}
     if size_from_data:
-        sizes = {to: lengths[to].view(np.uint8) for to in messages}
-        members.pass_on(sizes, dict.fromkeys(coming, WORD_BYTES)).wait()
+        members.pass_on({to: lengths[to].view(np.uint8) for to in messages}, dict.fromkeys(coming, WORD_BYTES)).wait()
     described = [len(messages[to]) - len(pack(payloads[to])) if to in messages else 0 for to in range(members.size)]
     members.record_size_header("all_to_all", described, within=True)
     return members.pass_on(messages, coming).then(

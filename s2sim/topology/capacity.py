@@ -13,13 +13,12 @@ from s2sim.topology.nodes import Nodes
 def pcie_switch_groups(nodes: Nodes) -> Ints:
     """Return the set of each GPU for ``Capacity.switch_Bps``, int64 of shape (GPUs,); GPUs not in use have no part."""
     place = np.where(nodes.switch_of_gpu < 0, 0, nodes.switch_of_gpu - nodes.first_switch[nodes.node_of_gpu])
-    border = (np.diff(place, prepend=0) != 0) | (np.diff(nodes.node_of_gpu, prepend=0) != 0)
-    return np.cumsum(border)
+    return np.cumsum((np.diff(place, prepend=0) != 0) | (np.diff(nodes.node_of_gpu, prepend=0) != 0))
 
 
 def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     """Return the capacities of a graph; ``way`` is ``"out"`` or ``"in"``."""
-    nodes = layout.dims.node_set
+    nodes = layout.node_set
     ports = _PortRates(nodes, fabric, way)
     links = layout.switch_links(fabric)
     tail, head = (vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head))
@@ -28,11 +27,10 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)
     switch_of_port = layout.switch_of_port(np.arange(nodes.ports))
-    every_switch = np.arange(layout.switches)
     # What its interfaces send into a switch, unless the links between switches carry less.
     passed_Bps = np.minimum(
         sum_by_group(ports.port_Bps[used], switch_of_port[used], layout.switches),
-        between.leaving(every_switch, layout.switches),
+        between.leaving(np.arange(layout.switches), layout.switches),
     )
     if not layout.shape.host_cable:
         network_Bps = np.minimum(network_Bps, passed_Bps[: nodes.count])
@@ -72,14 +70,14 @@ class _PortRates:
     """The rates of the links inside nodes in one direction, 0 if absent (infinite for a bridge without a rate)."""
 
     def __init__(self, nodes: Nodes, fabric: Fabric, way: str) -> None:
-        def rates(key: str, chosen: Ints, size: int, missing: float = 0.0) -> Floats:
+        def rates(key: str, chosen: Ints | Mask, size: int, missing: float = 0.0) -> Floats:
             rate_Bps = np.full(size, missing)
             if f"{key}.{way}" in fabric.blocks:
                 rate_Bps[chosen] = fabric.rate_Bps[fabric.blocks[f"{key}.{way}"].part]
             return rate_Bps
 
-        self.nvlink_Bps = rates("nvlink", nodes.nvlink_gpus, nodes.gpus)
-        self.pcie_Bps = rates("pcie", nodes.pcie_gpus, nodes.gpus)
+        self.nvlink_Bps = rates("nvlink", nodes.nvlink_of_gpu >= 0, nodes.gpus)
+        self.pcie_Bps = rates("pcie", nodes.pcie_of_gpu >= 0, nodes.gpus)
         self.uplink_Bps = rates("uplink", np.arange(nodes.pcie_switches), nodes.pcie_switches)
         self.bridge_Bps = rates("host", nodes.bridge_nodes, nodes.count, np.inf)
         self.port_Bps = rates("nic", np.arange(nodes.ports), nodes.ports)
@@ -119,8 +117,7 @@ def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
     """Return the rates out of the GPUs below each PCIe switch: over NVLink, its uplink and its interfaces."""
     group = pcie_switch_groups(nodes)
     groups = int(group[-1]) + 1
-    first = np.searchsorted(group, np.arange(groups))
-    switch = nodes.switch_of_gpu[first]
+    switch = nodes.switch_of_gpu[np.searchsorted(group, np.arange(groups))]
     up_Bps = np.full(groups, np.inf)
     behind = switch >= 0
     up_Bps[behind] = ports.uplink_Bps[switch[behind]]
@@ -136,7 +133,7 @@ def _switch_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:
 
 def node_bisection_Bps(layout: Layout, fabric: Fabric, way: str) -> float:
     """Return the rate out of, or into, the first half of the GPUs of a single node, for the other half."""
-    nodes = layout.dims.node_set
+    nodes = layout.node_set
     ports = _PortRates(nodes, fabric, way)
     half = np.arange(nodes.gpus) < nodes.gpus // 2
     total_Bps = float(ports.nvlink_Bps[half].sum())

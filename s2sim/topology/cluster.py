@@ -17,7 +17,7 @@ from s2sim.files import read_text, user_path
 from s2sim.topology.capacity import find_capacity, pcie_switch_groups
 from s2sim.topology.graph import Fabric, Routes, join_stages
 from s2sim.topology.kinds import build_layout
-from s2sim.topology.layout import Dimensions, Layout
+from s2sim.topology.layout import Layout
 from s2sim.topology.links import build_link_graph
 from s2sim.topology.routing import Router, reroute
 from s2sim.topology.shape import ClusterShape
@@ -70,7 +70,7 @@ _FILE_ENDINGS = (".txt", ".csv", ".json")
 _LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
 
 
-def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
+def place_ranks(layout: Layout, placement: str, *, seed: int = 0) -> Ints:
     """Return the GPU of each rank, a permutation of the GPUs in use as an int64 array of shape (workers,).
 
     ``linear``: rank r on GPU r, so nodes fill in order. ``round-robin``: the same GPUs, dealt to the leaves in turn,
@@ -81,70 +81,61 @@ def place_ranks(dims: Dimensions, placement: str, *, seed: int = 0) -> Ints:
     `UnknownNameError` for a placement that does not exist, `TopologyError` for a file that does not name every GPU in
     use once.
     """
-    gpus = np.arange(dims.workers, dtype=np.int64)
+    gpus = np.arange(layout.workers, dtype=np.int64)
     if placement == "linear":
         return gpus
     if placement == "round-robin":
-        node, local = dims.node_set.node_of_gpu, dims.node_set.local_gpu(gpus)
-        leaf = node // dims.hosts_per_leaf
+        node, local = layout.node_set.node_of_gpu, layout.node_set.local_gpu(gpus)
+        leaf = node // layout.hosts_per_leaf
         # The GPUs of each leaf in the order of dealing, and the turn of each.
         dealt = np.lexsort((node, local, leaf))
         turn = np.empty_like(gpus)
-        turn[dealt] = gpus - np.searchsorted(leaf, np.arange(dims.leaves))[leaf[dealt]]
+        turn[dealt] = gpus - np.searchsorted(leaf, np.arange(layout.leaves))[leaf[dealt]]
         return np.lexsort((leaf, turn)).astype(np.int64)
     if placement == "random":
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
-        draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(dims.workers)
+        draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(layout.workers)
         return np.argsort(draws, kind="stable").astype(np.int64)
     if "/" in placement or placement.endswith(_FILE_ENDINGS):
-        return _read_placement(user_path(placement, TopologyError), dims)
+        return _read_placement(user_path(placement, TopologyError), layout)
     # A name wins over a file in the working directory.
     if placement and os.path.lexists(placement):
         raise TopologyError(f"{placement} is a path and not a placement: give a text file as ./FILE")
     raise unknown_name("placement", placement, [*PLACEMENTS, "./FILE"])
 
 
-def _read_placement(path: Path, dims: Dimensions) -> Ints:
+def _read_placement(path: Path, layout: Layout) -> Ints:
     """Return the GPU that each line of a placement file names; ``#`` starts a comment, empty lines do not count."""
-    text = read_text(path, error=TopologyError)
     line_of_gpu: dict[int, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
+    first_gpu = layout.node_set.first_gpu
+    for number, line in enumerate(read_text(path, error=TopologyError).splitlines(), start=1):
         asked = line.partition("#")[0].strip()
         if not asked:
             continue
-        gpu = _parse_placement_line(asked, f"{path}, line {number}", dims)
-        if gpu in line_of_gpu:
+        where = f"{path}, line {number}"
+        if (match := _LINE.fullmatch(asked)) is None:
             raise TopologyError(
-                f"{path}, line {number}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank"
+                f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'"
             )
+        # A number alone counts from the first GPU of the first node.
+        first, place = map(int, match.groups() if match[2] else ("0", match[1]))
+        node = min(first, layout.nodes)
+        gpu = int(first_gpu[node]) + place
+        if gpu >= (first_gpu[min(node + 1, layout.nodes)] if match[2] else layout.workers):
+            raise TopologyError(
+                f"{where}: {asked!r} is not in use: {layout.workers} workers fill nodes in order, GPUs 0 to "
+                f"{layout.workers - 1}, that is node 0 gpu 0 to node {layout.nodes - 1} gpu "
+                f"{layout.workers - first_gpu[-2] - 1}"
+            )
+        if gpu in line_of_gpu:
+            raise TopologyError(f"{where}: {asked!r} is the GPU of line {line_of_gpu[gpu]}: a GPU runs one rank")
         line_of_gpu[gpu] = number
-    if len(line_of_gpu) != dims.workers:
+    if len(line_of_gpu) != layout.workers:
         raise TopologyError(
-            f"{path} places {len(line_of_gpu)} ranks, there are {dims.workers}: write {dims.workers} lines, one a rank"
+            f"{path} places {len(line_of_gpu)} ranks, there are {layout.workers}: write {layout.workers} lines, one a "
+            "rank"
         )
     return np.array(list(line_of_gpu), dtype=np.int64)
-
-
-def _parse_placement_line(asked: str, where: str, dims: Dimensions) -> int:
-    match = _LINE.fullmatch(asked)
-    if match is None:
-        raise TopologyError(f"{where}: {asked[:40]!r} is no place: write 'node gpu' or a GPU number, for example '3 0'")
-    first, second = match.groups()
-    first_gpu = dims.node_set.first_gpu
-    if second is None:
-        gpu = int(first)
-        exists = gpu < dims.workers
-    else:
-        node = min(int(first), dims.nodes)
-        gpu = int(first_gpu[node]) + int(second)
-        exists = node < dims.nodes and gpu < first_gpu[node + 1]
-    if not exists:
-        last = dims.workers - first_gpu[-2]
-        raise TopologyError(
-            f"{where}: {asked!r} is not in use: {dims.workers} workers fill nodes in order, GPUs 0 to "
-            f"{dims.workers - 1}, that is node 0 gpu 0 to node {dims.nodes - 1} gpu {last - 1}"
-        )
-    return gpu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +161,7 @@ class Cluster:
     @property
     def host_of_rank(self) -> Ints:
         """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
-        return self.dims.node_set.node_of_gpu[self.gpu_of_rank]
+        return self.layout.node_set.node_of_gpu[self.gpu_of_rank]
 
     def within(self, ranks: Sequence[int]) -> Cluster:
         """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
@@ -178,16 +169,6 @@ class Cluster:
         return replace(
             self, workers=len(members), gpu_of_rank=self.gpu_of_rank[members], node_of_rank=self.node_of_rank[members]
         )
-
-    @property
-    def dims(self) -> Dimensions:
-        """Counts of nodes, GPUs and leaves."""
-        return self.layout.dims
-
-    @property
-    def routing_draws(self) -> bool:
-        """Whether any route depends on the seed."""
-        return self.layout.draws
 
     @property
     def router(self) -> Router:
@@ -214,7 +195,7 @@ class Cluster:
     def cuts(self) -> Cuts:
         """Return the capacities into and out of every GPU, every node, and every larger set that may bind."""
         layout, gpu = self.layout, self.gpu_of_rank
-        nodes, node = layout.dims.node_set, self.host_of_rank
+        nodes, node = layout.node_set, self.host_of_rank
         out, into = (find_capacity(layout, self.fabric, way) for way in ("out", "in"))
         families = [CutFamily("gpu", gpu, out.gpu_Bps, into.gpu_Bps)]
         if nodes.pcie_switches:
@@ -260,14 +241,13 @@ def build_cluster(shape: ClusterShape, workers: int, *, placement: str = "linear
     ``seed`` is that of the hash by which some routings choose a way, and of random placement.
     """
     layout = build_layout(shape, workers)
-    dims = layout.dims
-    gpu_of_rank = place_ranks(dims, placement, seed=seed)
+    gpu_of_rank = place_ranks(layout, placement, seed=seed)
     return Cluster(
         shape=shape,
         workers=workers,
         fabric=build_link_graph(layout),
         gpu_of_rank=gpu_of_rank,
-        node_of_rank=dims.node_set.domain_of_gpu[gpu_of_rank],
+        node_of_rank=layout.node_set.domain_of_gpu[gpu_of_rank],
         layout=layout,
         placement=placement,
         seed=seed,

@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.arrays import Ints
 from s2sim.topology.capacity import find_capacity, node_bisection_Bps
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.graph import Routes, join_stages
+from s2sim.topology.graph import join_stages
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.layout import half_Bps
 from s2sim.topology.shape import MAX_MESHED, NodeSpec
@@ -27,13 +27,13 @@ def bisection_Bps(cluster: Cluster) -> float | None:
 
     Nodes are halved by the kind's rule, GPUs if there is one node; with an odd number the smaller half counts.
     """
-    dims, layout = cluster.dims, cluster.layout
-    if dims.workers == 1:
+    layout = cluster.layout
+    if layout.workers == 1:
         return None
-    if dims.node_set.domains == 1:
+    if layout.node_set.domains == 1:
         return min(node_bisection_Bps(layout, cluster.fabric, way) for way in ("out", "in"))
     capacities = [find_capacity(layout, cluster.fabric, way) for way in ("out", "in")]
-    if dims.node_set.domains < dims.nodes:
+    if layout.node_set.domains < layout.nodes:
         return min(min(layout.bisection_Bps(each), half_Bps(each.domain_Bps)) for each in capacities)
     return min(map(layout.bisection_Bps, capacities))
 
@@ -47,9 +47,10 @@ def _gpu_pairs(gpus: int) -> Ints:
     return np.concatenate([*others, *(pair[::-1] for pair in others)], axis=1)
 
 
-def _nvlink_routes(cluster: Cluster) -> Routes:
-    """Return the routes inside NVLink domains: of one of each kind and fill, or of all if the file names links."""
-    nodes = cluster.dims.node_set
+def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
+    """Return (links, latency in picoseconds) of routes between GPUs that include the shortest and the longest."""
+    nodes = cluster.layout.node_set
+    # Inside NVLink domains: of one of each kind and fill, or of all if the file names links.
     in_use = np.bincount(nodes.domain_of_gpu)
     first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
     _, chosen = np.unique(np.stack([nodes.spec[first_node], in_use]), axis=1, return_index=True)
@@ -58,14 +59,9 @@ def _nvlink_routes(cluster: Cluster) -> Routes:
     first_gpu = nodes.first_gpu[first_node]
     pairs = [first_gpu[domain] + _gpu_pairs(int(in_use[domain])) for domain in np.sort(chosen)]
     source, target = np.concatenate(pairs, axis=1)
-    return join_stages(cluster.router.stages(source, target), len(source))
-
-
-def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
-    """Return (links, latency in picoseconds) of routes between GPUs that include the shortest and the longest."""
-    inside = _nvlink_routes(cluster)
+    inside = join_stages(cluster.router.stages(source, target), len(source))
     ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
-    if cluster.dims.node_set.domains > 1:
+    if nodes.domains > 1:
         gpu = np.arange(cluster.workers)
         ends = [join_stages(stages(gpu), len(gpu)) for stages in (cluster.router.to_ports, cluster.router.from_ports)]
         link_ps = cluster.fabric.latency_ps[cluster.layout.switch_links(cluster.fabric)]
@@ -78,29 +74,25 @@ def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
 
 def describe_cluster(cluster: Cluster) -> dict[str, Any]:
     """Return counts, rates (bytes per second) and latencies (picoseconds) of all routes, as plain values."""
-    dims, shape = cluster.dims, cluster.shape
+    layout, shape = cluster.layout, cluster.shape
     ways = _extreme_routes(cluster)
     names, totals = np.unique(cluster.fabric.link_class, return_counts=True)
     return {
-        "name": shape.name,
-        "description": shape.description,
-        "gpu": shape.gpu,
-        "library": shape.library,
-        "kind": shape.kind,
+        **{name: getattr(shape, name) for name in ("name", "description", "gpu", "library", "kind")},
         "workers": cluster.workers,
         "placement": cluster.placement,
-        "nodes": dims.nodes,
-        "gpus_per_node": dims.gpus_per_node,
+        "nodes": layout.nodes,
+        "gpus_per_node": layout.gpus_per_node,
         "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
-        "nics_per_node": dims.node_set.most_nics,
+        "nics_per_node": layout.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
-        "host_link_rate_Bps": shape.host_link.rate_Bps,
+        "host_link_rate_Bps": shape.host_link_of(shape.nodes[0]).rate_Bps,
         "link_rate_Bps": shape.link.rate_Bps,
         "routing": shape.routing if KINDS[shape.kind].routings else None,
         "levels": shape.levels,
         **dict.fromkeys(("leaves", "nodes_per_leaf", "pods", "spines", "cores"), 0),
-        **cluster.layout.counts(),
+        **layout.counts(),
         "links": len(cluster.fabric),
         "links_by_class": {cluster.fabric.class_names[n]: int(t) for n, t in zip(names, totals, strict=True)},
         "oversubscription": oversubscription(cluster),
@@ -108,7 +100,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "diameter_hops": max((hops for hops, _ in ways), default=0),
         "latency_min_ps": min((latency_ps for _, latency_ps in ways), default=None),
         "latency_max_ps": max((latency_ps for _, latency_ps in ways), default=None),
-        "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, dims.nodes)),
+        "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, layout.nodes)),
         "quantities": list(map(asdict, shape.quantities)),
     }
 
@@ -132,24 +124,17 @@ def _node_text(count: int, node: NodeSpec) -> str:
     return f"{text} ({', '.join(inside)})"
 
 
-def _nodes_text(cluster: Cluster) -> str:
-    """Return the nodes of each kind, and how many GPUs of the last one are in use."""
-    nodes = cluster.dims.node_set
-    counts = np.bincount(nodes.spec, minlength=len(nodes.specs)).tolist()
-    text = " + ".join(_node_text(count, node) for count, node in zip(counts, nodes.specs, strict=True) if count)
-    last = int(nodes.gpus_in_use[-1])
-    if last == nodes.specs[nodes.spec[-1]].gpus:
-        return text
-    return f"{text}, {last} in use" + (" on the last" if nodes.count > 1 else "")
-
-
 def summary_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
-    nodes = cluster.dims.node_set
-    used = [nodes.specs[number] for number in np.unique(nodes.spec)]
-    nics = dict.fromkeys(f"{format_number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node in used)
-    fabric = cluster.layout.describe(oversubscription(cluster))
-    parts = [_nodes_text(cluster), f"{' or '.join(nics)} a node", *fabric]
+    nodes = cluster.layout.node_set
+    used = [
+        (nodes.specs[number], count) for number, count in zip(*np.unique(nodes.spec, return_counts=True), strict=True)
+    ]
+    parts = [" + ".join(_node_text(count, node) for node, count in used)]
+    if (last := int(nodes.gpus_in_use[-1])) < nodes.specs[nodes.spec[-1]].gpus:
+        parts.append(f"{last} in use{' on the last' if nodes.count > 1 else ''}")
+    nics = (f"{format_number_of(node.nics, 'NIC')} of {format_rate(node.nic.rate_Bps)}" for node, _ in used)
+    parts += [f"{' or '.join(dict.fromkeys(nics))} a node", *cluster.layout.describe(oversubscription(cluster))]
     if cluster.shape.named_links:
         parts.append(f"{format_number_of(len(cluster.shape.named_links), 'exception')} among the links")
     if cluster.workers > 1:

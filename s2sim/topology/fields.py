@@ -9,8 +9,8 @@ from typing import Any
 from s2sim.errors import TopologyError, suggest_nearest, unknown_name
 from s2sim.files import data_directory, read_toml
 from s2sim.topology.kinds import KINDS
-from s2sim.topology.price import PRICE_FIELDS
 from s2sim.topology.quantity import MAX_TEXT, Quantity, read_quantity
+from s2sim.topology.shape import PRICE_FIELDS
 
 HARDWARE_FILE = "hardware.toml"
 
@@ -85,7 +85,10 @@ def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
     where = path.name
     tables = read_toml(path, TopologyError)
     inherited = _inherited_fields(tables, path)
-    groups, links = (_table_array(tables, key, where) for key in ("nodes", "links"))
+    groups, links = (tables.pop(key, []) for key in ("nodes", "links"))
+    for key, array in (("nodes", groups), ("links", links)):
+        if not isinstance(array, list) or not all(isinstance(table, dict) for table in array):
+            raise TopologyError(f"{where}: {key} is an array of tables: write [[{key}]] above each")
     given = {field: read_quantity(raw, field, where) for field, raw in _flatten(tables, where)}
     for number, group in enumerate(groups):
         prefix = f"nodes.{number}."
@@ -98,7 +101,14 @@ def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
             given[quantity.field] = quantity
     given = inherited | given
     groups_given = len({field.split(".")[1] for field in given if field.startswith("nodes.")})
-    return given | {quantity.field: quantity for quantity in _parse_overrides(overrides, where, groups_given)}
+    for override in overrides:
+        field, equals, value = (part.strip() for part in override.partition("="))
+        if not equals or not field or not value:
+            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
+        is_count = _plain_field(field, where, groups_given) in (*_NODE_COUNTS, *_COUNTS, "count")
+        is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
+        given[field] = Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
+    return given
 
 
 def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:
@@ -109,24 +119,15 @@ def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]
         raise TopologyError(
             f"{path.name}: {_EXTENDS} = {name!r} is not a text: write the name of a topology that ships"
         )
-    shipped = shipped_topologies()
-    if name not in shipped:
+    if name not in (shipped := shipped_topologies()):
         raise unknown_name("topology", name, shipped)
-    given = load_fields(shipped[name], ())
     # Nodes of unlike kinds are described together.
     own_groups = "nodes" in tables
     return {
         field: quantity
-        for field, quantity in given.items()
+        for field, quantity in load_fields(shipped[name], ()).items()
         if field not in _NOT_INHERITED and not (own_groups and field.startswith("nodes."))
     }
-
-
-def _table_array(tables: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    array = tables.pop(key, [])
-    if not isinstance(array, list) or not all(isinstance(table, dict) for table in array):
-        raise TopologyError(f"{where}: {key} is an array of tables: write [[{key}]] above each")
-    return array
 
 
 def _named_links(table: dict[str, Any], shown: str, where: str) -> Iterator[Quantity]:
@@ -174,17 +175,6 @@ def _flatten(
             yield from _flatten(value, where, f"{field}.", known, shown)
         else:
             raise _unknown_field(field, where, known, shown)
-
-
-def _parse_overrides(overrides: Sequence[str], where: str, groups: int) -> Iterator[Quantity]:
-    for override in overrides:
-        field, equals, value = (part.strip() for part in override.partition("="))
-        if not equals or not field or not value:
-            raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
-        plain = _plain_field(field, where, groups)
-        is_count = plain in (*_NODE_COUNTS, *_COUNTS, "count")
-        is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
-        yield Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
 
 
 def _plain_field(field: str, where: str, groups: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import overload
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,63 +20,63 @@ from s2sim.seeds import splitmix64
 _MAX_LINKS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBlock:
-    """Consecutive links of one class; ``indices`` gives those of a link's name, for ``template``, by its number."""
-
-    start: int
-    count: int
-    template: str
-    indices: Callable[[int], Iterable[int]]
-
-    @property
-    def part(self) -> slice:
-        """Where the block lies in the arrays of the graph."""
-        return slice(self.start, self.start + self.count)
-
-    def name(self, index: int) -> str:
-        """Return the name of the block's link number ``index``."""
-        return self.template.format(*self.indices(index))
-
-
 def index_splitter(*radices: int) -> Callable[[int], list[int]]:
     """Return a function that splits a number into indices; all but the first have these sizes, outermost first.
 
     >>> index_splitter(3, 4)(23)
     [1, 2, 3]
     """
+    outer, *strides = (prod(radices[place:]) for place in range(len(radices) + 1))
+    return lambda number: [
+        number // outer,
+        *(number // stride % radix for stride, radix in zip(strides, radices, strict=True)),
+    ]
 
-    def indices(number: int) -> list[int]:
-        found: list[int] = []
-        for radix in reversed(radices):
-            number, inner = divmod(number, radix)
-            found.insert(0, inner)
-        return [number, *found]
 
-    return indices
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkPart:
+    """Links of one kind and direction, which follow each other in the graph."""
+
+    key: str
+    link_class: str  # For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ..
+    rate_Bps: float | Floats  # Of all links, or of each, until a graph has another for one
+    latency_ps: int | Ints
+    template: str
+    indices: Callable[[int], Iterable[int]]  # Those of a link's name, for ``template``, by its number
+    count: int
+    # Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
+    ends: Callable[[Ints], tuple[Ints, Ints]]
+    start: int = 0  # Number of the first in the graph
+
+    @property
+    def part(self) -> slice:
+        """Where the links lie in the arrays of the graph."""
+        return slice(self.start, self.start + self.count)
+
+    def name(self, index: int) -> str:
+        """Return the name of link number ``index`` of these."""
+        return self.template.format(*self.indices(index))
+
+    def turned(self) -> LinkPart:
+        """Return the same links the other way round."""
+        return replace(self, ends=lambda index: self.ends(index)[::-1])
 
 
 class LinkNames(Sequence[str]):
     """Names of all links, made on demand: a million strings would cost more than the graph."""
 
-    def __init__(self, blocks: Iterable[LinkBlock]) -> None:
-        self._blocks = tuple(block for block in blocks if block.count)
+    def __init__(self, blocks: Iterable[LinkPart]) -> None:
+        self._blocks = [block for block in blocks if block.count]
         self._starts = [block.start for block in self._blocks]
 
     def __len__(self) -> int:
-        return self._blocks[-1].start + self._blocks[-1].count if self._blocks else 0
+        return self._blocks[-1].part.stop if self._blocks else 0
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        position = int(index) + (len(self) if index < 0 else 0)
-        if not 0 <= position < len(self):
-            raise IndexError(f"link {index} of {len(self)}")
-        block = self._blocks[int(np.searchsorted(self._starts, position, side="right")) - 1]
+        position = range(len(self))[index]
+        block = self._blocks[bisect_right(self._starts, position) - 1]
         return block.name(position - block.start)
 
 
@@ -96,30 +98,11 @@ class Fabric:
     head: Ints  # Vertex at which it ends
     gpus: int
     nodes: int
-    blocks: Mapping[str, LinkBlock]  # The links by direction and kind, for example ``"leaf.up"``
+    blocks: Mapping[str, LinkPart]  # The links by direction and kind, for example ``"leaf.up"``
 
     def __len__(self) -> int:
         """Return the number of directed links."""
         return len(self.rate_Bps)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkPart:
-    """Links of one kind and direction, before they are numbered."""
-
-    key: str
-    link_class: str  # For summing up: ``"nvlink"``, ``"pcie"``, ``"nic"``, ``"leaf-up"``, ``"torus"``, ``"global"``, ..
-    rate_Bps: float | Floats  # Of all links, or of each
-    latency_ps: int | Ints
-    template: str
-    indices: Callable[[int], Iterable[int]]
-    count: int
-    # Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
-    ends: Callable[[Ints], tuple[Ints, Ints]]
-
-    def turned(self) -> LinkPart:
-        """Return the same links the other way round."""
-        return replace(self, ends=lambda index: self.ends(index)[::-1])
 
 
 def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) -> Fabric:
@@ -129,11 +112,8 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
         raise TopologyError(
             f"{what} has {sum(counts):,} links, more than {_MAX_LINKS:,}: ask for fewer workers or uplinks"
         )
-    starts = list(accumulate(counts, initial=0))
-    blocks = {
-        part.key: LinkBlock(start, part.count, part.template, part.indices)
-        for part, start in zip(parts, starts, strict=False)
-    }
+    starts = accumulate(counts, initial=0)
+    blocks = {part.key: replace(part, start=start) for part, start in zip(parts, starts, strict=False)}
     class_names = tuple(dict.fromkeys(part.link_class for part in parts if part.count))
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
@@ -176,8 +156,7 @@ class Routes:
         ends = self.offsets[limited + 1]
         offsets = self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))])
         links = np.insert(self.links, ends, first + np.arange(len(limited)))
-        weights = np.insert(self.weights, ends, 1.0)
-        return Routes(offsets, links, weights, self.latency_ps), self.limit_Bps[limited]
+        return Routes(offsets, links, np.insert(self.weights, ends, 1.0), self.latency_ps), self.limit_Bps[limited]
 
     def take(self, chosen: Ints) -> Routes:
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
@@ -223,8 +202,8 @@ class RouteStage:
 
 def join_stages(stages: Sequence[RouteStage], transfers: int) -> Routes:
     """Return the routes that cross ``stages`` in order."""
-    offsets = np.zeros(transfers + 1, np.int64)
-    np.cumsum(sum((stage.counts for stage in stages), np.zeros(transfers, np.int64)), out=offsets[1:])
+    counts = sum((stage.counts for stage in stages), np.zeros(transfers, np.int64))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     links = np.empty(offsets[-1], np.int64)
     weights = np.empty(offsets[-1], np.float64)
     latency_ps = np.zeros(transfers, np.int64)

@@ -221,7 +221,7 @@ def read_hardware(path: Path) -> dict[str, Gpu]:
 
 
 def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
-    given = part.quantities
+    given, fields = part.quantities, FieldReader(part.quantities, where)
     known = (*_QUANTITIES, *_OPTIONAL)
     for key in given:
         if key not in (*known, *GPU_FACTS):
@@ -229,7 +229,6 @@ def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
     for key in _QUANTITIES:
         if key not in given:
             raise TopologyError(f"{where}: gpu.{part.name}.{key} is missing")
-    fields = FieldReader(given, where)
     shares = {key: fields.number(key) for key in _SHARES if key in given}
     for key, share in shares.items():
         if share > 1:
@@ -244,13 +243,11 @@ def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
         host_sync_ps=fields.latency("host_sync"),
         dense_encode_passes=fields.number("dense_encode_passes"),
         dense_decode_passes=fields.number("dense_decode_passes"),
-        fp32_flop_per_s=fields.required_work_rate("fp32_flops") if "fp32_flops" in given else None,
+        fp32_flop_per_s=fields.work_rate("fp32_flops"),
         flops_efficiency=shares.get("flops_efficiency"),
         host_step_ps=fields.latency("host_step") if "host_step" in given else None,
         peak_flop_per_s=tuple(
-            (precision, fields.required_work_rate(f"{precision}_flops"))
-            for precision in PRECISIONS
-            if f"{precision}_flops" in given
+            (precision, peak) for precision in PRECISIONS if (peak := fields.work_rate(f"{precision}_flops"))
         ),
         quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
         memory_bytes=fields.bytes("memory"),

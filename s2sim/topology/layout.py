@@ -69,27 +69,35 @@ class Capacity:
     between: InterSwitchLinks
 
 
-def ceil_div(dividend: int, divisor: int) -> int:
-    """Return the quotient of whole numbers, rounded up."""
-    return -(-dividend // divisor)
-
-
 def half_Bps(node_Bps: Floats) -> float:
     """Return the total rate of the slower half of the nodes, the smaller half of an odd number."""
     return float(np.sort(node_Bps)[: len(node_Bps) // 2].sum())
 
 
 @dataclass(frozen=True, slots=True)
-class Dimensions:
-    """Counts of one cluster; the last node and the last leaf may be partial.
+class Layout(ABC):
+    """One kind of fabric at one size: what joins the network interfaces of the nodes; the last of these may be partial.
 
-    ``hosts_per_leaf`` are the nodes that share their first switch (of a rail-optimised fabric: their first switches),
-    and ``leaves`` counts such sets; a ring or torus, which has no switches, counts as one.
+    Interfaces ("ports") are numbered node by node, switches from 0. In the graph the switches follow the GPUs and the
+    nodes, and are followed by the PCIe switches.
     """
 
+    shape: ClusterShape
     node_set: Nodes
+    # Nodes that share their first switch (of a rail-optimised fabric: their first switches), and how many such sets
+    # there are; a ring or torus, which has no switches, counts as one
     hosts_per_leaf: int
     leaves: int
+
+    @classmethod
+    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
+        """Return the most nodes by the kind's own fields, and the field to raise; None for any number."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the smallest fabric of this shape that holds ``nodes``, not more than `most_nodes`."""
 
     @property
     def workers(self) -> int:
@@ -106,37 +114,15 @@ class Dimensions:
         """GPUs of a full node, of the largest kind where nodes differ."""
         return max(spec.gpus for spec in self.node_set.specs)
 
-
-@dataclass(frozen=True, slots=True)
-class Layout(ABC):
-    """One kind of fabric at one size: what joins the network interfaces of the nodes.
-
-    Interfaces ("ports") are numbered node by node, switches from 0. In the graph the switches follow the GPUs and the
-    nodes, and are followed by the PCIe switches.
-    """
-
-    shape: ClusterShape
-    dims: Dimensions
-
-    @classmethod
-    def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
-        """Return the most nodes by the kind's own fields, and the field to raise; None for any number."""
-        return None
-
-    @classmethod
-    @abstractmethod
-    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
-        """Return the smallest fabric of this shape that holds ``nodes``, not more than `most_nodes`."""
-
     @property
     def first_node(self) -> int:
         """Vertex of node 0."""
-        return self.dims.workers
+        return self.workers
 
     @property
     def first_switch(self) -> int:
         """Vertex of switch 0."""
-        return self.dims.workers + self.dims.nodes
+        return self.workers + self.nodes
 
     @property
     @abstractmethod
@@ -151,11 +137,11 @@ class Layout(ABC):
     @property
     def first_domain(self) -> int:
         """Vertex of the NVSwitches of the first domain of several nodes, which follow the host bridges."""
-        return self.first_pcie + self.dims.node_set.pcie_switches + len(self.dims.node_set.bridge_nodes)
+        return self.first_pcie + self.node_set.pcie_switches + len(self.node_set.bridge_nodes)
 
     def drawn_vertices(self) -> Ints:
         """Return, for each vertex of the graph, itself, or its node where it is a PCIe switch or host bridge."""
-        nodes = self.dims.node_set
+        nodes = self.node_set
         inside = np.concatenate([nodes.node_of_switch, nodes.bridge_nodes])
         domains = self.first_domain + np.arange(nodes.domains)
         return np.concatenate([np.arange(self.first_pcie), self.first_node + inside, domains])

@@ -38,7 +38,7 @@ def _node_links(
 
 def intra_node_links(layout: Layout) -> list[LinkPart]:
     """Return the links between GPUs, PCIe switches, nodes and the fabric, each kind out and in."""
-    nodes, hub, first_pcie = layout.dims.node_set, layout.first_node, layout.first_pcie
+    nodes, hub, first_pcie = layout.node_set, layout.first_node, layout.first_pcie
     parts: list[LinkPart] = []
 
     def add_both_ways(
@@ -53,7 +53,7 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
     # The vertex at which the links up in each node end: its host bridge, if that has a rate, or the node.
     top, bridge_nodes = hub + np.arange(nodes.count), nodes.bridge_nodes
     top[bridge_nodes] = first_pcie + nodes.pcie_switches + np.arange(len(bridge_nodes))
-    if len(gpus := nodes.nvlink_gpus):
+    if len(gpus := np.flatnonzero(nodes.nvlink_of_gpu >= 0)):
         node = nodes.node_of_gpu[gpus]
         # Nodes of one domain meet above them all.
         shared = nodes.specs[0].domain_nodes > 1
@@ -62,7 +62,7 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
         add_both_ways("nvlink", "nvlink", "node{}.gpu{}.nvlink", numbers, lambda spec: spec.nvlink, gpus, joined)
     if nodes.meshes.variants:
         parts.append(_mesh_links(nodes))
-    if len(gpus := nodes.pcie_gpus):
+    if len(gpus := np.flatnonzero(nodes.pcie_of_gpu >= 0)):
         node, switch = nodes.node_of_gpu[gpus], nodes.switch_of_gpu[gpus]
         joined = np.where(switch < 0, top[node], first_pcie + switch)
         numbers = (node, nodes.local_gpu(gpus))
@@ -112,9 +112,8 @@ _MAX_COMPARED = 2000
 
 def build_link_graph(layout: Layout) -> Fabric:
     """Return the graph of all links of a layout; of named links with a rate or latency, later ones win."""
-    dims = layout.dims
-    what = f"{layout.shape.name} with {dims.workers} workers"
-    fabric = build_fabric(intra_node_links(layout) + layout.parts(), dims.workers, dims.nodes, what)
+    what = f"{layout.shape.name} with {layout.workers} workers"
+    fabric = build_fabric(intra_node_links(layout) + layout.parts(), layout.workers, layout.nodes, what)
     if not layout.shape.named_links:
         return fabric
     rate_Bps, latency_ps = fabric.rate_Bps.copy(), fabric.latency_ps.copy()
@@ -144,8 +143,7 @@ def find_links(fabric: Fabric, pattern: str, what: str) -> Ints:
     if found:
         return np.sort(np.array(found, np.int64))
     # Every so many, so that all kinds and both ends of each are among them.
-    compared = fabric.link_names[:: 1 + len(fabric) // _MAX_COMPARED]
-    close = get_close_matches(pattern, compared, n=1)
+    close = get_close_matches(pattern, fabric.link_names[:: 1 + len(fabric) // _MAX_COMPARED], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     examples = ", ".join(block.name(0) for block in fabric.blocks.values() if block.count)
     raise TopologyError(f"{what} has no link {pattern!r} ({hint}there are for example {examples})")

@@ -85,34 +85,21 @@ class Nodes:
         return np.diff(self.first_gpu)
 
     @cached_property
-    def nvlink_gpus(self) -> Ints:
-        """GPUs with a port to an NVSwitch."""
-        return np.flatnonzero(self.having(lambda spec: spec.has_nvswitch)[self.node_of_gpu])
-
-    @cached_property
-    def pcie_gpus(self) -> Ints:
-        """GPUs with a PCIe link."""
-        return np.flatnonzero(self.having(lambda spec: spec.pcie is not None)[self.node_of_gpu])
-
-    @cached_property
     def bridge_nodes(self) -> Ints:
         """Nodes with a rate of the host bridge."""
         return np.flatnonzero(self.having(lambda spec: spec.bridge is not None))
 
     @cached_property
     def nvlink_of_gpu(self) -> Ints:
-        """Position of each GPU in ``nvlink_gpus``, or -1."""
-        return positions_of(self.nvlink_gpus, self.gpus)
+        """Number of each GPU among those with a port to an NVSwitch, or -1."""
+        return positions_of(np.flatnonzero(self.having(lambda spec: spec.has_nvswitch)[self.node_of_gpu]), self.gpus)
 
     @cached_property
     def pcie_of_gpu(self) -> Ints:
-        """Position of each GPU in ``pcie_gpus``, or -1."""
-        return positions_of(self.pcie_gpus, self.gpus)
-
-    @cached_property
-    def bridge_of_node(self) -> Ints:
-        """Position of each node in ``bridge_nodes``, or -1."""
-        return positions_of(self.bridge_nodes, self.count)
+        """Number of each GPU among those with a PCIe link, or -1."""
+        return positions_of(
+            np.flatnonzero(self.having(lambda spec: spec.pcie is not None)[self.node_of_gpu]), self.gpus
+        )
 
     @cached_property
     def domain_of_node(self) -> Ints:
@@ -204,10 +191,10 @@ class Nodes:
 def fill_nodes(shape: ClusterShape, workers: int) -> Nodes:
     """Return the nodes that ``workers`` GPUs fill in order; there are enough."""
     left, counts = workers, []
-    for group in shape.groups:
-        needed = -(-left // group.node.gpus)
-        counts.append(needed if group.count is None else min(needed, group.count))
-        left -= min(left, counts[-1] * group.node.gpus)
+    for kind in shape.nodes:
+        needed = -(-left // kind.gpus)
+        counts.append(needed if kind.count is None else min(needed, kind.count))
+        left -= min(left, counts[-1] * kind.gpus)
     ports = sum(count * spec.nics for count, spec in zip(counts, shape.nodes, strict=True))
     if max(workers, ports) > _MOST:
         raise TopologyError(

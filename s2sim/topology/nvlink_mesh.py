@@ -97,17 +97,13 @@ class NodeMeshes:
     variants: tuple[MeshRoutes, ...]
     variant: Ints
 
-    @property
-    def longest(self) -> int:
-        """Links of the longest route inside any mesh."""
-        return max((len(ways.hops) for ways in self.variants), default=0)
-
     def links(self, node: Ints, source: Ints, target: Ints) -> list[Ints]:
         """Return the links that routes cross first, second, ..., int64 of shape (routes,) each; -1 if absent.
 
         ``source`` and ``target`` are numbers of GPUs in the node.
         """
-        crossed = [np.full(len(node), -1, np.int64) for _ in range(self.longest)]
+        longest = max((len(ways.hops) for ways in self.variants), default=0)
+        crossed = [np.full(len(node), -1, np.int64) for _ in range(longest)]
         for number, ways in enumerate(self.variants):
             here = np.flatnonzero(self.variant[node] == number)
             for found, hop in zip(crossed, ways.hops, strict=False):
@@ -210,15 +206,13 @@ def _walecki_rings(places: int) -> list[RankOrder]:
 
 def _edge_disjoint_rings(lines: LinkCounts) -> list[RankOrder]:
     """Return the most rings found, at most half the fewest links of a place, that share no link or each with one."""
-    cycles = [order for order in _hamiltonian_paths(lines, 0, 2 * _MAX_CYCLES + 1) if lines[order[-1]][0]]
-    cycles = [order for order in cycles if order[1] < order[-1]]
+    paths = _hamiltonian_paths(lines, 0, 2 * _MAX_CYCLES + 1)
+    cycles = [order for order in paths if lines[order[-1]][0] and order[1] < order[-1]]
     if len(cycles) > _MAX_CYCLES:
         return []
     for halves in range(min(map(sum, lines)), 0, -1):
         doubled = halves % 2
-        room = np.array(lines) * (1 + doubled)
-        found = _choose_rings(cycles, room, halves if doubled else halves // 2)
-        if found:
+        if found := _choose_rings(cycles, np.array(lines) * (1 + doubled), halves if doubled else halves // 2):
             return found
     return []
 

@@ -58,10 +58,14 @@ class FieldReader:
     def __init__(self, given: dict[str, Quantity], where: str) -> None:
         self.quantities, self.origin = given, where
 
+    def error(self, text: str) -> TopologyError:
+        """Return an error about the file."""
+        return TopologyError(f"{self.origin}: {text}")
+
     def required(self, field: str) -> Quantity:
         """Return a required field."""
         if field not in self.quantities:
-            raise TopologyError(f"{self.origin}: {field} is missing")
+            raise self.error(f"{field} is missing")
         return self.quantities[field]
 
     def text(self, field: str, default: str | None, choices: tuple[str, ...] = ()) -> str:
@@ -124,13 +128,13 @@ class FieldReader:
         """Return bytes per second; None if absent."""
         return self.required_rate(field) if field in self.quantities else None
 
+    def work_rate(self, field: str) -> float | None:
+        """Return operations per second; None if absent."""
+        return self._parsed(parse_work_rate_per_s, field) if field in self.quantities else None
+
     def required_rate(self, field: str) -> float:
         """Return required bytes per second."""
         return self._parsed(parse_rate_Bps, field)
-
-    def required_work_rate(self, field: str) -> float:
-        """Return required operations per second."""
-        return self._parsed(parse_work_rate_per_s, field)
 
     def latency(self, field: str) -> int:
         """Return picoseconds; 0 if absent."""
@@ -144,4 +148,4 @@ class FieldReader:
             raise UnitError(f"{self.origin}: {quantity.field}: {error}") from error
 
     def _refused(self, field: str, why: str) -> TopologyError:
-        return TopologyError(f"{self.origin}: {self.quantities[field].field} {why}")
+        return self.error(f"{self.quantities[field].field} {why}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,13 @@ from typing import Any
 from s2sim.errors import S2SimWarning, TopologyError, unknown_name
 from s2sim.files import is_toml_path, user_path
 from s2sim.registry import Registry
-from s2sim.topology.fields import FIELDS_OF_KIND, OVERRIDE, load_fields, named_link, shipped_topologies
+from s2sim.topology.fields import FIELDS_OF_KIND, NODE_FIELDS, OVERRIDE, load_fields, named_link, shipped_topologies
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
-from s2sim.topology.price import read_price
+from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.quantity import FieldReader, Quantity
-from s2sim.topology.read_node import read_groups
-from s2sim.topology.shape import ClusterShape, LinkSpec, NamedLinks
+from s2sim.topology.shape import MAX_MESHED, PATHS, TRANSPORTS, ClusterShape, LinkSpec, NamedLinks, NodeSpec, read_price
 
 _COUNTS = (
     *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
@@ -29,44 +29,187 @@ _COUNTS = (
 _MAX_DIMENSIONS = 32
 
 
+def read_groups(fields: FieldReader) -> tuple[NodeSpec, ...]:
+    """Return the kinds of nodes: one, or those of ``[[nodes]]``."""
+    numbers = sorted({int(field.split(".")[1]) for field in fields.quantities if field.startswith("nodes.")})
+    if not numbers:
+        return (_read_node(fields),)
+    for field in NODE_FIELDS:
+        own = [f"nodes.{number}.{field.removeprefix('node.')}" in fields.quantities for number in numbers]
+        # The rate of the links between switches follows the interfaces.
+        if field in fields.quantities and all(own) and (field != "nic.rate" or "fabric.link.rate" in fields.quantities):
+            raise fields.error(
+                f"{field} has no effect: all [[nodes]] give their own; leave it out, or set "
+                f"nodes.0.{field.removeprefix('node.')}"
+            )
+    nodes = []
+    for number in numbers:
+        field = f"nodes.{number}.count"
+        if field not in fields.quantities and number < numbers[-1]:
+            raise fields.error(f"{field} is missing: only the last of [[nodes]] may go without")
+        # Its own fields before those of the whole file.
+        names = {name: f"nodes.{number}.{name.removeprefix('node.')}" for name in NODE_FIELDS}
+        given = {name: fields.quantities[each] for name, each in names.items() if each in fields.quantities}
+        nodes.append(_read_node(FieldReader(fields.quantities | given, fields.origin), fields.count(field)))
+    if len({node.nics_per_gpu for node in nodes}) > 1:
+        raise fields.error("nic.count gives a GPU several interfaces in some of [[nodes]] only: write as many for all")
+    if len(nodes) > 1 and any(node.domain_nodes > 1 for node in nodes):
+        raise fields.error("nvlink.domain_nodes joins nodes of one kind: leave it out, or [[nodes]]")
+    return tuple(nodes)
+
+
+def _optional_link(fields: FieldReader, table: str) -> LinkSpec | None:
+    if not any(field.startswith(f"{table}.") for field in fields.quantities):
+        return None
+    return LinkSpec(fields.required_rate(f"{table}.rate"), fields.latency(f"{table}.latency"))
+
+
+def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
+    gpus = fields.required_count("node.gpus")
+    nics = fields.count("nic.count") or 1
+    nvlink, pcie = _optional_link(fields, "nvlink"), _optional_link(fields, "pcie")
+    if gpus > 1 and nvlink is None and pcie is None:
+        raise fields.error(f"node.gpus = {gpus} needs [nvlink] or [pcie] to join them: add one with a rate")
+    if nics > gpus and nics % gpus:
+        raise fields.error(
+            f"nic.count = {nics} for node.gpus = {gpus}: all GPUs use as many interfaces, so write at most "
+            f"{gpus} or a multiple of it"
+        )
+    mesh = _read_mesh(fields, gpus)
+    if "pcie.peer_to_peer" in fields.quantities and nvlink is not None and mesh is None:
+        raise fields.error("pcie.peer_to_peer has no effect beside an NVSwitch, which joins all GPUs: leave it out")
+    domain_nodes = fields.count("nvlink.domain_nodes") or 1
+    if domain_nodes > 1 and (nvlink is None or mesh is not None):
+        raise fields.error(f"nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out")
+    per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
+    peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
+    path = fields.text("nic.path", "switch", PATHS)
+    staged = not peer_to_peer or path == "staged"
+    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=staged)
+    nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
+    if nic_Bps is None:
+        raise fields.error("nic.rate is missing: write for example nic.rate = '100Gbps'")
+    node = NodeSpec(
+        gpus=gpus,
+        nvlink=nvlink,
+        mesh=mesh,
+        pcie=pcie,
+        gpus_per_switch=per_switch,
+        uplink=uplink,
+        bridge=bridge,
+        nics=nics,
+        nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
+        nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
+        transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
+        path=path,
+        peer_to_peer=peer_to_peer,
+        sockets=sockets,
+        socket=socket,
+        memory=memory,
+        domain_nodes=domain_nodes,
+        count=count,
+    )
+    if mesh is not None:
+        try:
+            mesh_routes(node, gpus)
+        except TopologyError as error:
+            raise fields.error(f"{error}") from error
+    return node
+
+
+def _read_mesh(fields: FieldReader, gpus: int) -> tuple[tuple[int, int, int], ...] | None:
+    """Return the pairs of GPUs with the number of NVLinks between them; None for an NVSwitch."""
+    if fields.text("nvlink.kind", "switch", ("switch", "mesh")) == "switch":
+        for field in ("nvlink.pairs", "nvlink.links_per_pair"):
+            if field in fields.quantities:
+                raise fields.error(f"{field} has no effect on an NVSwitch: leave it out or set nvlink.kind = 'mesh'")
+        return None
+    if gpus > MAX_MESHED:
+        raise fields.error(
+            f"nvlink.kind = 'mesh' for node.gpus = {gpus}: NVLinks without a switch join at most {MAX_MESHED}"
+        )
+    if "nvlink.pairs" not in fields.quantities:
+        links = fields.count("nvlink.links_per_pair") or 1
+        return tuple((one, other, links) for one in range(gpus) for other in range(one + 1, gpus))
+    if "nvlink.links_per_pair" in fields.quantities:
+        raise fields.error(
+            "nvlink.links_per_pair has no effect beside nvlink.pairs, in which a pair stands as "
+            "often as it has links: leave one out"
+        )
+    quantity = fields.required("nvlink.pairs")
+    value = quantity.value
+
+    def is_pair(pair: Any) -> bool:
+        is_two = isinstance(pair, list) and len(pair) == 2 and pair[0] != pair[1]
+        return is_two and all(type(gpu) is int and 0 <= gpu < gpus for gpu in pair)
+
+    if not isinstance(value, list) or not value or not all(map(is_pair, value)):
+        raise fields.error(
+            f"{quantity.field} = {str(value)[:40]} is not a list of pairs of GPUs from 0 to "
+            f"{gpus - 1}: write for example [[0, 1], [1, 2]] in the file"
+        )
+    return tuple((*pair, number) for pair, number in sorted(Counter((min(pair), max(pair)) for pair in value).items()))
+
+
+def _read_pcie_tree(
+    fields: FieldReader, gpus: int, pcie: LinkSpec | None
+) -> tuple[int | None, LinkSpec | None, LinkSpec | None]:
+    """Return the GPUs below a PCIe switch, its uplink, and the host bridge."""
+    if "pcie.gpus_per_switch" not in fields.quantities:
+        for field in ("pcie.uplink.rate", "pcie.uplink.latency", "pcie.host.rate", "pcie.host.latency", "nic.at"):
+            if field in fields.quantities:
+                raise fields.error(
+                    f"{field} has no effect without PCIe switches: set pcie.gpus_per_switch too, or leave it out"
+                )
+        return None, None, None
+    assert pcie is not None  # The field above is one of [pcie].
+    quantity = fields.required("pcie.gpus_per_switch")
+    if (per_switch := fields.required_count("pcie.gpus_per_switch")) > gpus:
+        raise fields.error(f"{quantity.field} = {per_switch} for node.gpus = {gpus}: write at most {gpus}")
+    uplink = LinkSpec(fields.rate("pcie.uplink.rate") or pcie.rate_Bps, fields.latency("pcie.uplink.latency"))
+    return per_switch, uplink, _optional_link(fields, "pcie.host")
+
+
+def _read_host(
+    fields: FieldReader, gpus: int, pcie: LinkSpec | None, bridge: LinkSpec | None, *, staged: bool
+) -> tuple[int, LinkSpec | None, LinkSpec | None]:
+    """Return the sockets of the host, the link between them, and the memory of each."""
+    sockets = fields.count("pcie.sockets") or 1
+    socket, memory = _optional_link(fields, "pcie.socket"), _optional_link(fields, "pcie.memory")
+    if memory is not None and not staged:
+        raise fields.error(
+            "pcie.memory has no effect where nothing passes host memory: set pcie.peer_to_peer = 'no' or "
+            "nic.path = 'staged' too, or leave it out"
+        )
+    if socket is not None and sockets == 1:
+        raise fields.error("pcie.socket has no effect on one socket: set pcie.sockets = 2, or leave it out")
+    if "pcie.sockets" not in fields.quantities:
+        return 1, None, memory
+    if pcie is None or (socket is None and memory is None):
+        raise fields.error(
+            f"pcie.sockets = {sockets} has no effect without pcie.socket.rate or pcie.memory.rate: add one"
+        )
+    if sockets > gpus:
+        raise fields.error(f"pcie.sockets = {sockets} for node.gpus = {gpus}: write at most {gpus}")
+    if bridge is not None and sockets > 1:
+        raise fields.error(
+            f"pcie.host is the bridge of one socket, and pcie.sockets = {sockets}: leave one of them out"
+        )
+    return sockets, socket, memory
+
+
 def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
     """Return the number of switch levels; refuse fields of other kinds."""
     asked = fields.count("fabric.levels")
     if asked is not None and asked not in kind.levels:
         allowed = " or ".join(map(str, kind.levels)) or "none"
-        raise TopologyError(f"{fields.origin}: fabric.levels = {asked} does not fit a {name}: it has {allowed}")
+        raise fields.error(f"fabric.levels = {asked} does not fit a {name}: it has {allowed}")
     levels = asked or next(iter(kind.levels), 0)
     for field in FIELDS_OF_KIND:
         if field in fields.quantities and levels < kind.fields.get(field, levels + 1):
             shape = f"{name} of {levels} levels" if levels > 1 else name
-            raise TopologyError(f"{fields.origin}: {field} has no effect on a {shape}: leave it out")
+            raise fields.error(f"{field} has no effect on a {shape}: leave it out")
     return levels
-
-
-def _routing(fields: FieldReader, name: str, kind: FabricKind) -> str:
-    if not kind.routings and "routing" in fields.quantities:
-        warnings.warn(
-            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=4
-        )
-    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
-    if kind.routings and routing not in kind.routings:
-        raise TopologyError(
-            f"{fields.origin}: routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}"
-        )
-    return routing
-
-
-def _torus_size(fields: FieldReader) -> tuple[tuple[int, ...] | None, int | None]:
-    """Return the size of a torus, and how many dimensions one without size has."""
-    dimensions = fields.count("fabric.dimensions")
-    size = fields.size("fabric.size")
-    if size is not None and dimensions is not None:
-        raise TopologyError(
-            f"{fields.origin}: fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out"
-        )
-    if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
-        raise TopologyError(f"{fields.origin}: a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
-    return size, dimensions
 
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
@@ -81,39 +224,41 @@ def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     return tuple(NamedLinks(name, each.get("rate"), each.get("latency")) for name, each in found.items())
 
 
-def _gpu_name(fields: FieldReader, path: Path) -> str | None:
-    """Return the name or the path of the GPU; a path in the file is taken from where the file lies."""
-    text = fields.text("gpu", "")
-    if is_toml_path(text) and fields.quantities["gpu"].source != OVERRIDE:
-        text = str(path.parent / user_path(text, TopologyError))
-    return text or None
-
-
-def read_shape(path: Path, overrides: Sequence[str] = ()) -> ClusterShape:
-    """Return the shape that the file at ``path`` describes, with fields replaced by ``overrides``."""
-    return parse_shape(load_fields(path, overrides), path)
-
-
 def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
     """Return the shape of fields by dotted name, as `load_fields` returns them; ``path`` names them in messages."""
     fields = FieldReader(given, path.name)
-    groups = read_groups(fields)
+    nodes = read_groups(fields)
     name = fields.text("fabric.kind", None, FABRIC_KINDS)
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
-    size, dimensions = _torus_size(fields)
+    dimensions, size = fields.count("fabric.dimensions"), fields.size("fabric.size")
+    if size is not None and dimensions is not None:
+        raise fields.error(f"fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out")
+    if max(dimensions or 0, len(size or ())) > _MAX_DIMENSIONS:
+        raise fields.error(f"a torus has at most {_MAX_DIMENSIONS} dimensions: ask for fewer")
+    gpu = fields.text("gpu", "")
+    if is_toml_path(gpu) and fields.quantities["gpu"].source != OVERRIDE:
+        # A path in the file is taken from where the file lies.
+        gpu = str(path.parent / user_path(gpu, TopologyError))
+    if not kind.routings and "routing" in given:
+        warnings.warn(
+            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=3
+        )
+    routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
+    if kind.routings and routing not in kind.routings:
+        raise fields.error(f"routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}")
     counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
-    read_price(fields)
+
     return ClusterShape(
         name=fields.text("name", path.stem),
         description=fields.text("description", ""),
         source=fields.text("source", ""),
         file=str(path),
-        gpu=_gpu_name(fields, path),
+        gpu=gpu or None,
         library=fields.text("library", "") or None,
-        groups=groups,
+        nodes=nodes,
         kind=name,
         host_cable=kind.host_cable,
         levels=levels,
@@ -122,11 +267,10 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         max_nodes=fields.count("fabric.nodes"),
         processors=fields.count("machine.processors"),
         packet_bytes=fields.bytes("machine.packet"),
-        link=LinkSpec(
-            link_rate_Bps or max(group.node.nic.rate_Bps for group in groups), fields.latency("fabric.link.latency")
-        ),
+        link=LinkSpec(link_rate_Bps or max(node.nic.rate_Bps for node in nodes), fields.latency("fabric.link.latency")),
         named_links=_named_links(fields),
-        routing=_routing(fields, name, kind),
+        routing=routing,
+        price=read_price(fields),
         quantities=tuple(given.values()),
         **counts,
     )
@@ -136,33 +280,30 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
 
 
-def _resolve_path(name_or_path: str) -> Path:
-    if is_toml_path(name_or_path):
-        return user_path(name_or_path, TopologyError)
-    shipped = shipped_topologies()
-    if name_or_path in shipped:
-        return shipped[name_or_path]
-    installed = _PLUGINS.names()
-    if name_or_path not in installed:
-        # A name wins over a file in the working directory.
-        if os.path.lexists(name_or_path):
-            raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
-        raise unknown_name("topology", name_or_path, [*shipped, *installed])
-    return Path(_PLUGINS.get(name_or_path))
-
-
 def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
 
     ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
     """
-    path = name_or_path if isinstance(name_or_path, Path) else _resolve_path(name_or_path)
-    return read_shape(path, overrides)
+    if isinstance(name_or_path, Path):
+        path = name_or_path
+    elif is_toml_path(name_or_path):
+        path = user_path(name_or_path, TopologyError)
+    elif (shipped := shipped_topologies()) and name_or_path in shipped:
+        path = shipped[name_or_path]
+    elif name_or_path in _PLUGINS.names():
+        path = Path(_PLUGINS.get(name_or_path))
+    elif os.path.lexists(name_or_path):
+        # A name wins over a file in the working directory.
+        raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
+    else:
+        raise unknown_name("topology", name_or_path, [*shipped, *_PLUGINS.names()])
+    return parse_shape(load_fields(path, overrides), path)
 
 
 def list_topologies() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary, source) of every named topology, shipped ones first."""
-    shapes = {name: read_shape(_resolve_path(name)) for name in (*shipped_topologies(), *_PLUGINS.names())}
+    shapes = {name: load_shape(name) for name in (*shipped_topologies(), *_PLUGINS.names())}
     return [(name, shape.description, shape.source) for name, shape in shapes.items()]
 
 

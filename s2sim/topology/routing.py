@@ -69,28 +69,36 @@ def _find_detour(
     router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask
 ) -> tuple[Ints, Floats, int] | None:
     """Return another route's links, the share of the transfer on each, and the added latency; None without any."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import dijkstra
+
     fabric = router.fabric
     ends = ~between[links]
-    if router.layout.dims.node_set.ports_per_gpu > 1 and not _are_consecutive(fabric, links, ends):
+    follows = fabric.head[links[:-1]] == fabric.tail[links[1:]]
+    # Those at both ends of a route, in its nodes, are consecutive, as they are not on a tree.
+    if not (follows | ~ends[:-1] | ~ends[1:]).all():
         raise TopologyError(
             "a link has failed where a GPU spreads messages over several interfaces, of which no other ways are looked "
             "for: let it carry less instead (slow-link), or write as many nic.count as GPUs, with the rates together"
-        )
-    if not _are_consecutive(fabric, links, ends):
-        raise TopologyError(
-            "a link has failed on the tree over which switches reduce, and that tree has no other way: let another "
-            "link fail, or ask for an algorithm that leaves switches out"
+            if router.layout.node_set.ports_per_gpu > 1
+            else "a link has failed on the tree over which switches reduce, and that tree has no other way: let "
+            "another link fail, or ask for an algorithm that leaves switches out"
         )
     if dead[links[ends]].any():
         return None
     first, last = np.flatnonzero(~ends)[[0, -1]]
     source, target = int(fabric.tail[links[first]]), int(fabric.head[links[last]])
-    ahead, hops = _links_towards(fabric, target, between & ~dead)
+    usable = np.flatnonzero(between & ~dead)
+    tail, head = fabric.tail[usable], fabric.head[usable]
+    size = int(max(fabric.tail.max(), fabric.head.max())) + 1
+    graph = csr_matrix((np.ones(len(usable)), (head, tail)), (size, size))
+    hops = dijkstra(graph, indices=target, unweighted=True)
     if not np.isfinite(hops[source]):
         return None
-    sprayed = bool((weights < 1).any())
+    # The links that lead nearer.
+    ahead = usable[np.isfinite(hops[tail]) & (hops[head] == hops[tail] - 1)]
     # Drawn by sender and receiver, so that pairs of the same switches spread.
-    drawn_by = None if sprayed else (int(links[0]), int(links[-1]))
+    drawn_by = None if (weights < 1).any() else (int(links[0]), int(links[-1]))
     walked, shares, latency_ps = _walk(router, ahead, source, int(hops[source]), drawn_by)
     # The shares give the number of parallel links between two switches.
     before_ps = round(float((fabric.latency_ps[links[~ends]] * weights[~ends]).sum()))
@@ -99,25 +107,6 @@ def _find_detour(
         np.concatenate([weights[:first], shares, weights[last + 1 :]]),
         latency_ps - before_ps,
     )
-
-
-def _are_consecutive(fabric: Fabric, links: Ints, ends: Mask) -> bool:
-    """Return whether the links at both ends of a route, in its nodes, are consecutive, as they are not on a tree."""
-    follows = fabric.head[links[:-1]] == fabric.tail[links[1:]]
-    return bool((follows | ~ends[:-1] | ~ends[1:]).all())
-
-
-def _links_towards(fabric: Fabric, target: int, usable: Mask) -> tuple[Ints, Floats]:
-    """Return the usable links that lead nearer to a vertex, and how many links each vertex is away from it."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import dijkstra
-
-    numbers = np.flatnonzero(usable)
-    tail, head = fabric.tail[numbers], fabric.head[numbers]
-    size = int(max(fabric.tail.max(), fabric.head.max())) + 1
-    graph = csr_matrix((np.ones(len(numbers)), (head, tail)), (size, size))
-    hops: Floats = dijkstra(graph, indices=target, unweighted=True)
-    return numbers[np.isfinite(hops[tail]) & (hops[head] == hops[tail] - 1)], hops
 
 
 def _walk(
@@ -175,7 +164,7 @@ class Router:
 
     @property
     def _nodes(self) -> Nodes:
-        return self.layout.dims.node_set
+        return self.layout.node_set
 
     def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
         """Return the stages between GPUs in order; GPUs are int64 of shape (m,), different in each pair."""
@@ -205,7 +194,17 @@ class Router:
                     apart | out.crosses,
                 ),
             ),
-            *self._between(source_port, target_port, outside),
+            # In parallel over all interfaces that each has.
+            *parallel_stages(
+                [
+                    [
+                        single_link_stage(self.fabric, "nic.out", source_port + lane, outside),
+                        *self.layout.stages(self.fabric, source_port + lane, target_port + lane, outside, self.seed),
+                        single_link_stage(self.fabric, "nic.in", target_port + lane, outside),
+                    ]
+                    for lane in range(nodes.ports_per_gpu)
+                ]
+            ),
             *self._tree(nodes.switch_of_port[target_port], nodes.switch_of_gpu[target], outside, into.back()),
             *self._port("pcie", "in", nodes.pcie_of_gpu[target], up | (outside & (nodes.pcie_of_gpu[target] >= 0))),
             *self._port("nvlink", "in", nodes.nvlink_of_gpu[target], over_switch),
@@ -251,19 +250,6 @@ class Router:
         other = np.where(far, first + (socket - first + 1) % (after - first), socket)
         return _HostStaging(socket, other, outside & stored, np.zeros(len(gpu), np.bool_), outside & far)
 
-    def _between(self, source: Ints, target: Ints, outside: Mask) -> list[RouteStage]:
-        """Return the stages between two GPUs' interfaces, in parallel over all that each has."""
-        return parallel_stages(
-            [
-                [
-                    single_link_stage(self.fabric, "nic.out", source + lane, outside),
-                    *self.layout.stages(self.fabric, source + lane, target + lane, outside, self.seed),
-                    single_link_stage(self.fabric, "nic.in", target + lane, outside),
-                ]
-                for lane in range(self._nodes.ports_per_gpu)
-            ]
-        )
-
     def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[RouteStage]:
         key = f"{name}.{way}"
         return [single_link_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
@@ -294,9 +280,8 @@ class Router:
         up = [single_link_stage(self.fabric, "uplink.out", source, rises)]
         down = [single_link_stage(self.fabric, "uplink.in", target, falls)]
         if "host.out" in self.fabric.blocks:
-            source_bridge, target_bridge = (
-                nodes.bridge_of_node[nodes.node_of_switch[ends]] for ends in (source, target)
-            )
+            bridge = positions_of(nodes.bridge_nodes, nodes.count)[nodes.node_of_switch]
+            source_bridge, target_bridge = bridge[source], bridge[target]
             up.append(single_link_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
             down.insert(0, single_link_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
         return [*up, *passed, *down]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
-from s2sim.topology.price import Price, read_price
 from s2sim.topology.quantity import FieldReader, Quantity
 
 TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
@@ -47,6 +47,7 @@ class NodeSpec:
     socket: LinkSpec | None = None  # From each socket to the others; None without a limit
     memory: LinkSpec | None = None  # What GPUs read from and write to one socket's memory; None without a limit
     domain_nodes: int = 1  # Consecutive nodes with GPUs on one fabric of NVSwitches
+    count: int | None = None  # Of consecutive nodes of this kind; None for as many as are needed
 
     @property
     def nics_per_gpu(self) -> int:
@@ -59,22 +60,9 @@ class NodeSpec:
         return self.nvlink is not None and self.mesh is None and self.gpus * self.domain_nodes > 1
 
     @property
-    def all_joined(self) -> bool:
-        """Whether NVLink joins every GPU to every other, over an NVSwitch or by links of their own."""
-        return self.has_nvswitch or len(self.mesh or ()) == self.gpus * (self.gpus - 1) // 2
-
-    @property
     def pcie_switches(self) -> int:
         """PCIe switches of a node."""
         return -(-self.gpus // self.gpus_per_switch) if self.gpus_per_switch else 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """Consecutive nodes of one kind; a count of None is as many as are needed."""
-
-    node: NodeSpec
-    count: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +77,71 @@ class NamedLinks:
     latency_ps: int | None
 
 
+PRICE_FIELDS = ("price.gpu_hour", "price.node_hour", "price.node", "price.years")
+_HOURS_PER_YEAR = 8766
+_S_PER_HOUR = 3600
+_MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Z]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyCost:
+    """What the workers of a cluster cost for an hour."""
+
+    workers: int
+    nodes: int  # All that they run on; without a price for each GPU all are paid for whole
+    per_hour: float  # In ``currency``
+    currency: str  # Three letters such as ``USD``
+
+    def of(self, time_s: float) -> float:
+        """Return what a number of seconds costs, in ``currency``."""
+        return self.per_hour * time_s / _S_PER_HOUR
+
+    def of_steps(self, step_s: float) -> float:
+        """Return what 1,000 steps of so many seconds cost, in ``currency``: one costs less than a cent."""
+        return 1000 * self.of(step_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """The price of an hour, of a GPU or of a node; of nodes that were bought the share of their years."""
+
+    amount: float
+    currency: str
+    of_gpus: bool
+
+    def cost(self, workers: int, nodes: int) -> HourlyCost:
+        """Return the cost of ``workers`` GPUs on so many nodes."""
+        return HourlyCost(workers, nodes, self.amount * (workers if self.of_gpus else nodes), self.currency)
+
+
+def parse_money(text: str) -> tuple[float, str] | None:
+    """Return an amount and its currency; None for another text.
+
+    >>> parse_money("98.32 USD")
+    (98.32, 'USD')
+    """
+    match = _MONEY.fullmatch(text.strip())
+    return None if match is None else (float(match[1]), match[2])
+
+
+def read_price(fields: FieldReader) -> Price | None:
+    """Return the price that a description states; None without one."""
+    given = [field for field in PRICE_FIELDS if field in fields.quantities]
+    if not given:
+        return None
+    field, *more = given
+    if field == "price.years" or more != ["price.years"] * (field == "price.node"):
+        raise fields.error(
+            f"{' and '.join(given)}: write price.gpu_hour or price.node_hour, or price.node with price.years"
+        )
+    money = parse_money(text := fields.text(field, None))
+    if money is None:
+        raise fields.error(f"{field} = {text!r} is no price: write for example '98.32 USD'")
+    hours = _HOURS_PER_YEAR * fields.required_count("price.years") if more else 1
+    amount, currency = money
+    return Price(amount / hours, currency, of_gpus=field == "price.gpu_hour")
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
     """One description file, checked."""
@@ -99,7 +152,7 @@ class ClusterShape:
     file: str
     gpu: str | None
     library: str | None  # Option string of a communication library
-    groups: tuple[NodeGroup, ...]  # The first nodes first; all groups except the last have a count
+    nodes: tuple[NodeSpec, ...]  # Every kind of node, the first nodes' first; all except the last have a count
     kind: str
     # Whether a cable joins each interface to a switch; if not, the interface ends at its node's own stop
     host_cable: bool
@@ -122,17 +175,8 @@ class ClusterShape:
     link: LinkSpec
     named_links: tuple[NamedLinks, ...]  # Links with another rate or latency; of several for a link, the last counts
     routing: str
+    price: Price | None  # What an hour of it costs; None where nothing says that
     quantities: tuple[Quantity, ...]
-
-    @property
-    def price(self) -> Price | None:
-        """What an hour of it costs; None where nothing says that."""
-        return read_price(FieldReader({each.field: each for each in self.quantities}, self.name))
-
-    @property
-    def nodes(self) -> tuple[NodeSpec, ...]:
-        """Every kind of node, the first nodes' first."""
-        return tuple(group.node for group in self.groups)
 
     @property
     def gpus_per_node(self) -> int:
@@ -156,18 +200,16 @@ class ClusterShape:
 
     @property
     def pcie_joins_gpus(self) -> bool:
-        """Whether some GPUs of one node reach each other over PCIe."""
-        return any(node.pcie is not None and not node.all_joined for node in self.nodes if node.gpus > 1)
+        """Whether some GPUs of one node reach each other over PCIe, which neither NVSwitch nor NVLinks join."""
+        return any(
+            node.pcie is not None and not node.has_nvswitch and len(node.mesh or ()) < node.gpus * (node.gpus - 1) // 2
+            for node in self.nodes
+        )
 
     @property
     def nic(self) -> LinkSpec:
         """One network interface of the first node."""
         return self.nodes[0].nic
-
-    @property
-    def host_link(self) -> LinkSpec:
-        """The link between a network interface of the first node and the fabric."""
-        return self.host_link_of(self.nodes[0])
 
     def host_link_of(self, node: NodeSpec) -> LinkSpec:
         """Return the link from a network interface of a node to the fabric: the interface, with its cable if any."""
@@ -193,8 +235,7 @@ def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
             rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
         return replace(node, **rates)
 
-    groups = tuple(replace(group, node=changed(group.node)) for group in shape.groups)
     link = shape.link
     if table == "nic" and "fabric.link.rate" not in given:
         link = replace(link, rate_Bps=rate_Bps)
-    return replace(shape, groups=groups, link=link)
+    return replace(shape, nodes=tuple(map(changed, shape.nodes)), link=link)

@@ -26,7 +26,7 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
     without a common switch.
     """
     layout, fabric = router.layout, router.fabric
-    nodes, name, gpus = layout.dims.node_set, layout.shape.name, np.sort(gpu_of_rank)
+    nodes, name, gpus = layout.node_set, layout.shape.name, np.sort(gpu_of_rank)
     if len(gpus) < 2:
         raise TopologyError(f"an in-network reduction of {len(gpus)} rank on {name} was asked for: at least 2 can sum")
     switched = gpus[nodes.nvlink_of_gpu[gpus] >= 0]
@@ -61,7 +61,7 @@ def reduction_tree(router: Router, gpu_of_rank: Ints) -> Routes:
 
 def _tree_per_interface(router: Router, gpus: Ints) -> Routes:
     """Return the transfer of GPUs that NVSwitches sum, and a tree over nodes for each interface with an even part."""
-    nodes = router.layout.dims.node_set
+    nodes = router.layout.node_set
     # One GPU for each interface, and the number of that interface in its node.
     places = np.stack([nodes.domain_of_gpu[gpus], nodes.port_of_gpu[gpus]])
     (domain, _), first = np.unique(places, axis=1, return_index=True)
@@ -79,7 +79,7 @@ def _tree_per_interface(router: Router, gpus: Ints) -> Routes:
 
 def _fabric_levels(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
     """Return the links of each level from GPUs through their interfaces up to the root, and down again."""
-    blocks, ports = router.fabric.blocks, np.unique(router.layout.dims.node_set.port_of_gpu[gpus])
+    blocks, ports = router.fabric.blocks, np.unique(router.layout.node_set.port_of_gpu[gpus])
     levels = router.layout.reduction(ports)
     to_ports, from_ports = (
         [np.unique(stage.links) for stage in stages if len(stage.links)]
@@ -103,7 +103,7 @@ def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share:
 
 def _with_nvswitches(router: Router, gpus: Ints, weights: Floats, latency_ps: int) -> Routes:
     """Return one transfer over the links of the graph with these weights, and NVSwitches that sum GPUs of a domain."""
-    nodes = router.layout.dims.node_set
+    nodes = router.layout.node_set
     domain = nodes.domain_of_gpu[gpus]
     members = np.bincount(domain)[domain]
     inside, members = gpus[members > 1], members[members > 1]
@@ -128,5 +128,5 @@ def _slowest_latency_ps(router: Router, levels: list[Ints]) -> int:
 
 
 def _nvswitch_links(router: Router, key: str, gpus: Ints) -> Ints:
-    links: Ints = router.fabric.blocks[key].start + router.layout.dims.node_set.nvlink_of_gpu[gpus]
+    links: Ints = router.fabric.blocks[key].start + router.layout.node_set.nvlink_of_gpu[gpus]
     return links

@@ -233,7 +233,7 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)
     healthy = scenario.healthy(places)
     if spec.seed and not (
-        healthy.routing_draws or spec.placement == "random" or any(fault.draws for fault in scenario.faults)
+        healthy.layout.draws or spec.placement == "random" or any(fault.draws for fault in scenario.faults)
     ):
         text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
         warnings.warn(text, S2SimWarning, stacklevel=2)

@@ -8,10 +8,9 @@ from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
-from s2sim.pytorch.data import check_texts
 from s2sim.pytorch.model_updates import TrainingSetup, make_training_setup
 from s2sim.pytorch.record_trace import check_needs_text, model_settings
-from s2sim.pytorch.task import ModelSettings, Task, reproducible_torch
+from s2sim.pytorch.task import ModelSettings, Task, check_texts, reproducible_torch
 from s2sim.pytorch.trainer import operations
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.systems.presets import PRESETS

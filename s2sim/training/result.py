@@ -13,7 +13,7 @@ from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
 from s2sim.provenance import run_record
 from s2sim.pytorch.model_updates import TrainingSetup
-from s2sim.topology.price import HourlyCost
+from s2sim.topology.shape import HourlyCost
 from s2sim.training.curve import Curve, Interval, Target, TargetCrossing, find_crossing, ratio_interval, t_interval
 from s2sim.training.resolve import ResolvedTraining, TaskFacts
 from s2sim.training.spec import TrainSpec
@@ -198,7 +198,7 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         for name, own in by_reducer.items()
     }
     where, known = wanted.cluster_scenario, wanted.cluster_scenario.shape.price
-    price = None if known is None else known.cost(spec.workers, where.cluster(spec.workers).dims.nodes)
+    price = None if known is None else known.cost(spec.workers, where.cluster(spec.workers).layout.nodes)
     rows = tuple(
         make_train_row(name, _feedback_text(each), by_reducer[name], reaches[name], reaches[base], spec.steps, price)
         for each in wanted.fittings

@@ -172,7 +172,7 @@ def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass 
     if profile == NO_OVERHEADS or (isinstance(profile, NcclProfile) and profile.own):
         return None
     several = len(np.unique(cluster.node_of_rank)) > 1
-    transport = cluster.dims.node_set.specs[0].transport
+    transport = cluster.layout.node_set.specs[0].transport
     launch = "node" if isinstance(profile, NcclProfile) and profile.one_process else "gpu"
     return RunClass(cluster.shape.gpu or _NO_VALUE, transport or _NO_VALUE if several else _NO_VALUE, kind, launch)
 

@@ -88,7 +88,7 @@ def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -
         yield f"{_format_lines(wrong)} measured sums that came out wrong"
     if table.unfinished:
         yield f"{_format_lines(table.unfinished)} left out: no figures"
-    node = cluster.dims.node_set.specs[0]
+    node = cluster.layout.node_set.specs[0]
     sockets = any(name.startswith("NET/Socket") for name in table.transports)
     verbs = [name for name in table.transports if name.startswith("NET/IB")]
     if sockets and node.transport not in (None, "tcp"):

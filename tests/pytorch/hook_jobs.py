@@ -169,7 +169,7 @@ def cases(rank, plain):
 
     own, state, _ = train(rank, "dense", model=lambda: Model(dtype=torch.bfloat16))
     other, _, _ = train(rank, None, model=lambda: Model(dtype=torch.bfloat16))
-    narrow = {bucket.reducer.held for bucket in state._exchange.buckets}
+    narrow = {reducer.held for reducer in state._exchange.reducers.values()}
     return {"far": far, "bfloat16": [difference(own, other), spread(own), *narrow]}
 
 
@@ -213,7 +213,7 @@ def registry(rank, tell):
             found[spec] = {
                 "finite": bool(values_of(model).isfinite().all()),
                 "spread": spread(model),
-                "agrees": all(bucket.reducer.traits.agrees for bucket in state._exchange.buckets),
+                "agrees": all(each.traits.agrees for each in state._exchange.reducers.values()),
                 "kept": equal(again.state_dict(), kept),
                 "said": texts(heard),
             }

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError, S2SimError, TraceError, UnknownNameError
-from s2sim.pytorch.data import identifiers, interactions_of, read_corpus, shard_windows
 from s2sim.pytorch.models.language import log_uniform_probability, log_uniform_sample
 from s2sim.pytorch.record_trace import MODELS, record
-from s2sim.pytorch.task import DataOrigin
+from s2sim.pytorch.task import DataOrigin, identifiers, interactions_of, read_corpus, shard_windows
 
 ORIGIN = DataOrigin("data", "licence", "source")
 

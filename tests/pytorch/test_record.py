@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse, to_dense
 from s2sim.gradients.read_trace import open_trace
-from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.models.cnn import Cnn
 from s2sim.pytorch.models.language import (
     Lstm,
@@ -21,7 +20,7 @@ from s2sim.pytorch.models.language import (
 )
 from s2sim.pytorch.models.ncf import Ncf
 from s2sim.pytorch.record_trace import _train, record
-from s2sim.pytorch.task import DataOrigin, reproducible_torch
+from s2sim.pytorch.task import DataOrigin, interactions_of, reproducible_torch
 from s2sim.seeds import named_generator
 
 TINY_LSTM = "lstm:width=6,sequences=2,length=5,negatives=20,warmup_steps=1"

@@ -10,11 +10,10 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.models import load_model
 from s2sim.profiles.kineto import import_profile
 from s2sim.profiles.read import load_profile, profile_text
-from s2sim.pytorch.data import interactions_of
 from s2sim.pytorch.record_profile import _device_name, record_profile
 from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
-from s2sim.pytorch.task import DataOrigin
-from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, gpu_clock, measure, own_parameters, with_precision
+from s2sim.pytorch.task import DataOrigin, interactions_of
+from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, clock_of, measure, own_parameters, with_precision
 
 QUICK_NETWORKS = ("resnet-18", "vgg-16", "gpt2")
 TINY_LSTM = "lstm:width=6,length=5,negatives=20"
@@ -257,7 +256,8 @@ class _Event:
 
 def test_marks_of_a_gpu_are_events_in_its_stream(monkeypatch):
     monkeypatch.setattr("torch.cuda.Event", _Event)
-    clock = gpu_clock()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    clock = clock_of("cuda")
     first, _, second = clock.mark(), time.sleep(0.02), clock.mark()
     assert clock.between_us(first, second) >= 20_000
     module = torch.nn.Linear(7, 7)

@@ -8,12 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.pytorch.data import Interactions, hold_out
 from s2sim.pytorch.model_updates import make_training_setup, use_sparse_embeddings
 from s2sim.pytorch.models.cnn import Cnn
 from s2sim.pytorch.models.language import Lstm, Transformer
 from s2sim.pytorch.models.ncf import Ncf
-from s2sim.pytorch.task import DataOrigin, Evaluation, reproducible_torch
+from s2sim.pytorch.task import DataOrigin, Evaluation, Interactions, hold_out, reproducible_torch
 from s2sim.pytorch.trainer import Trainer
 from s2sim.reducers.registry import make_reducer, reducer_names
 

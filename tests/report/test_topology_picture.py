@@ -201,7 +201,7 @@ def test_a_ring_is_a_closed_loop_of_neighbours():
 
 def test_a_grid_has_a_line_a_link_and_two_short_ones_round_the_edge():
     plan = lay_out_drawing(graph("torus", 12, "fabric.dimensions=2"))
-    rows, columns = build_cluster(load_shape("torus", ["fabric.dimensions=2"]), 12).layout.dims.sizes
+    rows, columns = build_cluster(load_shape("torus", ["fabric.dimensions=2"]), 12).layout.sizes
     inside = rows * (columns - 1) + columns * (rows - 1)
     assert len(plan.outer) == inside + 2 * (rows + columns)
     assert plan.note == "Short lines lead round the edge."

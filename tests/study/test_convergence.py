@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.topology.price import HourlyCost
+from s2sim.topology.shape import HourlyCost
 from s2sim.training.curve import CurveHistory, Interval, StepTime, Target, find_crossing, ratio_interval, t_interval
 from s2sim.training.result import make_train_row, train_verdict_lines
 from s2sim.training.run import checkpoint_path, load, save

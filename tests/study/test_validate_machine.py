@@ -72,7 +72,7 @@ def test_ranks_are_spread_over_all_nodes_of_a_row(ranks, nodes, a_node):
         ranks=str(ranks),
         nodes=str(nodes),
     )
-    assert (node.gpus, node.nics, cluster.dims.nodes) == (a_node, a_node, nodes)
+    assert (node.gpus, node.nics, cluster.layout.nodes) == (a_node, a_node, nodes)
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,9 @@ class Flat(TreeLayout):
 
 class Direct(Cluster):
     def __init__(self, *, layout, **fields):
-        super().__init__(layout=Flat(layout.shape, layout.dims), **fields)
+        super().__init__(
+            layout=Flat(**{each.name: getattr(layout, each.name) for each in dataclasses.fields(layout)}), **fields
+        )
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def as_flow_network(cluster, inside):
     A node is many places, so that GPUs of a node reach each other over the ports that do that and each GPU reaches
     its own network interface only. The interfaces of a single node carry nothing.
     """
-    fabric, shape, dims = cluster.fabric, cluster.shape, cluster.dims
+    fabric, shape, dims = cluster.fabric, cluster.shape, cluster.layout
     capacity = defaultdict(lambda: defaultdict(float))
     ends = zip(fabric.link_names, fabric.tail.tolist(), fabric.head.tolist(), fabric.rate_Bps.tolist(), strict=True)
     for name, tail, head, rate in ends:

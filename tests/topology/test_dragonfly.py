@@ -36,7 +36,7 @@ def test_the_example_of_the_paper(make):
     cluster = make.cluster(make.toml('kind = "dragonfly"'), 72)
     values = describe_cluster(cluster)
     assert (values["hosts_per_router"], values["routers_per_group"], values["global_links_per_router"]) == (2, 4, 2)
-    assert (values["groups"], cluster.dims.routers) == (9, 36)
+    assert (values["groups"], cluster.layout.switches) == (9, 36)
     assert values["links_by_class"] == {"nic": 144, "local": 36 * 3, "global": 36 * 2}
     assert values["diameter_hops"] == 3 + 2
     # 4 of 9 groups to the other 5, a link for each two.
@@ -47,7 +47,7 @@ def test_the_example_of_the_paper(make):
 
 @pytest.mark.parametrize(("nodes", "balance"), [(6, 1), (7, 2), (72, 2), (73, 3), (342, 3), (1056, 4)])
 def test_the_smallest_balanced_one_is_taken(make, nodes, balance):
-    dims = make.cluster(make.toml('kind = "dragonfly"'), nodes).dims
+    dims = make.cluster(make.toml('kind = "dragonfly"'), nodes).layout
     assert (dims.hosts_per_leaf, dims.routers_per_group, dims.global_links_per_router) == (
         balance,
         2 * balance,
@@ -57,7 +57,7 @@ def test_the_smallest_balanced_one_is_taken(make, nodes, balance):
 
 def test_interfaces_count_as_hosts_of_a_balanced_one(make):
     text = make.toml('kind = "dragonfly"', gpus=4, node='[nvlink]\nrate = "1GB/s"', nic="count = 4")
-    dims = make.cluster(text, 64).dims
+    dims = make.cluster(text, 64).layout
     assert (dims.hosts_per_leaf, dims.routers_per_group, dims.global_links_per_router, dims.groups) == (1, 8, 4, 2)
 
 
@@ -66,7 +66,7 @@ def test_interfaces_count_as_hosts_of_a_balanced_one(make):
 def test_global_links_are_spread_evenly_and_lead_both_ways(make, routers, links):
     for groups in range(2, routers * links + 2):
         cluster = build(make, groups * routers, 1, routers, links)
-        assert cluster.dims.groups == groups
+        assert cluster.layout.groups == groups
         tail, head = global_links(cluster)
         ends = Counter(zip(tail, head, strict=True))
         assert ends == Counter(zip(head, tail, strict=True))

@@ -4,7 +4,7 @@ import pytest
 
 from s2sim.errors import TopologyError, UnitError, UnknownNameError
 from s2sim.topology.hardware import find_gpu_links, gpu_links, load_gpu, read_hardware, shipped_tables
-from s2sim.topology.read_file import PARTS, find_part, list_parts, read_shape
+from s2sim.topology.read_file import PARTS, find_part, list_parts, load_shape
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 
@@ -204,10 +204,10 @@ def test_a_topology_finds_the_file_beside_it(tmp_path, monkeypatch):
     (tmp_path / "mine.toml").write_text(OWN)
     path = tmp_path / "cluster.toml"
     path.write_text('gpu = "mine.toml"\n[node]\ngpus = 1\n[nic]\nrate = "1Gbps"\n[fabric]\nkind = "single-switch"\n')
-    assert load_gpu(read_shape(path).gpu).name == "mine"
+    assert load_gpu(load_shape(path).gpu).name == "mine"
     # What stands on the command line is taken from the working directory.
     monkeypatch.chdir(tmp_path)
-    assert read_shape(path, ["gpu=./mine.toml"]).gpu == "./mine.toml"
+    assert load_shape(path, ["gpu=./mine.toml"]).gpu == "./mine.toml"
 
 
 def test_refused(tmp_path):

@@ -92,7 +92,7 @@ def test_diameter_and_latencies_are_those_of_all_pairs(make, text):
     for cluster in sizes(make, text):
         links = np.zeros(0, np.int64)
         latency_ps = np.zeros(0, np.int64)
-        for seed in range(8 if cluster.routing_draws else 1):
+        for seed in range(8 if cluster.layout.draws else 1):
             again = make.cluster(text, cluster.workers, seed=seed)
             routes = again.routes(*every_pair(cluster.workers))
             pair = np.repeat(np.arange(len(routes.latency_ps)), np.diff(routes.offsets))
@@ -112,8 +112,8 @@ def test_the_seed_matters_where_a_routing_draws(make, text):
             not np.array_equal(ways[0].links, way.links) or not np.array_equal(ways[0].offsets, way.offsets)
             for way in ways
         )
-        assert not differ or cluster.routing_draws
-        if cluster.routing_draws and cluster.workers > 12:
+        assert not differ or cluster.layout.draws
+        if cluster.layout.draws and cluster.workers > 12:
             assert differ
 
 
@@ -134,7 +134,7 @@ def as_graph(cluster, inside):
 
     GPUs of a node reach each other over the ports that do that, and each GPU its own network interface only.
     """
-    fabric, shape, dims = cluster.fabric, cluster.shape, cluster.dims
+    fabric, shape, dims = cluster.fabric, cluster.shape, cluster.layout
     rates = defaultdict(int)
     unlimited = 10**6
     ends = zip(fabric.link_names, fabric.tail.tolist(), fabric.head.tolist(), fabric.rate_Bps, strict=True)

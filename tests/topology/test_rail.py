@@ -72,6 +72,6 @@ def test_a_partial_node_uses_the_rails_of_its_gpus(make):
 def test_the_smallest_that_holds_all(make):
     text = make.toml('kind = "rail-optimised"', gpus=2, node=NVLINK, nic="count = 2")
     # 3 nodes a group, switches of 6 ports: 6 leaf switches are 3 groups of 2 rails.
-    dims = make.cluster(text, 2 * 9).dims
+    dims = make.cluster(text, 2 * 9).layout
     assert (dims.hosts_per_leaf, dims.leaves, dims.leaf_switches, dims.uplinks_per_leaf) == (3, 3, 6, 3)
-    assert make.cluster(text, 2 * 10).dims.hosts_per_leaf == 4
+    assert make.cluster(text, 2 * 10).layout.hosts_per_leaf == 4

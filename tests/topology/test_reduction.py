@@ -48,8 +48,8 @@ def test_every_rank_has_one_way_up_to_one_root_and_down_again(make, number):
     nvlink, nic = weights_of(cluster, "nvlink.out"), weights_of(cluster, "nic.out")
     if len(nvlink):
         assert nvlink == pytest.approx(np.repeat((held + 1) / held, held))
-    if len(nvlink) and cluster.dims.nodes > 1:
-        assert nic == pytest.approx(cluster.dims.nodes / len(nic))
+    if len(nvlink) and cluster.layout.nodes > 1:
+        assert nic == pytest.approx(cluster.layout.nodes / len(nic))
     else:
         assert np.all(nic == 1)
     assert routes.latency_ps.tolist() == [2 * way_ps]
@@ -63,7 +63,7 @@ def test_every_rank_has_one_way_up_to_one_root_and_down_again(make, number):
     # Whatever leads up ends at one switch.
     assert len(set(fabric.head[up]) - set(fabric.tail[up])) == 1
     for gpu in cluster.gpu_of_rank.tolist():
-        assert {gpu, fabric.gpus + gpu // cluster.dims.gpus_per_node} & set(fabric.tail[up].tolist())
+        assert {gpu, fabric.gpus + gpu // cluster.layout.gpus_per_node} & set(fabric.tail[up].tolist())
 
 
 def test_rails_meet_at_one_spine(make):
@@ -72,7 +72,7 @@ def test_rails_meet_at_one_spine(make):
     classes = np.array(cluster.fabric.class_names)[cluster.fabric.link_class[routes.links]]
     assert np.count_nonzero(classes == "nic") == 24
     assert len(set(cluster.fabric.head[routes.links[classes == "leaf-up"]])) == 1
-    assert np.count_nonzero(classes == "leaf-up") == cluster.dims.leaf_switches
+    assert np.count_nonzero(classes == "leaf-up") == cluster.layout.leaf_switches
 
 
 @pytest.mark.parametrize("kind", ["ring", "torus", "dragonfly"])

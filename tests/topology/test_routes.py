@@ -16,7 +16,7 @@ PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'
 
 def walk(cluster, a, b):
     """Return the names of the links from GPU a to GPU b by d-mod-k or round a ring, one decision at a time."""
-    shape, dims = cluster.shape, cluster.dims
+    shape, dims = cluster.shape, cluster.layout
     node_a, local_a = divmod(a, shape.gpus_per_node)
     node_b, local_b = divmod(b, shape.gpus_per_node)
     inside = "nvlink" if shape.nvlink else "pcie"

@@ -82,7 +82,7 @@ def test_missing_files_and_names(tmp_path):
 
 def test_overrides():
     shape = load_shape("fat-tree", ["nic.rate=400Gbps", "fabric.hosts_per_leaf=8", "routing=spray", "nic.count=1"])
-    assert shape.nic.rate_Bps == shape.link.rate_Bps == shape.host_link.rate_Bps == 50e9
+    assert shape.nic.rate_Bps == shape.link.rate_Bps == shape.host_link_of(shape.nodes[0]).rate_Bps == 50e9
     assert (shape.hosts_per_leaf, shape.routing, shape.lanes_per_node) == (8, "spray", 1)
     assert {q.field: q.kind for q in shape.quantities}["nic.rate"] == "user"
     assert load_shape("fat-tree", ["nic.rate=1Gbps", "nic.rate=2Gbps"]).nic.rate_Bps == 0.25e9
@@ -105,7 +105,8 @@ def test_one_rate_stands_for_both(make):
     both = make.shape(make.toml(SWITCH, nic='rate = "10Gbps"\nlatency = "1us"'))
     assert only_link.nic.rate_Bps == make.rate_Bps
     assert only_nic.link.rate_Bps == 1.25e9
-    assert (both.host_link.rate_Bps, both.host_link.latency_ps) == (1.25e9, 1_250_000)
+    link = both.host_link_of(both.nodes[0])
+    assert (link.rate_Bps, link.latency_ps) == (1.25e9, 1_250_000)
 
 
 @pytest.mark.parametrize("workers", [0, -1, 2.0, True, "4"])
@@ -116,7 +117,7 @@ def test_refused_worker_counts(workers):
 
 def test_nodes_limit(make):
     shape = make.shape(make.toml(SWITCH + "\nnodes = 3", gpus=2, node=NVLINK))
-    assert build_cluster(shape, 6).dims.nodes == 3
+    assert build_cluster(shape, 6).layout.nodes == 3
     with pytest.raises(TopologyError, match=r"7 workers .* holds 6 .3 nodes x 2 GPUs.*raise fabric.nodes"):
         build_cluster(shape, 7)
 
@@ -144,7 +145,7 @@ def test_unknown_placement():
 )
 def test_smallest_k_ary_tree(make, levels, nics, nodes, expected):
     text = make.toml(f'kind = "fat-tree"\nlevels = {levels}', gpus=nics, node=NVLINK, nic=f"count = {nics}")
-    dims = make.cluster(text, nodes * nics).dims
+    dims = make.cluster(text, nodes * nics).layout
     assert (dims.hosts_per_leaf, dims.leaves) == expected
     assert dims.uplinks_per_leaf == dims.hosts_per_leaf * nics
     if levels == 3:
@@ -159,7 +160,7 @@ def test_list_topologies_fit_any_number_of_workers(name):
     assert shape.description
     for workers in (1, 3, 7, 65):
         cluster = build_cluster(shape, workers)
-        dims = cluster.dims
+        dims = cluster.layout
         assert (dims.nodes - 1) * shape.gpus_per_node < workers <= dims.nodes * shape.gpus_per_node
         assert (dims.leaves - 1) * dims.hosts_per_leaf < dims.nodes <= dims.leaves * dims.hosts_per_leaf
         assert cluster.gpu_of_rank.tolist() == list(range(workers))

@@ -98,7 +98,7 @@ def test_a_torus_of_one_dimension_is_a_ring(make, nodes, nic):
 @given(nodes=st.integers(1, 500), dimensions=st.integers(1, 4))
 def test_sides_are_nearly_equal_and_none_can_be_shorter(nodes, dimensions):
     cluster = build_cluster(load_shape("torus", [f"fabric.dimensions={dimensions}"]), nodes)
-    sizes = cluster.dims.sizes
+    sizes = cluster.layout.sizes
     assert len(sizes) == dimensions
     assert np.prod(sizes) >= nodes
     assert max(sizes) - min(sizes) <= 1
@@ -109,8 +109,8 @@ def test_sides_are_nearly_equal_and_none_can_be_shorter(nodes, dimensions):
 
 
 def test_sides_of_the_cube():
-    assert build_cluster(load_shape("torus"), 64).dims.sizes == (4, 4, 4)
-    assert build_cluster(load_shape("torus"), 65).dims.sizes == (5, 4, 4)
+    assert build_cluster(load_shape("torus"), 64).layout.sizes == (4, 4, 4)
+    assert build_cluster(load_shape("torus"), 65).layout.sizes == (5, 4, 4)
     assert "torus of 4 x 4 x 4, links of 400 Gbps" in summary_line(build_cluster(load_shape("torus"), 64))
 
 

@@ -57,8 +57,8 @@ def test_unequal_nodes_fill_in_order(make):
     shape = make.shape(unequal("fat-tree"))
     cluster = build_cluster(shape, 18)
     assert cluster.node_of_rank.tolist() == [0] * 4 + [1] * 4 + [2] * 2 + [3] * 3 + [4] * 3 + [5] * 2
-    assert (shape.gpus_per_node, shape.lanes_per_node, cluster.dims.nodes) == (4, 1, 6)
-    node_set = cluster.dims.node_set
+    assert (shape.gpus_per_node, shape.lanes_per_node, cluster.layout.nodes) == (4, 1, 6)
+    node_set = cluster.layout.node_set
     assert node_set.port_of_gpu.tolist() == [*range(8), 8, 8, 9, 9, 10, 11, 11, 12, 13, 13]
     assert summary_line(cluster).startswith(
         "mine: 2 nodes x 4 GPUs (NVLink 240 GB/s) + 1 node x 2 GPUs (PCIe 12 GB/s) + 3 nodes x 3 GPUs (NVLink 25 GB/s "
@@ -93,8 +93,8 @@ def test_equal_groups_are_equal_nodes(make):
 
 def test_a_rail_is_the_leaf_switch_of_an_interface_number(make):
     cluster = make.cluster(unequal("rail-optimised"), 16)
-    ports = cluster.dims.node_set.local_port(np.arange(cluster.dims.node_set.ports))
-    assert cluster.dims.rails == 4
+    ports = cluster.layout.node_set.local_port(np.arange(cluster.layout.node_set.ports))
+    assert cluster.layout.rails == 4
     assert np.array_equal(cluster.layout.switch_of_port(np.arange(len(ports))) % 4, ports)
 
 

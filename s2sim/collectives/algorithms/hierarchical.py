@@ -32,7 +32,7 @@ from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedul
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.kinds.torus import TorusDimensions
+from s2sim.topology.kinds.torus import TorusLayout
 
 _Nodes: TypeAlias = list[Ints]
 """The ranks of each node in the order of their GPUs, int64."""
@@ -245,8 +245,8 @@ class Torus:
                     "a size that fits"
                 )
             return sizes if prod(sizes) == ranks else sizes + inside
-        if isinstance(cluster.dims, TorusDimensions):
-            sizes = cluster.dims.sizes
+        if isinstance(cluster.layout, TorusLayout):
+            sizes = cluster.layout.sizes
             if prod(sizes) != nodes:
                 raise OptionError(
                     f"torus: {nodes} nodes do not fill the {'x'.join(map(str, sizes))} places of {cluster.shape.name}: "

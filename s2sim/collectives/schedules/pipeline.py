@@ -58,7 +58,7 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
     # Interface i serves GPUs from ceil(i·gpus/interfaces) on: each channel enters through the first GPU of another one.
     turn = np.arange(channels)[:, None] * length // -channels
     orders = (start + (ranks - start - turn) % length).astype(np.int64)
-    nodes = cluster.layout.dims.node_set
+    nodes = cluster.layout.node_set
     for first, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         gpus = cluster.gpu_of_rank[first : first + length]
         if nodes.meshes.variants and length > 1 and (lines := nodes.mesh_lines(gpus)) is not None:
@@ -92,7 +92,7 @@ def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
     """Return the rings of a mesh through all ranks; none without a mesh, or on several nodes."""
     if cluster.workers == 1 or len(np.unique(cluster.node_of_rank)) > 1:
         return ()
-    lines = cluster.layout.dims.node_set.mesh_lines(cluster.gpu_of_rank)
+    lines = cluster.layout.node_set.mesh_lines(cluster.gpu_of_rank)
     return ring_orders(lines) if lines is not None else ()
 
 

@@ -207,7 +207,7 @@ def _equally_placed_groups(cluster: Cluster, members: Ints) -> list[Ints]:
 
     Their ranks share nodes and interfaces in the same way, with the same latencies from each rank to the next.
     """
-    nodes, count = cluster.dims.node_set, len(members)
+    nodes, count = cluster.layout.node_set, len(members)
     if members.shape[1] == 1 or count == 1:
         return [np.arange(count)]
     gpus = cluster.gpu_of_rank[members]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from s2sim.errors import S2SimError
-from s2sim.pytorch.data import evaluate_classes
-from s2sim.pytorch.task import DataOrigin, ModelSettings, Task, device_of, initialise
+from s2sim.pytorch.task import DataOrigin, ModelSettings, Task, device_of, evaluate_classes, initialise
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:

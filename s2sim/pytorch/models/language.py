@@ -13,8 +13,16 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError
-from s2sim.pytorch.data import evaluate_classes, hold_out, read_corpus, shard_windows
-from s2sim.pytorch.task import ModelSettings, Task, device_of, initialise
+from s2sim.pytorch.task import (
+    ModelSettings,
+    Task,
+    device_of,
+    evaluate_classes,
+    hold_out,
+    initialise,
+    read_corpus,
+    shard_windows,
+)
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:

@@ -12,8 +12,15 @@ import numpy as np
 
 from s2sim.arrays import Floats32, Ints
 from s2sim.errors import S2SimError
-from s2sim.pytorch.data import Interactions, standard_library_interactions
-from s2sim.pytorch.task import Evaluation, ModelSettings, Task, device_of, initialise
+from s2sim.pytorch.task import (
+    Evaluation,
+    Interactions,
+    ModelSettings,
+    Task,
+    device_of,
+    initialise,
+    standard_library_interactions,
+)
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
@@ -96,9 +103,15 @@ class Ncf(ModelSettings):
 
         evaluate = None
         if held:
+            # Of each pair that is shown, 99 items that its user is not known to have.
             shown = order[-held:][:_MAX_EVALUATED]
-            others = self._unobserved(interactions, observed, interactions.users[shown], seed)
-            evaluate = partial(self._hits, logits, interactions, shown, others)
+            generator = named_generator(seed, "held out")
+            others = generator.integers(interactions.item_count, size=(len(shown), _COMPARED))
+            users = interactions.users[shown][:, None]
+            while (known := np.isin(users * interactions.item_count + others, observed)).any():
+                others[known] = generator.integers(interactions.item_count, size=int(known.sum()))
+            items = np.concatenate([interactions.items[shown][:, None], others], axis=1)
+            evaluate = partial(self._hits, logits, users, items)
 
         return Task(
             module=module,
@@ -114,24 +127,12 @@ class Ncf(ModelSettings):
             score=f"hits among the first {_HITS} of {1 + _COMPARED}",
         )
 
-    def _unobserved(self, interactions: Interactions, observed: Ints, users: Ints, seed: int) -> Ints:
-        """Return items that each of some users is not known to have, int64 of shape (users, 99)."""
-        generator = named_generator(seed, "held out")
-        drawn = generator.integers(interactions.item_count, size=(len(users), _COMPARED))
-        while (known := np.isin(users[:, None] * interactions.item_count + drawn, observed)).any():
-            drawn[known] = generator.integers(interactions.item_count, size=int(known.sum()))
-        return drawn
-
-    def _hits(
-        self, logits: Callable[[Ints, Ints], torch.Tensor], interactions: Interactions, shown: Ints, others: Ints
-    ) -> Evaluation:
+    def _hits(self, logits: Callable[[Ints, Ints], torch.Tensor], users: Ints, items: Ints) -> Evaluation:
         """Return held-out loss and the share among the first ten of a hundred items (He et al., section 4.1)."""
         import torch
 
-        items = np.concatenate([interactions.items[shown][:, None], others], axis=1)
-        users = np.repeat(interactions.users[shown], items.shape[1])
         with torch.no_grad():
-            found = logits(users, items.reshape(-1)).reshape(items.shape)
+            found = logits(np.repeat(users, items.shape[1]), items.reshape(-1)).reshape(items.shape)
             among = found[:, : 1 + self.negatives]
             wanted = torch.zeros_like(among)
             wanted[:, 0] = 1
@@ -146,11 +147,9 @@ class Ncf(ModelSettings):
         other_users = np.repeat(users, self.negatives)
         other_items = generator.integers(interactions.item_count, size=len(other_users))
         keys = other_users * interactions.item_count + other_items
-        at = np.minimum(np.searchsorted(observed, keys), len(observed) - 1)
-        unobserved = observed[at] != keys
-        labels = np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)])
+        unobserved = observed[np.minimum(np.searchsorted(observed, keys), len(observed) - 1)] != keys
         return (
             np.concatenate([users, other_users[unobserved]]),
             np.concatenate([items, other_items[unobserved]]),
-            labels,
+            np.concatenate([np.ones(len(users), np.float32), np.zeros(int(unobserved.sum()), np.float32)]),
         )

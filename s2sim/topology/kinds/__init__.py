@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from s2sim.errors import TopologyError
 from s2sim.topology.kinds.dragonfly import DRAGONFLY
-from s2sim.topology.kinds.rail import RAIL_OPTIMISED
 from s2sim.topology.kinds.torus import RING, TORUS
-from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, SINGLE_SWITCH
+from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, RAIL_OPTIMISED, SINGLE_SWITCH
 from s2sim.topology.layout import FabricKind, Layout
 from s2sim.topology.nodes import fill_nodes
 from s2sim.topology.shape import ClusterShape
@@ -27,7 +26,7 @@ ROUTINGS = tuple(dict.fromkeys(routing for kind in KINDS.values() for routing in
 def most_nodes(shape: ClusterShape) -> tuple[int, str] | None:
     """Return the most nodes of a fabric of this shape, and the field that limits them; None for any number."""
     limits = [] if shape.max_nodes is None else [(shape.max_nodes, "fabric.nodes")]
-    counts = [group.count for group in shape.groups]
+    counts = [node.count for node in shape.nodes]
     if None not in counts:
         limits.append((sum(count or 0 for count in counts), "the count of the last [[nodes]]"))
     of_kind = KINDS[shape.kind].layout.most_nodes(shape)
@@ -39,9 +38,9 @@ def most_workers(shape: ClusterShape) -> int | None:
     if (limit := most_nodes(shape)) is None:
         return None
     gpus, nodes = 0, limit[0]
-    for group in shape.groups:
-        taken = nodes if group.count is None else min(nodes, group.count)
-        gpus, nodes = gpus + taken * group.node.gpus, nodes - taken
+    for node in shape.nodes:
+        taken = nodes if node.count is None else min(nodes, node.count)
+        gpus, nodes = gpus + taken * node.gpus, nodes - taken
     return gpus
 
 
@@ -51,10 +50,9 @@ def build_layout(shape: ClusterShape, workers: int) -> Layout:
         raise TopologyError(f"{workers!r} workers were asked for: a cluster needs a whole number of at least 1")
     places, limit = most_nodes(shape), most_workers(shape)
     if places is not None and limit is not None and workers > limit:
-        each = f" x {shape.gpus_per_node} GPUs" if len(shape.groups) == 1 else ""
+        each = f" x {shape.gpus_per_node} GPUs" if len(shape.nodes) == 1 else ""
         raise TopologyError(
             f"{workers} workers were asked for, {shape.name} holds {limit} ({places[0]} nodes{each}): ask for at most "
             f"{limit} or raise {places[1]}"
         )
-    nodes = fill_nodes(shape, workers)
-    return KINDS[shape.kind].layout.fit(shape, nodes)
+    return KINDS[shape.kind].layout.fit(shape, fill_nodes(shape, workers))

@@ -16,57 +16,17 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.topology.graph import Fabric, LinkPart, RouteStage, index_splitter, series_stage
-from s2sim.topology.layout import Dimensions, FabricKind, Layout, Partition
+from s2sim.topology.layout import FabricKind, Layout, Partition
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_rate
 
 
 @dataclass(frozen=True, slots=True)
-class TorusDimensions(Dimensions):
-    """Counts of a torus, with the stops along each dimension."""
-
-    sizes: tuple[int, ...]
-
-    @property
-    def stops(self) -> int:
-        """Stops of the whole torus, with a node or without."""
-        return prod(self.sizes)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Differences of the numbers of neighbours in each dimension."""
-        return tuple(prod(self.sizes[dimension + 1 :]) for dimension in range(len(self.sizes)))
-
-    @property
-    def occupied(self) -> tuple[int, ...]:
-        """Coordinates 0, 1, ... along each dimension at which there are nodes."""
-        last = self.nodes - 1
-        sides = []
-        for size, stride in zip(self.sizes, self.strides, strict=True):
-            whole = last // (stride * size) > 0
-            sides.append(size if whole else last // stride % size + 1)
-        return tuple(sides)
-
-
-def _equal_sides(dimensions: int, nodes: int) -> tuple[int, ...]:
-    """Return sides that differ by at most one, larger ones first, with the smallest product that holds ``nodes``."""
-    longest = max(1, int(nodes ** (1 / dimensions)) - 1)
-    while longest**dimensions < nodes:
-        longest += 1
-    sides = [longest] * dimensions
-    for dimension in reversed(range(1, dimensions)):
-        shorter = [*sides[:dimension], longest - 1, *sides[dimension + 1 :]]
-        if prod(shorter) >= nodes:
-            sides = shorter
-    return tuple(sides)
-
-
-@dataclass(frozen=True, slots=True)
 class TorusLayout(Layout):
     """Stops and the links between neighbours: one link per direction between two stops, none for one stop."""
 
-    dims: TorusDimensions
+    sizes: tuple[int, ...]
 
     usual_dimensions: ClassVar[int] = 3  # If neither they nor a size are given
     least_both_ways: ClassVar[int] = 3  # Stops of a dimension with links in the negative direction too
@@ -79,18 +39,37 @@ class TorusLayout(Layout):
 
     @classmethod
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
-        """Return the torus of the size that is given, or of the most nearly equal sides that hold the nodes."""
-        sizes = shape.size or _equal_sides(shape.dimensions or cls.usual_dimensions, nodes.count)
-        return cls(shape, TorusDimensions(nodes, nodes.count, 1, sizes))
+        """Return the torus of the size that is given, or the smallest with sides that differ by one at most."""
+        dimensions, count = shape.dimensions or cls.usual_dimensions, nodes.count
+        longest = max(1, int(count ** (1 / dimensions)) - 1)
+        while longest**dimensions < count:
+            longest += 1
+        choices = [(*[longest] * (dimensions - shorter), *[longest - 1] * shorter) for shorter in range(dimensions)]
+        sizes = shape.size or min((sides for sides in choices if prod(sides) >= count), key=prod)
+        return cls(shape, nodes, count, 1, sizes)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Differences of the numbers of neighbours in each dimension."""
+        return tuple(prod(self.sizes[dimension + 1 :]) for dimension in range(len(self.sizes)))
+
+    @property
+    def occupied(self) -> tuple[int, ...]:
+        """Coordinates 0, 1, ... along each dimension at which there are nodes."""
+        last = self.nodes - 1
+        return tuple(
+            size if last // (stride * size) else last // stride % size + 1
+            for size, stride in zip(self.sizes, self.strides, strict=True)
+        )
 
     @property
     def switches(self) -> int:
-        """Stops."""
-        return self.dims.stops
+        """Stops, with a node or without."""
+        return prod(self.sizes)
 
     def steps(self, dimension: int) -> tuple[int, ...]:
         """Return the directions in which links lead along a dimension: 1, or 1 and -1."""
-        size = self.dims.sizes[dimension]
+        size = self.sizes[dimension]
         return (1, -1) if size >= max(2, self.least_both_ways) else (1,) if size > 1 else ()
 
     def way_name(self, dimension: int, step: int) -> str:
@@ -99,7 +78,7 @@ class TorusLayout(Layout):
 
     def switch_of_port(self, port: Ints) -> Ints:
         """Return the stop of each interface."""
-        return self.dims.node_set.node_of_port[port]
+        return self.node_set.node_of_port[port]
 
     def parts(self) -> list[LinkPart]:
         """Return a link from every stop in every direction."""
@@ -111,10 +90,10 @@ class TorusLayout(Layout):
                 self.shape.link.latency_ps,
                 f"node{{}}.{self.way_name(dimension, step)}",
                 index_splitter(),
-                self.dims.stops,
+                self.switches,
                 partial(self._ends, dimension, step),
             )
-            for dimension in range(len(self.dims.sizes))
+            for dimension in range(len(self.sizes))
             for step in self.steps(dimension)
         ]
 
@@ -123,7 +102,7 @@ class TorusLayout(Layout):
 
     def _moved(self, dimension: int, stop: Ints, steps: int | Ints) -> Ints:
         """Return the stops some steps away in one dimension."""
-        size, stride = self.dims.sizes[dimension], self.dims.strides[dimension]
+        size, stride = self.sizes[dimension], self.strides[dimension]
         coordinate = stop // stride % size
         return stop + ((coordinate + steps) % size - coordinate) * stride
 
@@ -131,45 +110,40 @@ class TorusLayout(Layout):
         """Return the shorter way along each dimension in turn; ties go in the positive direction."""
         at, target = self.switch_of_port(source), self.switch_of_port(target)
         stages = []
-        for dimension, (size, stride) in enumerate(zip(self.dims.sizes, self.dims.strides, strict=True)):
+        for dimension, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
             forward = (target // stride - at // stride) % size
             positive = forward <= size - forward
             for step in self.steps(dimension):
                 distance = forward if step > 0 else size - forward
                 hops = np.where(outside & (positive == (step > 0)), distance, 0)
-                stages.append(self._arc(fabric, dimension, step, at, hops))
+                # Consecutive links along this dimension from each stop.
+                block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
+                along = np.arange(hops.sum()) - np.repeat(np.cumsum(hops) - hops, hops)
+                stop = self._moved(dimension, np.repeat(at, hops), step * along)
+                stages.append(series_stage(fabric, block.start + stop, hops))
             at = self._moved(dimension, at, forward)
         return stages
-
-    def _arc(self, fabric: Fabric, dimension: int, step: int, source: Ints, hops: Ints) -> RouteStage:
-        """Return consecutive links along one dimension from each source stop."""
-        block = fabric.blocks[f"{self.link_class}.{self.way_name(dimension, step)}"]
-        before = np.cumsum(hops) - hops
-        along = np.arange(hops.sum()) - np.repeat(before, hops)
-        stop = self._moved(dimension, np.repeat(source, hops), step * along)
-        return series_stage(fabric, block.start + stop, hops)
 
     def hops(self) -> tuple[int, int]:
         """Return 1, and the sum of the longest distances along each dimension.
 
         In all dimensions after the first one with several nodes, that is half way round.
         """
-        sizes, occupied = self.dims.sizes, self.dims.occupied
+        sizes, occupied = self.sizes, self.occupied
         first = next(dimension for dimension, side in enumerate(occupied) if side > 1)
         return 1, min(occupied[first] - 1, sizes[first] // 2) + sum(size // 2 for size in sizes[first + 1 :])
 
     def partitions(self) -> list[Partition]:
         """Return the planes across each dimension, and the two slabs that halve it, of the stops with a node."""
-        dims = self.dims
-        stop = np.arange(dims.stops, dtype=np.int64)
+        stop = np.arange(self.switches, dtype=np.int64)
         found = []
-        for dimension, (size, stride) in enumerate(zip(dims.sizes, dims.strides, strict=True)):
-            side = dims.occupied[dimension]
+        for dimension, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
+            side = self.occupied[dimension]
             plane = np.where(stop // stride % size < side, stop // stride % size, -1)
-            groups = [("plane", plane)] if dims.stops > size else []
+            groups = [("plane", plane)] if self.switches > size else []
             if side > 3:
                 groups.append(("slab", np.where(plane < 0, -1, plane * 2 // side)))
-            found += [Partition(f"dimension-{dimension} {name}", group[: dims.nodes], group) for name, group in groups]
+            found += [Partition(f"dimension-{dimension} {name}", group[: self.nodes], group) for name, group in groups]
         return found
 
     def halves(self) -> list[Mask]:
@@ -178,22 +152,20 @@ class TorusLayout(Layout):
         With N stops and a side of k > 2, 2 N / k links lead out of them in each direction (Dally and Towles,
         "Principles and Practices of Interconnection Networks", 2004, section 5.2.1).
         """
-        dims = self.dims
-        stop = np.arange(dims.stops)
+        stop = np.arange(self.switches)
         return [
             stop // stride % size < side // 2
-            for size, stride, side in zip(dims.sizes, dims.strides, dims.occupied, strict=True)
+            for size, stride, side in zip(self.sizes, self.strides, self.occupied, strict=True)
             if side > 1
         ]
 
     def describe(self, oversubscription: float | None) -> list[str]:
         """Return sides and rate."""
-        sides = " x ".join(map(str, self.dims.sizes))
-        return [f"torus of {sides}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
+        return [f"torus of {' x '.join(map(str, self.sizes))}", f"links of {format_rate(self.shape.link.rate_Bps)}"]
 
     def counts(self) -> dict[str, Any]:
         """Return the sides."""
-        return {"size": list(self.dims.sizes)}
+        return {"size": list(self.sizes)}
 
 
 TORUS = FabricKind(

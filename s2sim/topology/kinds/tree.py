@@ -1,8 +1,12 @@
-"""Trees of switches: fat trees of two and three levels, leaf-spine, and a single switch.
+"""Trees of switches: fat trees of two and three levels, leaf-spine, rail-optimised, and a single switch.
 
 Extended generalised fat trees (Öhring, Ibel, Das and Kumar, "On generalized fat trees", IPPS 1995). Routing is d-mod-k
 (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift permutations on real life fat trees", CCIT report
 776, 2010), ECMP by a hash of both hosts at each level, or spraying evenly over all up-ports.
+
+In rail-optimised fabrics interface i of every node of a group goes to the group's leaf switch i, its rail. This is the
+compute fabric of NVIDIA's DGX SuperPOD reference architectures, a scalable unit being a group. Traffic between rails
+crosses the spines; NCCL's PXN, which first moves it over NVLink to the target's rail, is not modelled.
 """
 
 from __future__ import annotations
@@ -22,35 +26,10 @@ from s2sim.topology.graph import (
     parallel_links_stage,
     single_link_stage,
 )
-from s2sim.topology.layout import Capacity, Dimensions, FabricKind, Layout, Partition, ceil_div, half_Bps, sum_by_group
+from s2sim.topology.layout import Capacity, FabricKind, Layout, Partition, half_Bps, sum_by_group
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
-
-
-@dataclass(frozen=True, slots=True)
-class TreeDimensions(Dimensions):
-    """Counts of a tree; the last pod may be partial, and a single leaf or pod has no uplinks."""
-
-    leaves_per_pod: int
-    pods: int
-    uplinks_per_leaf: int
-    uplinks_per_aggregation: int
-
-    @property
-    def leaf_switches(self) -> int:
-        """Switches of the first level."""
-        return self.leaves
-
-    @property
-    def aggregations(self) -> int:
-        """Switches of the second level: the spines of a tree of two levels."""
-        return self.pods * self.uplinks_per_leaf
-
-    @property
-    def cores(self) -> int:
-        """Switches of the third level."""
-        return self.uplinks_per_leaf * self.uplinks_per_aggregation
 
 
 def _smallest_leaf(shape: ClusterShape, nodes: Nodes) -> int:
@@ -77,34 +56,56 @@ def describe_blocking(oversubscription: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TreeLayout(Layout):
-    """Hosts below leaves, leaves below spines or pods, pods below cores."""
+    """Hosts below leaves, leaves below spines or pods, pods below cores; the last leaf and pod may be partial.
 
-    dims: TreeDimensions
+    A single leaf or pod has no uplinks. Of a rail-optimised fabric, ``leaves`` are groups of nodes, with ``rails`` leaf
+    switches each.
+    """
+
+    leaves_per_pod: int
+    pods: int
+    uplinks_per_leaf: int
+    uplinks_per_aggregation: int
+    rails: int = 1
 
     @classmethod
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
         """Return the tree with as many leaves and pods as needed."""
         if shape.levels < 2:
-            return cls(shape, TreeDimensions(nodes, nodes.count, 1, 1, 1, 0, 0))
+            return cls(shape, nodes, nodes.count, 1, 1, 1, 0, 0)
         nics = nodes.most_nics
         hosts = shape.hosts_per_leaf or _smallest_leaf(shape, nodes)
-        leaves = ceil_div(nodes.count, hosts)
+        leaves = -(-nodes.count // hosts)
         leaves_per_pod = (shape.leaves_per_pod or hosts * nics) if shape.levels == 3 else leaves
-        pods = ceil_div(leaves, leaves_per_pod)
+        pods = -(-leaves // leaves_per_pod)
         uplinks = (shape.uplinks_per_leaf or hosts * nics) if leaves > 1 else 0
         core_uplinks = (shape.uplinks_per_aggregation or leaves_per_pod) if pods > 1 else 0
-        return cls(shape, TreeDimensions(nodes, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks))
+        return cls(shape, nodes, hosts, leaves, leaves_per_pod, pods, uplinks, core_uplinks)
+
+    @property
+    def leaf_switches(self) -> int:
+        """Switches of the first level."""
+        return self.leaves * self.rails
+
+    @property
+    def aggregations(self) -> int:
+        """Switches of the second level: the spines of a tree of two levels."""
+        return self.pods * self.uplinks_per_leaf
+
+    @property
+    def cores(self) -> int:
+        """Switches of the third level."""
+        return self.uplinks_per_leaf * self.uplinks_per_aggregation
 
     @property
     def switches(self) -> int:
         """Leaf, aggregation and core switches."""
-        return self.dims.leaf_switches + self.dims.aggregations + self.dims.cores
+        return self.leaf_switches + self.aggregations + self.cores
 
     @property
     def draws(self) -> bool:
         """Whether ECMP has more than one up-port to choose from."""
-        dims = self.dims
-        return self.shape.routing == "ecmp" and max(dims.uplinks_per_leaf, dims.uplinks_per_aggregation) > 1
+        return self.shape.routing == "ecmp" and max(self.uplinks_per_leaf, self.uplinks_per_aggregation) > 1
 
     def host_of_port(self, port: Ints) -> Ints:
         """Return the host number of each interface: hosts of one leaf switch follow each other."""
@@ -112,15 +113,15 @@ class TreeLayout(Layout):
 
     def switch_of_port(self, port: Ints) -> Ints:
         """Return the leaf switch of each interface."""
-        return self.dims.node_set.node_of_port[port] // self.dims.hosts_per_leaf
+        return self.node_set.node_of_port[port] // self.hosts_per_leaf
 
     def parts(self) -> list[LinkPart]:
         """Return the links from leaves to aggregation switches and from those to cores, each up and down."""
-        dims, link = self.dims, self.shape.link
-        uplinks, core_uplinks = dims.uplinks_per_leaf, dims.uplinks_per_aggregation
-        spec, pod_links = (link.rate_Bps, link.latency_ps), dims.pods * dims.cores
+        link = self.shape.link
+        uplinks, core_uplinks = self.uplinks_per_leaf, self.uplinks_per_aggregation
+        spec, pod_links = (link.rate_Bps, link.latency_ps), self.pods * self.cores
         levels = (
-            ("leaf", "leaf{}", index_splitter(uplinks), dims.leaf_switches * uplinks, self._above_leaf),
+            ("leaf", "leaf{}", index_splitter(uplinks), self.leaf_switches * uplinks, self._above_leaf),
             ("aggregation", "pod{}.aggregation{}", index_splitter(uplinks, core_uplinks), pod_links, self._above_pod),
         )
         parts = []
@@ -133,26 +134,23 @@ class TreeLayout(Layout):
         return parts
 
     def _above_leaf(self, index: Ints) -> tuple[Ints, Ints]:
-        dims = self.dims
-        leaf, port = np.divmod(index, dims.uplinks_per_leaf)
-        first_aggregation = self.first_switch + dims.leaf_switches
-        return self.first_switch + leaf, first_aggregation + leaf // dims.leaves_per_pod * dims.uplinks_per_leaf + port
+        leaf, port = np.divmod(index, self.uplinks_per_leaf)
+        first_aggregation = self.first_switch + self.leaf_switches
+        return self.first_switch + leaf, first_aggregation + leaf // self.leaves_per_pod * self.uplinks_per_leaf + port
 
     def _above_pod(self, index: Ints) -> tuple[Ints, Ints]:
-        dims = self.dims
-        first_aggregation = self.first_switch + dims.leaf_switches
-        first_core = first_aggregation + dims.aggregations
-        return first_aggregation + index // dims.uplinks_per_aggregation, first_core + index % dims.cores
+        first_aggregation = self.first_switch + self.leaf_switches
+        first_core = first_aggregation + self.aggregations
+        return first_aggregation + index // self.uplinks_per_aggregation, first_core + index % self.cores
 
     def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
         """Return the links up to the lowest level that both ends share, and down again."""
-        dims = self.dims
-        uplinks, core_uplinks, cores = dims.uplinks_per_leaf, dims.uplinks_per_aggregation, dims.cores
+        uplinks, core_uplinks, cores = self.uplinks_per_leaf, self.uplinks_per_aggregation, self.cores
         if not uplinks:
             return []
         source_leaf, target_leaf = self.switch_of_port(source), self.switch_of_port(target)
         source, target = self.host_of_port(source), self.host_of_port(target)
-        source_pod, target_pod = source_leaf // dims.leaves_per_pod, target_leaf // dims.leaves_per_pod
+        source_pod, target_pod = source_leaf // self.leaves_per_pod, target_leaf // self.leaves_per_pod
         between_leaves = outside & (source_leaf != target_leaf)
         between_pods = source_pod != target_pod
         levels = [("leaf", source_leaf, target_leaf, uplinks, between_leaves)]
@@ -175,27 +173,25 @@ class TreeLayout(Layout):
         """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
         if self.shape.routing == "ecmp":
             return hash_choice(source, target, seed, level, width)
-        below = self.dims.uplinks_per_leaf if level == 2 else 1
+        below = self.uplinks_per_leaf if level == 2 else 1
         return target // below % width
 
     def hops(self) -> tuple[int, int]:
         """Return the links from leaf to leaf: 0, 2 or 4."""
-        dims = self.dims
-        most = 4 if dims.pods > 1 else 2 if dims.leaf_switches > 1 else 0
-        if dims.hosts_per_leaf > 1:
+        most = 4 if self.pods > 1 else 2 if self.leaf_switches > 1 else 0
+        if self.hosts_per_leaf > 1:
             return 0, most
-        return (2 if dims.leaves_per_pod > 1 else most), most
+        return (2 if self.leaves_per_pod > 1 else most), most
 
     def partitions(self) -> list[Partition]:
         """Return the leaves and the pods."""
-        dims = self.dims
-        leaf = np.arange(dims.leaves, dtype=np.int64)
-        leaf_of_node = np.arange(dims.nodes, dtype=np.int64) // dims.hosts_per_leaf
-        above = np.full(dims.aggregations + dims.cores, -1, np.int64)
-        pod = leaf // dims.leaves_per_pod
+        leaf = np.arange(self.leaves, dtype=np.int64)
+        leaf_of_node = np.arange(self.nodes, dtype=np.int64) // self.hosts_per_leaf
+        above = np.full(self.aggregations + self.cores, -1, np.int64)
+        pod = leaf // self.leaves_per_pod
         pod_of_above = above.copy()
-        if dims.pods > 1:
-            pod_of_above[: dims.aggregations] = np.repeat(np.arange(dims.pods), dims.uplinks_per_leaf)
+        if self.pods > 1:
+            pod_of_above[: self.aggregations] = np.repeat(np.arange(self.pods), self.uplinks_per_leaf)
         return [
             Partition("leaf", leaf_of_node, np.concatenate([leaf, above])),
             Partition("pod", pod[leaf_of_node], np.concatenate([pod, pod_of_above]), nested=True),
@@ -203,84 +199,131 @@ class TreeLayout(Layout):
 
     def bisection_Bps(self, capacity: Capacity) -> float:
         """Return the capacity out of the weaker and smaller half of the leaves in order; of the nodes on one leaf."""
-        dims = self.dims
-        if dims.leaves == 1:
+        if self.leaves == 1:
             return half_Bps(capacity.node_Bps)
-        half = dims.leaves // 2
+        half = self.leaves // 2
         # A partial leaf or pod is the last, so the weaker half may be at either end.
         return min(
             self._leaves_Bps(np.arange(half), capacity),
-            self._leaves_Bps(np.arange(dims.leaves - half, dims.leaves), capacity),
+            self._leaves_Bps(np.arange(self.leaves - half, self.leaves), capacity),
         )
 
     def _leaves_Bps(self, chosen: Ints, capacity: Capacity) -> float:
         """Return the capacity out of a set of leaves: full pods through their cores, others through their uplinks."""
-        dims = self.dims
         leaf_Bps = capacity.families[0]
-        pod = chosen // dims.leaves_per_pod
+        pod = chosen // self.leaves_per_pod
         total_Bps = 0.0
         for number in np.unique(pod):
             of_pod = chosen[pod == number]
-            size = min(dims.leaves_per_pod, dims.leaves - number * dims.leaves_per_pod)
-            whole = len(of_pod) == size and dims.pods > 1
+            size = min(self.leaves_per_pod, self.leaves - number * self.leaves_per_pod)
+            whole = len(of_pod) == size and self.pods > 1
             total_Bps += float(capacity.families[1][number] if whole else leaf_Bps[of_pod].sum())
         return total_Bps
 
     def oversubscription(self, capacity: Capacity) -> float:
         """Return the worst ratio over the levels of full leaves, 1 without uplinks; 1 or less is non-blocking."""
-        dims = self.dims
-        if not dims.uplinks_per_leaf:
+        if not self.uplinks_per_leaf:
             return 1.0
         switch = self.switch_of_port(np.arange(len(capacity.port_Bps)))
-        node = dims.node_set.node_of_port
-        hosts = np.bincount(np.unique(np.stack([switch, node]), axis=1)[0], minlength=dims.leaf_switches)
+        node = self.node_set.node_of_port
+        hosts = np.bincount(np.unique(np.stack([switch, node]), axis=1)[0], minlength=self.leaf_switches)
         used = hosts > 0
-        sent_Bps = sum_by_group(capacity.port_Bps, switch, dims.leaf_switches)[used] / hosts[used] * dims.hosts_per_leaf
+        sent_Bps = sum_by_group(capacity.port_Bps, switch, self.leaf_switches)[used] / hosts[used] * self.hosts_per_leaf
         single = np.full(self.switches, -1, np.int64)
-        single[: dims.leaf_switches] = np.arange(dims.leaf_switches)
-        up_Bps = capacity.between.leaving(single, dims.leaf_switches)[used]
-        worst = float((sent_Bps / up_Bps).max())
-        if not dims.uplinks_per_aggregation:
+        single[: self.leaf_switches] = np.arange(self.leaf_switches)
+        worst = float((sent_Bps / capacity.between.leaving(single, self.leaf_switches)[used]).max())
+        if not self.uplinks_per_aggregation:
             return worst
         pods = self.partitions()[1]
-        pod = pods.group_of_switch[: dims.leaf_switches]
-        pod_Bps = np.bincount(pod, sent_Bps, dims.pods) / np.bincount(pod) * dims.leaves_per_pod
-        return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, dims.pods)).max()))
+        pod = pods.group_of_switch[: self.leaf_switches]
+        pod_Bps = np.bincount(pod, sent_Bps, self.pods) / np.bincount(pod) * self.leaves_per_pod
+        return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, self.pods)).max()))
 
     def describe(self, oversubscription: float | None) -> list[str]:
         """Return levels, leaves, pods, oversubscription and routing."""
-        dims, shape = self.dims, self.shape
+        shape = self.shape
         if shape.levels < 2:
             return ["1 switch"]
-        if dims.leaves == 1:
-            return [f"all on 1 leaf of {format_number_of(dims.hosts_per_leaf, 'node')}"]
-        parts = [f"{shape.levels} levels", f"{dims.leaves} leaves x {format_number_of(dims.hosts_per_leaf, 'node')}"]
+        if self.leaves == 1:
+            return [f"all on 1 leaf of {format_number_of(self.hosts_per_leaf, 'node')}"]
+        parts = [f"{shape.levels} levels", f"{self.leaves} leaves x {format_number_of(self.hosts_per_leaf, 'node')}"]
         if shape.levels == 3:
-            parts.append(f"{format_number_of(dims.pods, 'pod')} x {format_number_of(dims.leaves_per_pod, 'leaf')}")
+            parts.append(f"{format_number_of(self.pods, 'pod')} x {format_number_of(self.leaves_per_pod, 'leaf')}")
         return [*parts, describe_blocking(oversubscription), f"{shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:
         """Return leaves, pods, spines and cores."""
-        dims = self.dims
         return {
-            "leaves": dims.leaf_switches,
-            "nodes_per_leaf": min(dims.hosts_per_leaf, dims.nodes),
-            "pods": dims.pods if self.shape.levels == 3 else 0,
-            "spines": dims.aggregations,
-            "cores": dims.cores,
+            "leaves": self.leaf_switches,
+            "nodes_per_leaf": min(self.hosts_per_leaf, self.nodes),
+            "pods": self.pods if self.shape.levels == 3 else 0,
+            "spines": self.aggregations,
+            "cores": self.cores,
         }
 
     def reduction(self, port: Ints) -> list[tuple[str, str, Ints]]:
         """Return the links up to the first switch of the lowest level that is above all ports."""
-        dims = self.dims
         leaf = np.unique(self.switch_of_port(port))
         if len(leaf) == 1:
             return []
-        levels = [("leaf.up", "leaf.down", leaf * dims.uplinks_per_leaf)]
-        pod = np.unique(leaf // dims.leaves_per_pod)
+        levels = [("leaf.up", "leaf.down", leaf * self.uplinks_per_leaf)]
+        pod = np.unique(leaf // self.leaves_per_pod)
         if len(pod) > 1:
-            levels.append(("aggregation.up", "aggregation.down", pod * dims.cores))
+            levels.append(("aggregation.up", "aggregation.down", pod * self.cores))
         return levels
+
+
+@dataclass(frozen=True, slots=True)
+class RailOptimisedLayout(TreeLayout):
+    """A tree of two levels in which each interface of a node has a leaf switch of its own."""
+
+    @classmethod
+    def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
+        """Return the fabric with as many groups as needed.
+
+        The default of ``hosts_per_leaf`` is the smallest k / 2 with which k leaf switches of k ports reach all nodes.
+        """
+        nics = nodes.most_nics
+        hosts = shape.hosts_per_leaf or 1
+        while shape.hosts_per_leaf is None and hosts * max(1, 2 * hosts // nics) < nodes.count:
+            hosts += 1
+        groups = -(-nodes.count // hosts)
+        switches = groups * nics
+        uplinks = (shape.uplinks_per_leaf or hosts) if switches > 1 else 0
+        return cls(shape, nodes, hosts, groups, switches, 1, uplinks, 0, rails=nics)
+
+    def host_of_port(self, port: Ints) -> Ints:
+        """Return the host number of each interface: rail after rail, inside a rail node after node."""
+        place = self.node_set.node_of_port[port] % self.hosts_per_leaf
+        return self.switch_of_port(port) * self.hosts_per_leaf + place
+
+    def switch_of_port(self, port: Ints) -> Ints:
+        """Return the rail of each interface: the leaf switch of its number in its group."""
+        group = self.node_set.node_of_port[port] // self.hosts_per_leaf
+        return group * self.rails + self.node_set.local_port(port)
+
+    def hops(self) -> tuple[int, int]:
+        """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
+        return (0 if self.hosts_per_leaf > 1 else 2), (2 if self.leaf_switches > 1 else 0)
+
+    def partitions(self) -> list[Partition]:
+        """Return the groups of nodes, each with all of its rails."""
+        group_of_node = np.arange(self.nodes, dtype=np.int64) // self.hosts_per_leaf
+        group_of_switch = np.full(self.switches, -1, np.int64)
+        group_of_switch[: self.leaf_switches] = np.arange(self.leaf_switches) // self.rails
+        return [Partition("rail group", group_of_node, group_of_switch)]
+
+    def describe(self, oversubscription: float | None) -> list[str]:
+        """Return groups, rails, oversubscription and routing."""
+        groups = f"{format_number_of(self.leaves, 'group')} of {format_number_of(self.hosts_per_leaf, 'node')}"
+        rails = f"{format_number_of(self.rails, 'rail')} each"
+        if not self.uplinks_per_leaf:
+            return [groups, rails]
+        return [groups, rails, describe_blocking(oversubscription), f"{self.shape.routing} routing"]
+
+    def counts(self) -> dict[str, Any]:
+        """Return leaf switches, spines, groups and rails."""
+        return {**TreeLayout.counts(self), "groups": self.leaves, "rails": self.rails}
 
 
 _FIELDS = {
@@ -289,8 +332,14 @@ _FIELDS = {
     "fabric.leaves_per_pod": 3,
     "fabric.uplinks_per_aggregation": 3,
 }
-TREE_ROUTINGS = ("d-mod-k", "ecmp", "spray")
+_ROUTINGS = ("d-mod-k", "ecmp", "spray")
 
-FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=TREE_ROUTINGS)
-LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=TREE_ROUTINGS)
+FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=_ROUTINGS)
+LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=_ROUTINGS)
 SINGLE_SWITCH = FabricKind(TreeLayout, levels=(1,), fields=_FIELDS)
+RAIL_OPTIMISED = FabricKind(
+    RailOptimisedLayout,
+    levels=(2,),
+    fields={"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2},
+    routings=_ROUTINGS,
+)
