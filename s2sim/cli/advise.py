@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from s2sim.cli.options import (
+    FORCE,
+    JSON,
+    QUIET,
     Experiment,
-    ForceOption,
-    JsonOption,
-    QuietOption,
     argument,
     check_targets,
     examples,
@@ -37,21 +35,18 @@ _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SH
 @options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
 def advise_command(
     experiment: Experiment[RunSpec],
-    question: Annotated[str, argument("best|cheapest|largest|frontier|flips", "What to ask, see above.")],
-    changes: Annotated[
-        str | None,
-        option("FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"),
-    ] = None,
-    faster: Annotated[
-        str | None, option("PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none")
-    ] = None,
-    efficiency: Annotated[
-        str | None, option("PERCENT", "largest: the share of the speed of one worker that each keeps.", "none")
-    ] = None,
-    most_workers: Annotated[int | None, option("N", "largest: more workers are not tried.", "1024", minimum=1)] = None,
-    json: JsonOption = None,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    question: str = argument(..., "best|cheapest|largest|frontier|flips", "What to ask, see above."),
+    changes: str | None = option(
+        None, "FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"
+    ),
+    faster: str | None = option(None, "PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"),
+    efficiency: str | None = option(
+        None, "PERCENT", "largest: the share of the speed of one worker that each keeps.", "none"
+    ),
+    most_workers: int | None = option(None, "N", "largest: more workers are not tried.", "1024", minimum=1),
+    json: str | None = JSON,
+    force: bool = FORCE,
+    quiet: bool = QUIET,
 ) -> None:
     """Ask what to change on a cluster or in a training job: the question of s2sim run turned round.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
+from s2sim.cli.options import JSON, QUIET, Experiment, check_targets, examples, option, options_from
 from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
 from s2sim.errors import OptionError
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -25,25 +25,21 @@ EXAMPLES = examples(
 @options_from(CalibrateSpec, needed=("topology",), unless="--testbed", leave_out=("seed", "faults"))
 def calibrate_command(
     experiment: Experiment[CalibrateSpec],
-    out: Annotated[
-        str | None,
-        option(
-            "FILE.toml",
-            "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
-            "no file",
-        ),
-    ] = None,
-    testbed: Annotated[
-        str | None,
-        option(
-            "DIR",
-            "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
-            False,
-        ),
-    ] = None,
-    setting: Annotated[str | None, option("NAME", "The setting, with --testbed.", "the first of the folder")] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str | None = option(
+        None,
+        "FILE.toml",
+        "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
+        "no file",
+    ),
+    testbed: str | None = option(
+        None,
+        "DIR",
+        "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
+        False,
+    ),
+    setting: str | None = option(None, "NAME", "The setting, with --testbed.", "the first of the folder"),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Fit what a library adds to the wire to measurements of one's own machine.
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from s2sim.cli.options import (
+    FORCE,
+    JSON,
+    QUIET,
+    TIMELINE,
     Experiment,
-    ForceOption,
-    JsonOption,
-    QuietOption,
-    TimelineOption,
     argument,
     check_targets,
     examples,
     option,
     options_from,
+    switch,
     takes_tables,
 )
 from s2sim.cli.output import STDOUT, note, printable, show_line, show_result, watching, write_tables, write_text
@@ -55,40 +54,33 @@ _RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
 @options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
 def collective_command(
     experiment: Experiment[CollectiveSpec],
-    size: Annotated[
-        str | None,
-        option(
-            "SIZE",
-            "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
-            "all-gather the gathered one. Required but for a barrier.",
-            False,
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        option(
-            "FILE",
-            "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
-            "equal ones",
-        ),
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
-    terms: Annotated[
-        bool,
-        typer.Option(
-            "--terms", help="Show what the time is the sum of: launches, hops, bytes of links; also in --json."
-        ),
-    ] = False,
-    png: Annotated[
-        str | None, option("FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture")
-    ] = None,
-    goal: Annotated[
-        str | None, option("FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file")
-    ] = None,
-    timeline: TimelineOption = None,
-    json: JsonOption = None,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    size: str | None = option(
+        None,
+        "SIZE",
+        "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
+        "all-gather the gathered one. Required but for a barrier.",
+        False,
+    ),
+    sizes: str | None = option(
+        None,
+        "FILE",
+        "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
+        "equal ones",
+    ),
+    show: bool = switch("--show", "List the schedule, message by message; for few ranks."),
+    terms: bool = switch(
+        "--terms", "Show what the time is the sum of: launches, hops, bytes of links; also in --json."
+    ),
+    png: str | None = option(
+        None, "FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture"
+    ),
+    goal: str | None = option(
+        None, "FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file"
+    ),
+    timeline: str | None = TIMELINE,
+    json: str | None = JSON,
+    force: bool = FORCE,
+    quiet: bool = QUIET,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
@@ -136,13 +128,11 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
 @options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
 def table_command(
     experiment: Experiment[CollectiveSpec],
-    first: Annotated[
-        str | None, option("SIZE", "First size, with its unit, for example 8B.", False, flag="--from")
-    ] = None,
-    last: Annotated[str | None, option("SIZE", "Last size, for example 1GiB.", False, flag="--to")] = None,
-    factor: Annotated[int, option("N", "Ratio of one size to the next.")] = 2,
-    size: Annotated[str | None, option("SIZE", "This size alone, instead of --from and --to.", False)] = None,
-    quiet: QuietOption = False,
+    first: str | None = option(None, "SIZE", "First size, with its unit, for example 8B.", False, flag="--from"),
+    last: str | None = option(None, "SIZE", "Last size, for example 1GiB.", False, flag="--to"),
+    factor: int = option(2, "N", "Ratio of one size to the next."),
+    size: str | None = option(None, "SIZE", "This size alone, instead of --from and --to.", False),
+    quiet: bool = QUIET,
 ) -> None:
     """Print the simulated times of many sizes as nccl-tests prints measured ones.
 
@@ -171,11 +161,11 @@ def table_command(
 @options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
 def log_command(
     experiment: Experiment[CollectiveSpec],
-    log: Annotated[str, argument("LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO.")],
-    kind: Annotated[str | None, argument("KIND", "Collective, such as all_reduce.", "what the log says")] = None,
-    workers: Annotated[str | None, option("N", "Number of ranks.", "as many as the log says")] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    log: str = argument(..., "LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO."),
+    kind: str | None = argument(None, "KIND", "Collective, such as all_reduce.", "what the log says"),
+    workers: str | None = option(None, "N", "Number of ranks.", "as many as the log says"),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
     check_targets(json=json)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
+from s2sim.cli.options import JSON, QUIET, Experiment, check_targets, examples, option, options_from
 from s2sim.cli.output import show_line, show_result, watching, write_text
 from s2sim.traffic.spec import FlowsSpec
 
@@ -21,11 +19,11 @@ EXAMPLES = examples(
 @options_from(FlowsSpec, needed=("file", "topology"))
 def flows_command(
     experiment: Experiment[FlowsSpec],
-    out: Annotated[
-        str | None, option("FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file")
-    ] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str | None = option(
+        None, "FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file"
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Replay transfers on a cluster, and say when each arrives and what it waited for.
 

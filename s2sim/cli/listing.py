@@ -8,11 +8,9 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, argument, check_targets, examples
+from s2sim.cli.options import JSON, argument, check_targets, examples, switch
 from s2sim.cli.output import (
     STDOUT,
     show_entry,
@@ -121,17 +119,14 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 
 def list_command(
-    kind: Annotated[
-        str | None,
-        argument("KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"),
-    ] = None,
-    name: Annotated[
-        str | None, argument("NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all")
-    ] = None,
-    table: Annotated[
-        bool, typer.Option("--table", help="Reducers as a table: collectives, rounds, host syncs, feedback, bytes.")
-    ] = False,
-    json: JsonOption = None,
+    kind: str | None = argument(
+        None, "KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"
+    ),
+    name: str | None = argument(
+        None, "NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all"
+    ),
+    table: bool = switch("--table", "Reducers as a table: collectives, rounds, host syncs, feedback, bytes."),
+    json: str | None = JSON,
 ) -> None:
     """List compressors (reducers), topologies, hardware and so on: all names, or one kind with a line each.
 
@@ -276,14 +271,12 @@ def _show_page(facts: ReducerFacts) -> None:
 
 
 def schema_command(
-    result: Annotated[
-        str,
-        argument(
-            "RESULT",
-            "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
-            "paper, or regimes.",
-        ),
-    ] = "run",
+    result: str = argument(
+        "run",
+        "RESULT",
+        "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
+        "paper, or regimes.",
+    ),
 ) -> None:
     """Print the JSON schema (draft 2020-12) of a result's JSON.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, PngOption, QuietOption, argument, check_targets, examples, option
+from s2sim.cli.options import JSON, PNG, QUIET, argument, check_targets, examples, option, switch
 from s2sim.cli.output import (
     STDOUT,
     show_entry,
@@ -37,23 +37,19 @@ _LIST, _ALL = "list", "all"
 
 
 def paper_command(
-    names: Annotated[
-        list[str], argument("NAME...", "Papers to rebuild, all of them, or list to see which there are.", False)
-    ],
-    full: Annotated[
-        bool, typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper.")
-    ] = False,
-    html: Annotated[
-        str | None,
-        option(
-            "FILE.html",
-            "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
-            "no page",
-        ),
-    ] = None,
-    png: PngOption = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    names: list[str] = argument(
+        ..., "NAME...", "Papers to rebuild, all of them, or list to see which there are.", False
+    ),
+    full: bool = switch("--full/--quick", "Sharper figures: more steps, seeds and settings; minutes a paper."),
+    html: str | None = option(
+        None,
+        "FILE.html",
+        "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
+        "no page",
+    ),
+    png: str | None = PNG,
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
 

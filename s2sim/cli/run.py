@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
 from s2sim.cli.options import (
+    FORCE,
+    JSON,
+    PNG,
+    QUIET,
+    TIMELINE,
     Experiment,
-    ForceOption,
-    JsonOption,
-    PngOption,
-    QuietOption,
-    TimelineOption,
     check_targets,
     examples,
     option,
     options_from,
+    switch,
     takes_tables,
 )
 from s2sim.cli.output import STDOUT, note, watching, write_figure, write_json, write_tables
@@ -57,47 +58,36 @@ _RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "p
 @options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
 def run_command(
     experiment: Experiment[RunSpec],
-    timeline: TimelineOption = None,
-    timeline_rank: Annotated[
-        int | None,
-        option(
-            "RANK",
-            "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
-            "the slowest",
-            hidden=True,
-        ),
-    ] = None,
-    png: PngOption = None,
-    plot: Annotated[
-        str | None,
-        option(
-            "WHAT",
-            "What --png draws: bars, where the time goes; scaling, time and efficiency "
-            "against workers; break-even, speed-up against the rate; error, against bytes "
-            "and time.",
-            "bars; scaling for several numbers of workers; error with --show pareto",
-        ),
-    ] = None,
-    json: JsonOption = None,
-    show: Annotated[
-        list[str] | None,
-        option(
-            "WHAT",
-            "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
-            "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for "
-            "what is requested); pareto (error against bytes and time, of many compressors unless --reducer names "
-            "some).",
-            "nothing more",
-        ),
-    ] = None,
-    no_break_even: Annotated[
-        bool,
-        typer.Option(
-            "--no-break-even", help="Do not look for the rates at which reducers break even with dense.", hidden=True
-        ),
-    ] = False,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    timeline: str | None = TIMELINE,
+    timeline_rank: int | None = option(
+        None,
+        "RANK",
+        "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+        "the slowest",
+        hidden=True,
+    ),
+    png: str | None = PNG,
+    plot: str | None = option(
+        None,
+        "WHAT",
+        "What --png draws: bars, where the time goes; scaling, time and efficiency against workers; break-even, "
+        "speed-up against the rate; error, against bytes and time.",
+        "bars; scaling for several numbers of workers; error with --show pareto",
+    ),
+    json: str | None = JSON,
+    show: list[str] | None = option(
+        None,
+        "WHAT",
+        "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
+        "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for what "
+        "is requested); pareto (error against bytes and time, of many compressors unless --reducer names some).",
+        "nothing more",
+    ),
+    no_break_even: bool = switch(
+        "--no-break-even", "Do not look for the rates at which reducers break even with dense.", hidden=True
+    ),
+    force: bool = FORCE,
+    quiet: bool = QUIET,
 ) -> None:
     """Compare gradient compressors (reducers) on a cluster: time, bytes, error, a verdict with break-even rates.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option
+from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option
 from s2sim.cli.output import show_grids, show_lines, watching, write_figure, write_result, write_text
 
 if TYPE_CHECKING:
@@ -19,25 +19,19 @@ TOPOLOGY = examples(
     "s2sim dev testbed topology w8-1000mbps --out testbed.toml",
     "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
 )
-FolderOption = Annotated[
-    str | None, option("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped")
-]
+FOLDER = option(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped")
 
 
 def compare_command(
-    folder: Annotated[
-        str | None, argument("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped")
-    ] = None,
-    calibrate_on: Annotated[
-        str | None,
-        option("SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"),
-    ] = None,
-    png: Annotated[
-        str | None,
-        option("FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"),
-    ] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    folder: str | None = argument(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    calibrate_on: str | None = option(
+        None, "SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"
+    ),
+    png: str | None = option(
+        None, "FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Predict what was measured on testbeds, with constants that one setting alone tells.
 
@@ -66,9 +60,9 @@ def compare_command(
 
 
 def topology_command(
-    setting: Annotated[str, argument("SETTING", "Name of a setting that was measured.")],
-    folder: FolderOption = None,
-    out: Annotated[str | None, option("FILE.toml", "Where to write it.", "the screen")] = None,
+    setting: str = argument(..., "SETTING", "Name of a setting that was measured."),
+    folder: str | None = FOLDER,
+    out: str | None = option(None, "FILE.toml", "Where to write it.", "the screen"),
 ) -> None:
     """Write the cluster that a setting is to the simulator as a topology file."""
     from s2sim.validation.testbed import setting_named

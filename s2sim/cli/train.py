@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from s2sim.cli.options import (
+    JSON,
+    PNG,
+    QUIET,
     Experiment,
-    JsonOption,
-    PngOption,
-    QuietOption,
     check_targets,
     examples,
     option,
     options_from,
+    switch,
     takes_tables,
 )
 from s2sim.cli.output import show_result, watching, write_bytes
@@ -36,13 +34,11 @@ EXAMPLES = examples(
 @options_from(TrainSpec, topology="fat-tree")
 def train_command(
     experiment: Experiment[TrainSpec],
-    out: Annotated[str | None, option("FOLDER", "Keep checkpoints there, to go on from.", "none are kept")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoints of --out; more reducers and seeds may join.")
-    ] = False,
-    png: PngOption = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str | None = option(None, "FOLDER", "Keep checkpoints there, to go on from.", "none are kept"),
+    resume: bool = switch("--resume", "Go on from the checkpoints of --out; more reducers and seeds may join."),
+    png: str | None = PNG,
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Train a real model with real gradients through reducers; loss against iterations and simulated time.
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option, takes_tables
+from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
@@ -19,42 +15,28 @@ EXAMPLES = examples(
 
 @takes_tables()
 def validate_command(
-    folder: Annotated[
-        str | None,
-        argument(
-            "DIR",
-            "Folder with an index.csv, a row a curve, and a table of sizes and times for each "
-            "(measured/curves/README.md "
-            "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
-            "the public curves that are shipped",
-        ),
-    ] = None,
-    iterations: Annotated[
-        bool, typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder.")
-    ] = False,
-    html: Annotated[
-        str | None,
-        option(
-            "FILE.html",
-            "Write one page with all tables, and predicted against measured times of every curve.",
-            "no file",
-        ),
-    ] = None,
-    fit: Annotated[
-        bool,
-        typer.Option(
-            help="Fit constants again, to these curves and the public ones, and without each source of the folder."
-        ),
-    ] = True,
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write",
-            help="Fit the shipped constants to the public curves until they stay, and write them and the bands.",
-        ),
-    ] = False,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    folder: str | None = argument(
+        None,
+        "DIR",
+        "Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/curves/README.md "
+        "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
+        "the public curves that are shipped",
+    ),
+    iterations: bool = switch("--iterations", "Predict training iterations: the public ones, or those of the folder."),
+    html: str | None = option(
+        None,
+        "FILE.html",
+        "Write one page with all tables, and predicted against measured times of every curve.",
+        "no file",
+    ),
+    fit: bool = option(
+        True, None, "Fit constants again, to these curves and the public ones, and without each source of the folder."
+    ),
+    write: bool = switch(
+        "--write", "Fit the shipped constants to the public curves until they stay, and write them and the bands."
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Predict measured curves and iterations from their machines, and show how far off that is.
 
