@@ -57,7 +57,6 @@ def advise_command(
     check_targets(json=json)
     from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
     from s2sim.experiment.costs import make_gate
-    from s2sim.report.screens import advice_screen
 
     spec = experiment.saved_or(EXAMPLE)
     given = {"changes": changes, "faster": faster, "efficiency": efficiency, "most_workers": most_workers}
@@ -75,7 +74,7 @@ def advise_command(
             progress=progress,
             gate=make_gate(note, force=force),
         )
-    show_result(result, json, advice_screen, lambda result: result.lines, quiet=quiet)
+    show_result(result, json, quiet=quiet)
 
 
 def _share(name: str, text: str | None) -> float | None:

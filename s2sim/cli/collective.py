@@ -169,7 +169,6 @@ def log_command(
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
     check_targets(json=json)
-    from s2sim.report.screens import log_comparison_screen
     from s2sim.traffic.nccl_tests import read_nccl_tests
     from s2sim.validation.compare_log import choose_tables, compare_log
 
@@ -178,6 +177,4 @@ def log_command(
     spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
     with watching(quiet=quiet) as progress:
         result = compare_log(spec, found, progress)
-    show_result(
-        result, json, log_comparison_screen, lambda result: log_comparison_screen(result).before, show_line, quiet=quiet
-    )
+    show_result(result, json, show=show_line, quiet=quiet)

@@ -11,14 +11,14 @@ import numpy as np
 
 from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
 from s2sim.collectives.schedules.goal import to_goal
-from s2sim.report import format as text
 from s2sim.report.grid import filled
-from s2sim.report.screens import collective_screen
 from s2sim.report.traffic_tables import (
     SHOWN_TIMES,
     MessageRow,
     ScheduleStepRow,
     check_listing,
+    collective_screen,
+    collective_summary,
     schedule_lines,
     terms_grid,
 )
@@ -55,7 +55,7 @@ def show_collective(
     made_of = planned_terms(planned) if terms else ()
     with watching(quiet=quiet) as progress:
         result = replace(collective_result(planned, progress), terms=made_of)
-    summary = text.collective_summary(result)
+    summary = collective_summary(result)
     if png is not None:
         _draw(planned, summary, png)
     if goal is not None:

@@ -32,8 +32,6 @@ def flows_command(
     """
     check_targets(json=json, out=out)
 
-    from s2sim.report.screens import flows_screen
-    from s2sim.report.traffic_tables import flows_lines
     from s2sim.traffic.flows import simulate_transfers
 
     spec = experiment.saved_or(_EXAMPLE)
@@ -41,4 +39,4 @@ def flows_command(
         result = simulate_transfers(spec, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
-    show_result(result, json, flows_screen, lambda result: flows_lines(result)[-1:], show_line, quiet=quiet)
+    show_result(result, json, show=show_line, quiet=quiet)

@@ -60,6 +60,4 @@ def regimes_command(
         from s2sim.report.figures.regimes import draw_regimes
 
         write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
-    from s2sim.report.screens import regimes_screen
-
-    show_result(result, json, regimes_screen, lambda result: [result.summary], quiet=quiet)
+    show_result(result, json, quiet=quiet)

@@ -149,12 +149,11 @@ def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, force: bool
     from s2sim.cli.output import show_result
     from s2sim.experiment.costs import make_gate
     from s2sim.experiment.topologies import run_topologies
-    from s2sim.report.screens import topologies_screen
 
     with watching(quiet=quiet) as progress:
         complete, gate = json is not None, make_gate(note, force=force)
         result = run_topologies(spec=spec, progress=progress, break_even=complete, thorough=complete, gate=gate)
-    show_result(result, json, topologies_screen, lambda result: result.lines, quiet=quiet)
+    show_result(result, json, quiet=quiet)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option
-from s2sim.cli.output import show_grids, show_lines, watching, write_figure, write_result, write_text
+from s2sim.cli.output import show_line, show_lines, show_result, watching, write_figure, write_text
 
 if TYPE_CHECKING:
     from s2sim.testbed.measured import MeasuredTestbeds
@@ -41,22 +41,16 @@ def compare_command(
     check_targets(json=json, png=png)
     measured = _read(folder)
 
-    from s2sim.report.testbed_tables import comparison_grids, comparison_lines
+    from s2sim.report.testbed_tables import comparison_screen
     from s2sim.validation.testbed import compare_testbeds
 
     with watching(quiet=quiet) as progress:
         result = compare_testbeds(measured, calibrate_on, progress)
-    readable = write_result(result, json)
     if png is not None:
         from s2sim.report.figures.testbed import times_figure
 
         write_figure(times_figure(result), png)
-    if not readable:
-        return
-    show_lines(comparison_lines(result))
-    if not quiet:
-        show_grids(comparison_grids(result))
-    show_lines([f"Note: {note}." for note in result.notes])
+    show_result(result, json, comparison_screen(result), show_line, quiet=quiet)
 
 
 def topology_command(

@@ -56,6 +56,4 @@ def train_command(
         from s2sim.report.figures.curves import draw_training
 
         write_bytes(draw_training(result, Path(png).suffix[1:].lower()), png)
-    from s2sim.report.screens import train_screen
-
-    show_result(result, json, train_screen, lambda result: result.verdict, quiet=quiet)
+    show_result(result, json, quiet=quiet)

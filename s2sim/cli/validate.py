@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
@@ -54,29 +56,21 @@ def validate_command(
         return
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
-    if iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder))):
-        _validate_iterations(folder, json=json, html=html, quiet=quiet)
-        return
-    from s2sim.report.screens import validate_screen
-    from s2sim.report.validation_tables import answer_lines
-    from s2sim.validation.validate_curves import run_validation
-
+    of_iterations = iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder)))
+    if of_iterations and html is not None:
+        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
     with watching(quiet=quiet) as progress:
-        result = run_validation(folder, progress, fit=fit)
+        result: Any
+        if of_iterations:
+            from s2sim.validation.validate_iterations import validate_iterations
+
+            result = validate_iterations(folder, progress)
+        else:
+            from s2sim.validation.validate_curves import run_validation
+
+            result = run_validation(folder, progress, fit=fit)
     if html is not None:
         from s2sim.report.figures.curves import curves_page
 
-        write_text(curves_page(result, validate_screen(result)), html)
-    show_result(result, json, validate_screen, answer_lines, quiet=quiet)
-
-
-def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.report.screens import iterations_screen
-    from s2sim.report.validation_tables import iterations_lines
-    from s2sim.validation.validate_iterations import validate_iterations
-
-    if html is not None:
-        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
-    with watching(quiet=quiet) as progress:
-        result = validate_iterations(folder, progress)
-    show_result(result, json, iterations_screen, iterations_lines, quiet=quiet)
+        write_text(curves_page(result), html)
+    show_result(result, json, quiet=quiet)

@@ -9,11 +9,12 @@ from s2sim.report.format import (
     UNDEFINED,
     brief_seconds,
     group_by_workers,
+    note_lines,
     optional_text,
     throughput_text,
     workers_with_mark,
 )
-from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, Screen, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -80,22 +81,14 @@ def scaling_efficiencies(rows: Iterable[Row]) -> dict[int, float]:
     return {workers: value / fewest for workers, value in per_worker.items()}
 
 
-def train_lines(result: TrainResult) -> list[str]:
-    """Return the target, and the parts of the time of a step."""
-    from s2sim.training.result import target_text  # it knows of training, which most tables do not need
+def train_screen(result: TrainResult) -> Screen:
+    """Return the target, the parts of a step's time, a line per reducer on what it takes to the target, the verdict."""
+    from s2sim.training.result import interval_text, target_text  # it knows of training, which most tables do not need
 
     goal = f"{'none' if result.target is None else target_text(result.target)}, {result.target_why}"
     seeds = format_number_of(result.spec.seeds, "seed")
-    after = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
+    means = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
     step = f"its scripts replayed on the cluster, and compute without overlap ({result.compute_why})"
-    return [f"Target: {goal}. A step: {step}{after}."]
-
-
-def train_grid(result: TrainResult) -> Grid:
-    """Return a line per reducer: final loss and accuracy, time and bytes of a step and to the target."""
-    from s2sim.training.result import interval_text, target_text
-
-    goal = "target" if result.target is None else target_text(result.target)
     ratio = optional_text(interval_text)
 
     def cost(row: TrainRow) -> str:
@@ -103,7 +96,7 @@ def train_grid(result: TrainResult) -> Grid:
             return UNDEFINED
         return format_money(row.cost.mean, result.price.currency)
 
-    return tabulate(
+    grid = tabulate(
         "on held-out data, by reducer",
         result.rows,
         text_column("reducer", lambda row: row.reducer),
@@ -117,13 +110,18 @@ def train_grid(result: TrainResult) -> Grid:
         ),
         number_column("a step", lambda row: format_seconds(row.step_s.mean)),
         number_column("sent\na step", lambda row: format_bytes(row.step_bytes.mean)),
-        number_column(f"seeds\nto {goal}", lambda row: f"{row.reached} of {row.trained}"),
+        number_column(
+            f"seeds\nto {'target' if result.target is None else target_text(result.target)}",
+            lambda row: f"{row.reached} of {row.trained}",
+        ),
         number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
         number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
         None if result.price is None else number_column("cost\nto it", cost),
         number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
         number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
     )
+    before = [result.headline, f"Target: {goal}. A step: {step}{means}."]
+    return Screen(before, [grid], ["", *note_lines(result.notes), "", *result.verdict], result.verdict)
 
 
 def _interval(interval: Interval | None, text: Callable[[float], str]) -> str:

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from s2sim.claims.paper import Claim, PapersResult, Rebuilt
 
 _STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 "
-    "1em;color:#222}table{border-collapse:collapse;margin:1em 0;font-size:13.5px}th,td{padding:3px "
-    "10px;border-bottom:1px solid "
-    "#e4e4e4;text-align:left;vertical-align:top}td{font-variant-numeric:tabular-nums}caption{font-weight:bold;padding:4px "
-    "0}.why{color:#555;font-size:12.5px}.j{font-weight:bold;white-space:nowrap}.reproduced{color:#00734f}.not-reproduced{color:#b03a00}.not-testable{color:#666}svg{max-width:100%;height:auto}figure{margin:1em "
-    "0}h2{margin-top:2em}"
+    "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
+    "table{border-collapse:collapse;margin:1em 0;font-size:13.5px}"
+    "th,td{padding:3px 10px;border-bottom:1px solid #e4e4e4;text-align:left;vertical-align:top}"
+    "td{font-variant-numeric:tabular-nums}caption{font-weight:bold;padding:4px 0}"
+    ".why{color:#555;font-size:12.5px}.j{font-weight:bold;white-space:nowrap}"
+    ".reproduced{color:#00734f}.not-reproduced{color:#b03a00}.not-testable{color:#666}"
+    "svg{max-width:100%;height:auto}figure{margin:1em 0}h2{margin-top:2em}"
 )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from s2sim.report.format import (
     REFUSED,
     UNDEFINED,
-    aligned,
     cosine_text,
     error_text,
     factor_text,
@@ -29,18 +28,10 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Verdict
     from s2sim.experiment.rows import Result, Row
-    from s2sim.simulation.faults.fault import Effect
-    from s2sim.traffic.link_loads import LinkLoad
 
 T = TypeVar("T")
 
 _SHOWN_STEPS = 9
-_NAMED_FLOWS = 3
-
-
-def fault_lines(effects: Sequence[Effect]) -> list[str]:
-    """Return a line per fault: its option string and its effect."""
-    return aligned([(effect.fault, effect.description) for effect in effects], indent="  fault ")
 
 
 def _tables(
@@ -231,23 +222,6 @@ def layers_grids(result: Result) -> list[Grid]:
         )
         for rows in group_by_workers(result.results).values()
     ]
-
-
-def links_grid(loads: Sequence[LinkLoad]) -> Grid:
-    """Return the busiest links of a collective."""
-
-    def flows(load: LinkLoad) -> str:
-        return ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
-
-    return tabulate(
-        "busiest links (one direction each)",
-        loads,
-        text_column("link", lambda load: load.link),
-        number_column("bytes", lambda load: format_bytes(load.bytes)),
-        number_column("utilisation", lambda load: f"{load.utilisation:.1%}"),
-        number_column("flows", lambda load: str(load.flows)),
-        text_column("most of it from", flows),
-    )
 
 
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:

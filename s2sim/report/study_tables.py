@@ -1,4 +1,4 @@
-"""Tables of several topologies, rebuilt papers and regime maps."""
+"""Screens of several topologies, advice, rebuilt papers and regime maps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.format import UNDEFINED, error_text, factor_text, percent_text, throughput_text, workers_text
-from s2sim.report.grid import Column, Grid, TableColumn, continue_cells, number_column, tabulate, text_column
+from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
+from s2sim.report.format import (
+    UNDEFINED,
+    error_text,
+    factor_text,
+    note_lines,
+    percent_text,
+    throughput_text,
+    workers_text,
+)
+from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
-from s2sim.units import format_money, format_rate, format_seconds
+from s2sim.units import format_money, format_number_of, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.advice.advise import Advice
@@ -78,7 +87,7 @@ def numbers_grid(table: Table) -> Grid:
 
 def papers_lines(result: PapersResult) -> list[str]:
     """Return the number of claims by judgement, and notes."""
-    return [result.headline, *(f"Note: {note}." for note in result.notes)]
+    return [result.headline, *note_lines(result.notes)]
 
 
 def short_names(reducers: Sequence[str]) -> dict[str, str]:
@@ -142,7 +151,7 @@ def names_line(reducers: Sequence[str]) -> str | None:
     return f"Short names: {'; '.join(parts)}." if parts else None
 
 
-def topologies_grid(result: TopologiesResult) -> Grid:
+def _topologies_grid(result: TopologiesResult) -> Grid:
     """Return the best reducer on each topology, its time and gain, and what that costs where a price is known."""
     from s2sim.experiment.topologies import cost_unit
 
@@ -174,7 +183,7 @@ def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[Top
     return number_column("samples\n/s", lambda row: throughput_text(row.samples_per_s))
 
 
-def advice_grid(result: Advice) -> Grid:
+def _advice_grid(result: Advice) -> Grid:
     """Return the cells that advice rests on, what each changes, its time, error and price."""
     cells, currency = result.cells, result.currency
     several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
@@ -192,3 +201,41 @@ def advice_grid(result: Advice) -> Grid:
         number_column("efficiency", lambda cell: percent_text(cell.efficiency or 0.0)) if efficient else None,
         number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
     )
+
+
+def regimes_screen(result: RegimeMap) -> Screen:
+    """Return the winners by rate, latency, density and overlap."""
+    names = names_line(result.spec.reducers)
+    after = ["", *([] if names is None else [names]), *note_lines(result.notes), "", result.summary]
+    return Screen([result.cluster], regime_grids(result), after, [result.summary])
+
+
+def papers_screen(result: PapersResult) -> Screen:
+    """Return the claims of papers with judgements and reasons."""
+    why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
+    lines = papers_lines(result)
+    return Screen(lines, [claims_grid(paper) for paper in result.papers], why, lines)
+
+
+def topologies_screen(result: TopologiesResult) -> Screen:
+    """Return which topology is fastest and cheapest, a row for each, and what to do on it."""
+    from s2sim.experiment.topologies import topology_name
+
+    says: dict[str, list[str]] = {}
+    for each in result.results:
+        for line in (
+            *verdict_lines(each)[: len(each.verdicts)],
+            *alternative_lines(each),
+            *price_lines(each),
+            *note_lines(each.caveats),
+        ):
+            says.setdefault(line, []).append(topology_name(each.spec.topology))
+    of_all = [line for line, names in says.items() if len(names) == len(result.results)]
+    of_some = [f"{', '.join(names)}: {line}" for line, names in says.items() if line not in of_all]
+    return Screen(result.lines, [_topologies_grid(result)], [*of_some, *of_all], result.lines)
+
+
+def advice_screen(result: Advice) -> Screen:
+    """Return the answer, the cells that it rests on, and how many were looked at."""
+    looked = f"{result.runs} runs for {format_number_of(result.combinations, 'combination')}."
+    return Screen(result.lines, [_advice_grid(result)], [looked, *note_lines(result.notes)], result.lines)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.format import UNDEFINED, log_error_text, seconds_text, signed_text
-from s2sim.report.grid import Grid, TableColumn, filled, number_column, tabulate, text_column
+from s2sim.report.format import UNDEFINED, log_error_text, note_lines, seconds_text, signed_text
+from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
@@ -334,3 +334,18 @@ def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
         number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
         text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
     )
+
+
+def validate_screen(result: ValidationResult) -> Screen:
+    """Return the errors of predicted curves: over all, by class and source, of single curves, and the worst."""
+    after = ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result.curves), "", *note_lines(result.notes)]
+    brief = answer_lines(result)
+    return Screen([result.what, *brief], validate_grids(result), after, brief)
+
+
+def iterations_screen(result: IterationsResult) -> Screen:
+    """Return the errors of predicted iterations: by source, right calls, of single rows, and the worst."""
+    details = [*worst_iteration_lines(result), *not_predicted_lines(result.iterations)]
+    after = ["", ITERATIONS_LEGEND, "", *details, "", *note_lines(result.notes)]
+    brief = iterations_lines(result)
+    return Screen([result.what, *brief], iterations_grids(result), after, brief)

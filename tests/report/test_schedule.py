@@ -61,11 +61,6 @@ def test_steps_that_overlap_tell_what_they_wait_for():
     ]
 
 
-def test_times_are_those_of_the_first_repetition():
-    rows = [message(0, time, 0, 1, start_s=time * 1e-6, end_s=(time + 1) * 1e-6) for time in range(2)]
-    assert schedule_lines([ScheduleStepRow(2)], rows, ranks=2)[0] == "rounds 1 to 2 (x2): at 0 s, for 1 us each time"
-
-
 def test_positions_that_touch_are_one_stretch():
     assert spans_text(((0, 2), (2, 4), (6, 7)), most=3) == "[0:4) [6:7)"
     assert spans_text(((0, 2), (3, 4), (6, 7)), most=1) == "[0:2) +2"

@@ -24,13 +24,13 @@ from s2sim.report.figures.style import (
 )
 from s2sim.report.format import group_by, signed_text
 from s2sim.report.html import lines_html, page
+from s2sim.report.validation_tables import validate_screen
 from s2sim.units import format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from s2sim.arrays import Floats
-    from s2sim.report.screens import Screen
     from s2sim.training.curve import Curve
     from s2sim.training.result import TrainResult
     from s2sim.validation.curve_result import CurveErrors, ValidationResult
@@ -103,14 +103,14 @@ _STYLE = (
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def curves_page(result: ValidationResult, screen: Screen) -> str:
-    """Return a self-contained page with the lines and tables of a screen, and a figure per source."""
+def curves_page(result: ValidationResult) -> str:
+    """Return a self-contained page with the screen of a validation, and a figure per source."""
     sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
     pictures = "".join(
         f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )
     key = "<p>Dots are measured, lines predicted; below a name stands the bias at large and at small sizes.</p>"
-    return page("Predicted against measured", _STYLE, f"{lines_html(*screen)}{key}{pictures}")
+    return page("Predicted against measured", _STYLE, f"{lines_html(validate_screen(result))}{key}{pictures}")
 
 
 def _links(curves: Sequence[CurveErrors]) -> str:
