@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from s2sim.claims.paper import Chart, HeatMap, Line
 from s2sim.errors import OptionError
@@ -22,9 +23,6 @@ from s2sim.report.figures.style import (
 )
 from s2sim.sweeps.study import Scale
 from s2sim.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Inches.
 _WIDTH, _HEIGHT = 7.2, 3.6

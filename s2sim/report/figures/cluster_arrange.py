@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 from math import ceil, cos, pi, sin
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.arrays import Ints, Mask
 from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_links, level_lines, straight_lines
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
 from s2sim.units import plural
-
-if TYPE_CHECKING:
-    from s2sim.arrays import Ints, Mask
 
 # Inches: the figure, a part, its offset from its switch, gaps to the next part and the next plane.
 _GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
@@ -32,8 +29,8 @@ Place = tuple[float, float, float]
 """Plane, row and column; fractions for the hidden part of an axis."""
 
 
-def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place parts row by row, the planes of a grid of three dimensions side by side."""
+def _arrange_grid(wholes: _TopParts) -> list[DrawnLink]:
+    """Place parts row by row, the planes of a grid of three dimensions side by side; return the links between them."""
     canvas, names = wholes.canvas, wholes.names
     parts, shape = canvas.parts, canvas.parts.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)
@@ -71,19 +68,13 @@ def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
         for near, far in ((one, other), (other, one)):
             if near in place_of:
                 x, y = corner(place_of[near])
-                right, up = _direction(sizes, near, far)
+                ends = np.unravel_index((near, far), sizes)
+                axis = next(axis for axis, (tail, head) in enumerate(ends) if tail != head)
+                tail, head = ends[axis]
+                right, up = (_FORWARD if (head - tail) % sizes[axis] == 1 else _BACKWARD)[axis]
                 stub = (x + right * _STUB, y + up * _STUB)
                 lines.append(DrawnLink((x, y), stub, code, rate_Bps, count, hidden=far not in place_of))
-    note = "Short lines lead round the edge"
-    return lines, f"{note} or to the same place of the next plane." if sizes[0] > 1 else f"{note}."
-
-
-def _direction(sizes: tuple[int, ...], start: int, end: int) -> tuple[float, float]:
-    """Return the direction in which the link between two switches leaves the first."""
-    ends = np.unravel_index((start, end), sizes)
-    axis = next(axis for axis, (tail, head) in enumerate(ends) if tail != head)
-    tail, head = ends[axis]
-    return (_FORWARD if (head - tail) % sizes[axis] == 1 else _BACKWARD)[axis]
+    return lines
 
 
 def _places(size: int, most: int, room: float) -> dict[int, float]:
@@ -122,6 +113,11 @@ class ClusterDrawing:
     classes: tuple[str, ...]
     note: str  # Explanation of the arrangement, may be empty
 
+    @property
+    def lines(self) -> tuple[DrawnLink, ...]:
+        """All lines."""
+        return self.outer + self.inner
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TopParts:
@@ -145,26 +141,24 @@ def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
     whole = parts.part[parts.top]
     names = np.unique(whole[parts.level >= 0])
     wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])
-    # Parts without another arrangement are on a circle.
-    arrange = (
-        {"ring": _arrange_ring, "grid": _arrange_grid}.get(graph.arrangement, _arrange_circle)
-        if len(names) > 1
-        else _arrange_levels
-    )
-    outer, note = arrange(wholes)
+    note, outer = "", list[DrawnLink]()
+    if len(names) == 1:
+        canvas.choose(_FIGURE_WIDTH)
+        canvas.put(parts.top, wholes.names[0], 0.0, 0.0)
+    elif graph.arrangement == "grid":
+        outer = _arrange_grid(wholes)
+        note = "Short lines lead round the edge"
+        note += " or to the same place of the next plane." if len(graph.grid) > 2 and graph.grid[0] > 1 else "."
+    else:
+        # Parts without another arrangement are on a circle.
+        frames = _arrange_ring(wholes) if graph.arrangement == "ring" else _arrange_circle(wholes)
+        outer = straight_lines(parts, wholes.outer, frames, canvas.items)
     inner = level_lines(parts, ~wholes.outer, canvas.item_of, canvas.items)
     return ClusterDrawing(tuple(canvas.items), tuple(outer), tuple(inner), parts.classes, note)
 
 
-def _arrange_levels(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    canvas = wholes.canvas
-    canvas.choose(_FIGURE_WIDTH)
-    canvas.put(canvas.parts.top, wholes.names[0], 0.0, 0.0)
-    return [], ""
-
-
-def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts in two rows that are linked at their ends."""
+def _arrange_ring(wholes: _TopParts) -> Ints:
+    """Place the parts in two rows that are linked at their ends; return the box of each vertex."""
     canvas = wholes.canvas
     top = canvas.parts.top
     slot = canvas.choose(_RING_PART) + _RING_GAP
@@ -181,11 +175,11 @@ def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
             continue
         left = x - canvas.width(top, names[0]) / 2
         canvas.put(top, names[0], left, _RING_CHANNEL + height if upper else -height, upside=-1 if upper else 1)
-    return straight_lines(canvas.parts, wholes.outer, canvas.item_of, canvas.items), ""
+    return canvas.item_of
 
 
-def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts in frames on an ellipse, and link the frames."""
+def _arrange_circle(wholes: _TopParts) -> Ints:
+    """Place the parts in frames on an ellipse; return the frame of each vertex."""
     canvas = wholes.canvas
     parts = canvas.parts
     # The level of groups has no switches of its own.
@@ -214,33 +208,29 @@ def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
         title = f"group {wholes.names.index(names[0])}" if groups else ""
         canvas.add(Item(x, y, width, height, title, "group"))
         canvas.put(parts.top, names[0], x - canvas.width(parts.top, names[0]) / 2, y - height / 2 + 0.25)
-    return straight_lines(parts, wholes.outer, frame_of, canvas.items), ""
+    return frame_of
 
 
 # Positions of a number on its line, as shares from the start, in order of preference.
 _SHARES = (0.4, 0.6, 0.3, 0.7, 0.5, 0.25, 0.75, 0.35, 0.65, 0.2, 0.8)
 _HEIGHT = 0.13
 
-Box = tuple[float, float, float, float]
-
 
 def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
     """Return the centre and the text of numbers of parallel links that overlap nothing."""
-    taken: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind != "group"]
     # Lines between frames run below them.
-    frames: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind == "group"]
+    taken, frames = ([item for item in plan.items if (item.kind == "group") == group] for group in (False, True))
     placed = []
-    for line, covered in chain(((line, frames) for line in plan.outer), ((line, []) for line in plan.inner)):
+    for number, line in enumerate(plan.lines):
         if line.count < 2 or line.hidden:
             continue
         text = f"{line.count}\N{MULTIPLICATION SIGN}"
-        width = text_width(text) - 0.06
+        covered = frames if number < len(plan.outer) else []
         for share in _SHARES:
-            x, y = point_on_line(line, share)
-            box = (x, y, width, _HEIGHT)
-            if not any(_overlap(box, other) for other in chain(taken, covered)):
+            box = Item(*point_on_line(line, share), text_width(text) - 0.06, _HEIGHT, text, "number")
+            if not any(box.overlaps(other) for other in chain(taken, covered)):
                 taken.append(box)
-                placed.append((x, y, text))
+                placed.append((box.x, box.y, text))
                 break
     return placed
 
@@ -249,7 +239,3 @@ def point_on_line(line: DrawnLink, share: float) -> tuple[float, float]:
     """Return the point at a share of a line, which is a parabola if it is bent."""
     (x, y), (end_x, end_y) = line.start, line.end
     return x + share * (end_x - x), y + share * (end_y - y) + 4 * share * (1 - share) * line.bend
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return abs(one[0] - other[0]) * 2 < one[2] + other[2] and abs(one[1] - other[1]) * 2 < one[3] + other[3]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.arrays import Ints, Mask
 from s2sim.report.figures.cluster_sizes import (
     DOT,
     MIN_SWITCHES,
@@ -20,9 +20,6 @@ from s2sim.report.figures.cluster_sizes import (
     text_width,
 )
 from s2sim.units import plural
-
-if TYPE_CHECKING:
-    from s2sim.arrays import Ints, Mask
 
 # Limit of switches in a row that does not show all.
 _MAX_OF_MANY = 8
@@ -39,6 +36,11 @@ class Item:
     height: float
     text: str
     kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for hidden parts
+
+    def overlaps(self, other: Item) -> bool:
+        """Return whether two boxes share some area."""
+        across, along = abs(self.x - other.x) * 2, abs(self.y - other.y) * 2
+        return across < self.width + other.width and along < self.height + other.height
 
 
 @dataclass(slots=True, eq=False)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, Mask
 
 # Class of the connection of a GPU without a port to its node, which is no link of the cluster.
 NO_LINK = -1
@@ -122,38 +120,12 @@ def base_class(name: str) -> str:
     return name.removesuffix("-up").removesuffix("-down")
 
 
-def _levels(graph: ClusterGraph, tail: Ints, head: Ints, vertices: int) -> Ints:
-    """Return the number of links from each vertex to the nearest GPU."""
-    level = np.full(vertices, -1, np.int64)
-    level[: graph.gpus] = 0
-    reached = 0
-    while True:
-        near = np.concatenate([head[level[tail] == reached], tail[level[head] == reached]])
-        near = near[level[near] < 0]
-        if not len(near):
-            break
-        reached += 1
-        level[near] = reached
-    if graph.arrangement != "levels":
-        # Switches without nodes are on the level of those with nodes.
-        level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
-    return level
-
-
-def _joined(tail: Ints, head: Ints, links: Mask, vertices: int) -> Ints:
-    """Return the first vertex of the connected component of each vertex."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ones = np.ones(int(links.sum()), np.bool_)
-    graph = coo_array((ones, (tail[links], head[links])), shape=(vertices, vertices))
-    _, component = connected_components(graph, directed=False)
-    _, first, which = np.unique(component, return_index=True, return_inverse=True)
-    return first.astype(np.int64)[which]
-
-
 def find_parts(graph: ClusterGraph) -> GraphParts:
     """Return the levels and nested parts of a graph."""
+    # No run needs these, and they take time to import.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
     classes = tuple(dict.fromkeys(map(base_class, graph.class_names)))
     new_code = np.array([classes.index(base_class(name)) for name in graph.class_names], np.int64)
     gpu = np.arange(graph.gpus, dtype=np.int64)
@@ -162,13 +134,28 @@ def find_parts(graph: ClusterGraph) -> GraphParts:
     head = np.concatenate([graph.head, graph.gpus + graph.node_of_gpu[alone]])
     link_class = np.concatenate([new_code[graph.link_class], np.full(len(alone), NO_LINK)])
     vertices = 1 + int(max(tail.max(), head.max(), graph.gpus + graph.nodes - 1))
-    level = _levels(graph, tail, head, vertices)
+
+    def chosen(links: Mask) -> coo_array:
+        ones = np.ones(np.count_nonzero(links), np.bool_)
+        return coo_array((ones, (tail[links], head[links])), shape=(vertices, vertices))
+
+    def joined(links: Mask) -> Ints:
+        """Return the first vertex of the connected component of each vertex."""
+        _, component = connected_components(chosen(links), directed=False)
+        _, first, which = np.unique(component, return_index=True, return_inverse=True)
+        return first.astype(np.int64)[which]
+
+    hops = dijkstra(chosen(tail >= 0), directed=False, indices=gpu, unweighted=True, min_only=True)
+    level = np.where(np.isinf(hops), -1, hops).astype(np.int64)
+    if graph.arrangement != "levels":
+        # Switches without nodes are on the level of those with nodes.
+        level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
     highest = np.maximum(level[tail], level[head])
     upwards = level[tail] != level[head]
-    part = [_joined(tail, head, upwards & (highest <= number), vertices) for number in range(level.max() + 1)]
+    part = [joined(upwards & (highest <= number)) for number in range(level.max() + 1)]
     groups = [classes.index(base_class(name)) for name in graph.between_groups if base_class(name) in classes]
     if groups:
-        part.append(_joined(tail, head, ~np.isin(link_class, groups), vertices))
+        part.append(joined(~np.isin(link_class, groups)))
     rate_Bps = np.concatenate([graph.rate_Bps, np.zeros(len(alone))])
     return GraphParts(graph, tail, head, link_class, rate_Bps, classes, level, tuple(part))
 

@@ -8,6 +8,8 @@ from math import ceil, floor, log2, log10
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
@@ -28,8 +30,6 @@ from s2sim.report.validation_tables import validate_screen
 from s2sim.units import format_number_of, format_seconds
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from s2sim.arrays import Floats
     from s2sim.training.curve import Curve
     from s2sim.training.result import TrainResult
@@ -123,17 +123,13 @@ def _links(curves: Sequence[CurveErrors]) -> str:
 
 def _draw_curves(curves: Sequence[CurveErrors]) -> str:
     """Return an SVG with a panel per curve: time over size, both logarithmic."""
-    from matplotlib.figure import Figure
-
     rows, columns = ceil(len(curves) / _COLUMNS), min(_COLUMNS, len(curves))
     width, height = columns * _WIDTH, rows * _CURVES_HEIGHT
     across, along = _CURVES_LEFT + _RIGHT, _CURVES_TOP + _CURVES_BOTTOM
+    edges = (_CURVES_LEFT / width, _CURVES_BOTTOM / height, 1 - _RIGHT / width, 1 - _CURVES_TOP / height)
     with figure_style():
         figure = Figure(figsize=(width, height), facecolor="white")
-        figure.subplots_adjust(
-            _CURVES_LEFT / width, _CURVES_BOTTOM / height, 1 - _RIGHT / width, 1 - _CURVES_TOP / height
-        )
-        figure.subplots_adjust(wspace=across / (_WIDTH - across), hspace=along / (_CURVES_HEIGHT - along))
+        figure.subplots_adjust(*edges, across / (_WIDTH - across), along / (_CURVES_HEIGHT - along))
         for number, curve in enumerate(curves, 1):
             _draw_curve_panel(figure.add_subplot(rows, columns, number), curve)
     return svg_text(figure)

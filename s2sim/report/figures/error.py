@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
+from s2sim.arrays import Floats
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
 from s2sim.report.figures.labels import Label, figure_with_head, place_labels
 from s2sim.report.figures.style import (
@@ -34,12 +37,6 @@ from s2sim.report.format import ENDS_WITH
 from s2sim.report.iteration_tables import iteration_of
 from s2sim.units import format_bytes, format_seconds
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
-
-    from s2sim.arrays import Floats
-
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
 _KEY_COLUMNS = 3
@@ -47,6 +44,13 @@ _MARKER_SIZE = 5.5
 _NEVER_WINS = "#f0f0f0"
 # Fillings of the markers of one family, in order.
 _FILLS = ("full", "none", "left", "bottom", "right", "top")
+_KEY_STYLE: dict[str, Any] = {
+    "title_fontsize": TITLE_SIZE,
+    "alignment": "left",
+    "fontsize": SMALL_SIZE,
+    "frameon": False,
+    "borderpad": 0,
+} | {"ncols": _KEY_COLUMNS, "loc": "outside upper left", "handlelength": 2.6, "labelspacing": 0.25}
 _BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
@@ -104,26 +108,26 @@ def error_figure(
     separate panel. ``fronts`` has, by number of workers, the option strings on the Pareto fronts of error and bytes,
     and of error and time.
     """
-    titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
-    groups = {workers: _make_group(rows) for workers, rows in rows_by_workers.items()}
-    heights = [group.height for group in groups.values()]
+    titles = list(map(workers_title, rows_by_workers.values()))
+    groups = list(map(_make_group, rows_by_workers.values()))
+    heights = [group.height for group in groups]
     ringed = "" if fronts is None else "; ringed: nothing beats it"
     with figure_style():
         title = f"What a byte and a second buy{ringed}; shaded: further from the mean than zeros are"
         figure, body = figure_with_head(title, subtitle, sum(heights))
         parts = body.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         drawn = []
-        for part, (workers, group) in zip(parts, groups.items(), strict=True):
+        for part, workers, name, group in zip(parts, rows_by_workers, titles, groups, strict=True):
             panels = _panels(part, group, (fronts or {}).get(workers, (frozenset(), frozenset())))
             _draw(panels, group)
-            _write_key(part, titles[workers], panels[0].main)
+            part.legend(*panels[0].main.get_legend_handles_labels(), title=name, **_KEY_STYLE)
             if group.hidden:
                 hidden = ", ".join(f"{text} ({reason})" for text, reason in group.hidden.items())
                 part.supxlabel(f"not shown: {hidden}", fontsize=SMALL_SIZE, x=0.01, ha="left")
-            drawn.append((panels, group))
+            drawn += [(panel, group) for panel in panels]
         fix_layout(figure)
-        for panels, group in drawn:
-            _label(panels, group)
+        for panel, group in drawn:
+            _label(panel, group)
         return figure
 
 
@@ -189,12 +193,11 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
         for series, fill in group.series:
             points = [(quantity.of(row), _error(row)) for row in series.rows]
             main.plot(*zip(*points, strict=True), label=series.name, **_series_style(series.rows[0].name, fill))
-        if band is not None:
-            _draw_band(band, quantity, group.exact)
         draw_steps(main, _steps(quantity, front, group))
         on_front = [row for row in group.rows if row.reducer in front and not row.exact]
         draw_rings(main, [(quantity.of(row), _error(row)) for row in on_front])
         if band is not None:
+            _draw_band(band, quantity, group.exact)
             lines = enumerate(group.exact)
             draw_rings(band, [(quantity.of(row), line) for line, row in lines if row.reducer in front])
         label_axes(band or main, quantity.title)
@@ -212,34 +215,17 @@ def _draw_band(band: Axes, quantity: PlottedQuantity, exact: Sequence[Row]) -> N
     band.set_facecolor("#f8fbf8")
 
 
-def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
-    part.legend(
-        *axes.get_legend_handles_labels(),
-        title=title,
-        title_fontsize=TITLE_SIZE,
-        alignment="left",
-        fontsize=SMALL_SIZE,
-        frameon=False,
-        ncols=_KEY_COLUMNS,
-        loc="outside upper left",
-        handlelength=2.6,
-        labelspacing=0.25,
-        borderpad=0,
-    )
-
-
 def _steps(quantity: PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
     held = [row for row in group.rows if row.reducer in front]
     return front_corners([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
 
 
-def _label(panels: Sequence[_Panels], group: _Group) -> None:
-    for quantity, front, main, _ in panels:
-        labels = []
-        lines = [_steps(quantity, front, group)]
-        for series, _ in group.series:
-            points = [(quantity.of(row), _error(row)) for row in series.rows]
-            colour = family_style(series.rows[0].name).colour
-            labels += [Label(*point, text, colour) for point, text in zip(points, series.labels(), strict=True)]
-            lines.append(np.array(points, np.float64))
-        place_labels(main, labels, lines)
+def _label(panel: _Panels, group: _Group) -> None:
+    labels = []
+    lines = [_steps(panel.quantity, panel.front, group)]
+    for series, _ in group.series:
+        points = [(panel.quantity.of(row), _error(row)) for row in series.rows]
+        colour = family_style(series.rows[0].name).colour
+        labels += [Label(*point, text, colour) for point, text in zip(points, series.labels(), strict=True)]
+        lines.append(np.array(points, np.float64))
+    place_labels(panel.main, labels, lines)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
 
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Result
@@ -64,15 +63,10 @@ def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str])
     dpi = axes.figure.dpi
     places = spread_positions([share[reducer] for reducer in order], _HEIGHT * dpi / axes.bbox.height)
     gap = _GAP * dpi / axes.bbox.width
+    across = [1.0 + part * gap for part in (0.1, 0.7, 0.9)]
     for reducer, place in zip(order, places, strict=True):
-        axes.plot(
-            [1.0 + 0.1 * gap, 1.0 + 0.7 * gap, 1.0 + 0.9 * gap],
-            [share[reducer], place, place],
-            color=family_style(family_of(reducer)).colour,
-            linewidth=0.8,
-            transform=axes.transAxes,
-            clip_on=False,
-        )
+        look: dict[str, Any] = {"color": family_style(family_of(reducer)).colour, "linewidth": 0.8, "clip_on": False}
+        axes.plot(across, [share[reducer], place, place], transform=axes.transAxes, **look)
         axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=SMALL_SIZE)
 
 
@@ -174,15 +168,6 @@ class Label(NamedTuple):
     colour: str
 
 
-class _Place(NamedTuple):
-    """Offset of a text in points, its box in pixels, and the line to it."""
-
-    right: float
-    up: float
-    box: Bbox
-    leader: Path | None
-
-
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
     """Write each text next to its point if there is a free position; the most important labels are the first.
 
@@ -199,45 +184,38 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
     centres = [axes.transData.transform((label.x, label.y)) for label in labels]
     taken = [Bbox([centre - reach, centre + reach]) for centre in centres]
     crossed = [Path(axes.transData.transform(line)) for line in lines if len(line) > 1]
-    frame = axes.bbox
 
-    def free(place: _Place, own: int) -> bool:
-        inside = frame.contains(place.box.x0, place.box.y0) and frame.contains(place.box.x1, place.box.y1)
-        air = place.box.padded(_LABEL_AIR * pixels)
-        if not inside or any(air.overlaps(other) for other in taken):
+    def free(box: Bbox, leader: Path | None, own: int) -> bool:
+        """Return whether a text and the line to its point cross nothing."""
+        inside = axes.bbox.contains(box.x0, box.y0) and axes.bbox.contains(box.x1, box.y1)
+        air = box.padded(_LABEL_AIR * pixels)
+        if not inside or any(map(air.overlaps, taken)):
             return False
         if any(line.intersects_bbox(air, filled=False) for line in crossed):
             return False
-        leader = place.leader
+        others = taken[:own] + taken[own + 1 :]
         return leader is None or not (
-            any(leader.intersects_bbox(other, filled=False) for number, other in enumerate(taken) if number != own)
+            any(leader.intersects_bbox(other, filled=False) for other in others)
             or any(leader.intersects_path(line, filled=False) for line in crossed)
         )
 
     for number, (label, centre) in enumerate(zip(labels, centres, strict=True)):
         size = text_size(figure, label.text) * figure.dpi
-        place = next((place for place in _places(centre, size, pixels) if free(place, number)), None)
-        if place is None:
-            continue
-        sides = {"ha": _HORIZONTAL[int(np.sign(place.right))], "va": _VERTICAL[int(np.sign(place.up))]}
-        label_point(axes, label.text, (label.x, label.y), (place.right, place.up), color=label.colour, **sides)
-        taken.append(place.box)
-        if place.leader is not None:
-            start, end = axes.transData.inverted().transform(place.leader.vertices)
-            axes.plot(*zip(start, end, strict=True), color=label.colour, linewidth=0.5, zorder=1.5, label="_leader")
-            crossed.append(place.leader)
-
-
-def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
-
-    for distance in _DISTANCES:
-        for side in _SIDES:
+        for distance, side in product(_DISTANCES, _SIDES):
             offset = np.array(side) * distance
+            length = float(np.hypot(*offset))
             # A text grows away from its point.
             corner = centre + offset * pixels + (np.sign(side) - 1) / 2 * size
-            length = float(np.hypot(*offset))
-            leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
-            right, up = map(float, offset)
-            yield _Place(right, up, Bbox([corner, corner + size]), leader if distance > _LABEL_OFFSET else None)
+            box, leader = Bbox([corner, corner + size]), None
+            if distance > _LABEL_OFFSET:
+                leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
+            if not free(box, leader, number):
+                continue
+            look = {"ha": _HORIZONTAL[int(np.sign(side[0]))], "va": _VERTICAL[int(np.sign(side[1]))]}
+            label_point(axes, label.text, (label.x, label.y), (offset[0], offset[1]), color=label.colour, **look)
+            taken.append(box)
+            if leader is not None:
+                start, end = axes.transData.inverted().transform(leader.vertices)
+                axes.plot(*zip(start, end, strict=True), color=label.colour, linewidth=0.5, zorder=1.5, label="_leader")
+                crossed.append(leader)
+            break

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+from matplotlib.patches import Patch, Polygon
 
 from s2sim.errors import OptionError
+from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
     SMALL_SIZE,
@@ -20,12 +25,6 @@ from s2sim.report.figures.style import (
 )
 from s2sim.report.study_tables import axis_values
 from s2sim.units import format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
-
-    from s2sim.regimes.map import Cell, RegimeMap
 
 MAX_CELLS = 4000
 """Limit of drawn fields."""
@@ -56,8 +55,6 @@ class _CellStyle:
 
 def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
     """Return the figure of a map, missing cells empty: the same bytes for the same map and release of matplotlib."""
-    from matplotlib.patches import Patch
-
     check_picture_size(result.spec.cells)
     densities, overlaps, rates, latencies = axis_values(result.cells)
     fills = _cell_styles(result)
@@ -68,10 +65,8 @@ def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
         if result.cells:
             _draw_panels(body, result.cells, fills)
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
-        styles = fills.items()
-        write_legend(
-            body, [Patch(facecolor=fill.colour, hatch=fill.hatch, label=name, **look) for name, fill in styles]
-        )
+        handles = [Patch(facecolor=fill.colour, hatch=fill.hatch, label=name, **look) for name, fill in fills.items()]
+        write_legend(body, handles)
         return figure_bytes(figure, file_format)
 
 
@@ -142,8 +137,6 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
 
 
 def _draw_shape(axes: Axes, corners: Sequence[tuple[float, float]], fill: _CellStyle) -> None:
-    from matplotlib.patches import Polygon
-
     axes.add_patch(Polygon(corners, facecolor=fill.colour, hatch=fill.hatch, edgecolor="white", linewidth=0.0))
     axes.add_patch(Polygon(corners, fill=False, edgecolor="white", linewidth=0.9))
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import floor, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from s2sim.errors import OptionError
+from s2sim.experiment.rate_curve import RateCurves
+from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.rows import Row
 from s2sim.report.figures.labels import PALE, figure_with_head, label_with_rejection, names_size, write_names
 from s2sim.report.figures.style import (
     GREY,
@@ -29,14 +36,6 @@ from s2sim.report.figures.style import (
 from s2sim.report.format import workers_text
 from s2sim.report.iteration_tables import iteration_of, scaling_efficiencies
 from s2sim.units import format_bytes, format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.row_parts import Crossing
-    from s2sim.experiment.rows import Row
 
 # Inches: a panel with its labels at least, and what labels take of its height.
 _MIN_WIDTH, _MIN_SCALING_WIDTH, _MIN_HEIGHT, _FRAME = 4.0, 3.0, 2.7, 1.05
@@ -81,20 +80,14 @@ def _shown_crossings(curves: RateCurves) -> list[Crossing]:
 
 def _break_even_names(curves: RateCurves, rejected: Mapping[str, str]) -> dict[str, str]:
     """Return the reducer of each curve, with the sides of its crossings on which it pays."""
-
-    def name(reducer: str) -> str:
-        sides = [
-            f"{item.pays} {format_rate(item.at_Bps)}" for item in _shown_crossings(curves) if item.reducer == reducer
-        ]
-        return ", ".join([label_with_rejection(reducer, rejected), *sides])
-
-    return {reducer: name(reducer) for reducer in (curves.baseline, *curves.speedups)}
+    names = {reducer: label_with_rejection(reducer, rejected) for reducer in (curves.baseline, *curves.speedups)}
+    for item in _shown_crossings(curves):
+        names[item.reducer] += f", {item.pays} {format_rate(item.at_Bps)}"
+    return names
 
 
 def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str, str]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    limits = (min(curves.rates_Bps) * 0.9, max(curves.rates_Bps))
+    low, high = limits = (min(curves.rates_Bps) * 0.9, max(curves.rates_Bps))
     style_axes(axes)
     values = [value for speedups in curves.speedups.values() for value in speedups]
     set_log(axes, "y", log_limits(values, include=1.0), lambda value: f"{value:g}x")
@@ -109,15 +102,16 @@ def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str
     for reducer, dash in line_styles(curves.speedups).items():
         line, speedups = _line_style(reducer, dash, rejected), curves.speedups[reducer]
         axes.plot(curves.rates_Bps, speedups, **line, label=reducer, markevery=max(1, len(speedups) // 5))
-    _mark_cluster_rate(axes, curves)
+    axes.axvline(curves.own_Bps, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    # On the side that has more room.
+    side = 1 if curves.own_Bps**2 < low * high else -1
+    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": WHITE_BOX}
+    label_point(axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=GREY, **look)
     crossings = _shown_crossings(curves)
-    at_Bps, edges = (
-        [item.at_Bps for item in crossings],
-        [family_style(family_of(item.reducer)).colour for item in crossings],
-    )
-    axes.scatter(at_Bps, [1.0] * len(at_Bps), s=28, facecolor="white", edgecolor=edges, linewidth=1.4, zorder=4)
-    mark = ", extrapolated" if curves.extrapolated else ""
-    title = f"{workers_text(curves.workers)}{mark}"
+    edges = [family_style(family_of(item.reducer)).colour for item in crossings]
+    rings: dict[str, Any] = {"s": 28, "facecolor": "white", "edgecolor": edges, "linewidth": 1.4, "zorder": 4}
+    axes.scatter([item.at_Bps for item in crossings], [1.0] * len(crossings), **rings)
+    title = f"{workers_text(curves.workers)}{', extrapolated' if curves.extrapolated else ''}"
     label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
 
 
@@ -125,15 +119,6 @@ def _line_style(reducer: str, dash: str, rejected: Mapping[str, str]) -> dict[st
     look, alpha = family_style(family_of(reducer)), PALE if reducer in rejected else 1.0
     line = {"color": look.colour, "linestyle": dash, "linewidth": 1.4, "alpha": alpha}
     return {**line, "marker": look.marker, "markersize": 5.0}
-
-
-def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
-    axes.axvline(curves.own_Bps, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    low, high = axes.get_xlim()
-    # On the side that has more room.
-    side = 1 if curves.own_Bps**2 < low * high else -1
-    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": WHITE_BOX}
-    label_point(axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=GREY, **look)
 
 
 def scaling_figure(
@@ -194,8 +179,6 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQu
 def _draw_scaling_panel(
     axes: Axes, quantity: PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
 ) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     style_axes(axes)
     counts = sorted({row.workers for row in rows})
     values = [value for value in map(quantity.shown, rows) if isfinite(value)]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import (
@@ -20,13 +24,7 @@ from s2sim.report.figures.style import (
 )
 from s2sim.report.testbed_tables import rate_text
 from s2sim.units import format_bytes, format_count, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from s2sim.validation.testbed import ComparedTime, PredictionComparison
+from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 _HEIGHT = 3.2
 # Share of all bytes from which tensors have their name next to the curve.
@@ -90,8 +88,6 @@ def times_figure(result: PredictionComparison) -> Figure:
 
 def figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
     """Return a figure with a title, and its axes, of shape (rows, columns)."""
-    from matplotlib.figure import Figure
-
     figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
     figure.suptitle(title, fontsize=TEXT_SIZE)
     return figure, figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
