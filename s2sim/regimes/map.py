@@ -187,11 +187,6 @@ class Cell(JsonForm):
         return tuple(sorted(allowed, key=lambda each: (each.total_ps, each.reducer != DENSE)))
 
     @property
-    def dense(self) -> Contender:
-        """What the others are compared with."""
-        return next(each for each in self.reducers if each.reducer == DENSE)
-
-    @property
     def fastest(self) -> Contender:
         """The fastest with an acceptable error."""
         return self.ranking[0]
@@ -203,8 +198,8 @@ class Cell(JsonForm):
 
     @property
     def runner_up(self) -> str | None:
-        """Option string of the second."""
-        return None if self.second is None else self.second.reducer
+        """Option string of the second; None where nothing else is acceptable."""
+        return self.ranking[1].reducer if len(self.ranking) > 1 else None
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -218,19 +213,14 @@ class Cell(JsonForm):
         return DENSE not in (self.winner, *self.ties)
 
     @property
-    def second(self) -> Contender | None:
-        """The second, None where nothing else is acceptable."""
-        return self.ranking[1] if len(self.ranking) > 1 else None
-
-    @property
     def margin(self) -> float | None:
         """By which share the runner-up takes longer than the winner."""
-        return None if self.second is None else self.slower(self.second) - 1
+        return self.slower(self.ranking[1]) - 1 if len(self.ranking) > 1 else None
 
     @property
     def speedup_vs_dense(self) -> float:
         """The winner's over dense."""
-        return self.slower(self.dense)
+        return self.slower(next(each for each in self.reducers if each.reducer == DENSE))
 
     def slower(self, contender: Contender) -> float:
         """Return how many times as long as the winner a contender takes."""
