@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from s2sim.cli import INTERRUPTED
+from s2sim.cli import INTERRUPTED, output
 from s2sim.cli.options import JSON, PNG, QUIET, argument, check_targets, examples, option, switch
-from s2sim.cli.output import (
-    STDOUT,
-    show_entry,
-    show_grids,
-    show_lines,
-    show_paragraph,
-    watching,
-    write_figure,
-    write_json,
-    write_result,
-    write_text,
-)
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -69,13 +57,13 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
 
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
         result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)
-    readable = write_result(result, json)
+    readable = output.write_result(result, json)
     if html is not None:
         from s2sim.report.paper_page import papers_page
 
-        write_text(papers_page(result), html)
+        output.write_text(papers_page(result), html)
     if readable:
         _show(result, quiet=quiet)
     if png is not None:
@@ -96,7 +84,7 @@ def _write_pictures(result: PapersResult, target: str) -> None:
     path = Path(target)
     for number, picture in enumerate(pictures, 1):
         numbered = path if len(pictures) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-        write_figure(chart_figure(picture), str(numbered))
+        output.write_figure(chart_figure(picture), str(numbered))
 
 
 def _list(json: str | None, page: str | None) -> None:
@@ -107,13 +95,13 @@ def _list(json: str | None, page: str | None) -> None:
     papers = [PAPERS.get(name) for name in PAPERS.names()]
     if json is not None:
         keys = ("name", "title", "claimed", "source")
-        write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
-    if json == STDOUT:
+        output.write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
+    if json == output.STDOUT:
         return
     labels = max(len(paper.name) for paper in papers)
     for paper in papers:
-        show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
-    show_lines(["", "Rebuild one with s2sim paper NAME."])
+        output.show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
+    output.show_lines(["", "Rebuild one with s2sim paper NAME."])
 
 
 def _show(result: PapersResult, *, quiet: bool) -> None:
@@ -121,17 +109,17 @@ def _show(result: PapersResult, *, quiet: bool) -> None:
 
     for paper in result.papers:
         for line in paper_head(paper):
-            show_paragraph(line)
-        show_grids([claims_grid(paper)])
+            output.show_paragraph(line)
+        output.show_grids([claims_grid(paper)])
         if quiet:
             continue
-        show_paragraph("")
+        output.show_paragraph("")
         for line in why_lines(paper):
-            show_paragraph(line)
-        show_paragraph("")
+            output.show_paragraph(line)
+        output.show_paragraph("")
         for label, text in setup_lines(paper):
-            show_entry(label, text, labels=len("assumed"))
-        show_grids([numbers_grid(table) for table in paper.tables])
-        show_paragraph("")
+            output.show_entry(label, text, labels=len("assumed"))
+        output.show_grids([numbers_grid(table) for table in paper.tables])
+        output.show_paragraph("")
     for line in papers_lines(result):
-        show_paragraph(line)
+        output.show_paragraph(line)

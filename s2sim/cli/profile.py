@@ -7,17 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from s2sim.cli import output
 from s2sim.cli.options import JSON, PNG, ROOT_SEED, SILENT, TEXT, argument, check_targets, examples, group, option
-from s2sim.cli.output import (
-    STDOUT,
-    show_lines,
-    show_paragraph,
-    show_quantities,
-    watching,
-    write_figure,
-    write_json,
-    write_text,
-)
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
@@ -86,19 +77,21 @@ def show_command(
     if png is not None:
         from s2sim.report.figures.testbed import profile_figure
 
-        write_figure(profile_figure(described), png)
+        output.write_figure(profile_figure(described), png)
     if json is not None:
-        write_json({**described, "description": file.description, "numbers": numbers}, json)
-    if json == STDOUT:
+        output.write_json({**described, "description": file.description, "numbers": numbers}, json)
+    if json == output.STDOUT:
         return
-    show_paragraph(f"{described['name']}: {file.description}")
-    show_lines(["", *aligned(_facts(described), indent="  ")])
-    show_paragraph(f"  {described['kind']}: {described['source']}")
-    show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
-    show_lines(["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"])
-    show_lines(aligned(_largest(described["tensors"]), indent="  "))
+    output.show_paragraph(f"{described['name']}: {file.description}")
+    output.show_lines(["", *aligned(_facts(described), indent="  ")])
+    output.show_paragraph(f"  {described['kind']}: {described['source']}")
+    output.show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
+    output.show_lines(
+        ["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"]
+    )
+    output.show_lines(aligned(_largest(described["tensors"]), indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
-    show_quantities("Numbers of the file", stated)
+    output.show_quantities("Numbers of the file", stated)
 
 
 @app.command("record", epilog=examples(*_RECORD), short_help="Record a profile of a model in training.")
@@ -134,7 +127,7 @@ def record_command(
 
     from s2sim.pytorch.record_profile import record_profile
 
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
 
         def follow(done: int, total: int) -> None:
             if done == 1:
@@ -186,7 +179,7 @@ def import_command(
     from s2sim.profiles.kineto import import_profile
 
     path = user_path(trace, S2SimError)
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
         progress.start(_PER_CENT, f"reading {path.name} (%)")
         shown = 0
 
@@ -260,12 +253,12 @@ def _written(
 
     description = f"{profile.model}, recorded on {profile.gpu}"
     text = profile_text(profile, description=description, batch_source=batch_source, memory_bound_source=share_source)
-    write_text(text, out)
+    output.write_text(text, out)
     if quiet:
         return
     spans = (("forward", profile.forward_ps), ("backward", profile.backward_ps), ("optimizer", profile.optimizer_ps))
     times = ", ".join(f"{what} {format_seconds(time_ps / PS_PER_S)}" for what, time_ps in spans)
-    show_lines(
+    output.show_lines(
         [
             f"wrote a profile of {format_number_of(len(profile.tensors), 'tensor')} to {out}: {times}",
             *(f"note: {note}" for note in notes),

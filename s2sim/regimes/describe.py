@@ -9,14 +9,7 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.experiment.notes import library_notes
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.run import hardware_inputs
-from s2sim.experiment.scenario.content_hash import (
-    cluster_content,
-    hashable_content,
-    library_content,
-    reducers_content,
-    sorted_hashes,
-    trace_content,
-)
+from s2sim.experiment.scenario import content_hash
 from s2sim.experiment.spec import PREFETCH
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.provenance import run_record
@@ -80,11 +73,13 @@ def map_provenance(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]
     inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
         spec={
-            "networks": sorted_hashes(cluster_content(item.scenario, [spec.workers]) for item in scenario.networks),
-            "gradients": sorted_hashes(map(trace_content, scenario.traces)),
-            "reducers": reducers_content(scenario.reducers),
-            "library": library_content(scenario.machines.library),
-            "gpu": hashable_content(scenario.machines.gpu),
+            "networks": content_hash.sorted_hashes(
+                content_hash.cluster_content(item.scenario, [spec.workers]) for item in scenario.networks
+            ),
+            "gradients": content_hash.sorted_hashes(map(content_hash.trace_content, scenario.traces)),
+            "reducers": content_hash.reducers_content(scenario.reducers),
+            "library": content_hash.library_content(scenario.machines.library),
+            "gpu": content_hash.hashable_content(scenario.machines.gpu),
             "max_error": spec.max_error,
         },
         inputs={**inputs, "gradients": {"kind": "synthetic"}, "seed": spec.seed},

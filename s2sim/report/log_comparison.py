@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from s2sim.report.format import (
-    UNDEFINED,
-    aligned,
-    factor_text,
-    group_by,
-    note_lines,
-    seconds_text,
-    share_text,
-    workers_text,
-)
+from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
@@ -44,21 +35,21 @@ def log_comparison_screen(result: LogComparisonResult) -> Screen:
     library = "the wire alone" if result.spec.library is None else result.spec.library
     lines = [
         result.cluster,
-        f"{result.kind} over {workers_text(result.workers)}, {library}, against {result.log}",
+        f"{result.kind} over {fmt.workers_text(result.workers)}, {library}, against {result.log}",
         *(f"  {_measured(table)}" for table in result.tables),
         "ln(simulated / measured):",
-        *aligned(errors, indent="  "),
+        *fmt.aligned(errors, indent="  "),
     ]
     grids = [log_comparison_grid(result)]
     if result.terms:
-        by_group = group_by(result.terms, lambda scale: scale.told_with).values()
+        by_group = fmt.group_by(result.terms, lambda scale: scale.told_with).values()
         groups = sorted((_TermGroup(result, scales) for scales in by_group), key=lambda each: -each.explains)
         left = median(abs(row.not_explained_s) / row.measured_s for row in result.rows)
         parts = [(each.title, each.deviation(len(result.rows))) for each in groups[:_FIRST] if each.explains >= _LEAST]
-        parts.append(("not explained", f"a median of {share_text(left)} of the measured time"))
-        lines += ["measured against simulated, by term:", *aligned(parts, indent="  ")]
+        parts.append(("not explained", f"a median of {fmt.share_text(left)} of the measured time"))
+        lines += ["measured against simulated, by term:", *fmt.aligned(parts, indent="  ")]
         grids += [_difference_grid(result, groups), _scales_grid(result)]
-    return Screen(lines, grids, ["", *note_lines(result.notes)] if result.notes else [], lines)
+    return Screen(lines, grids, ["", *fmt.note_lines(result.notes)] if result.notes else [], lines)
 
 
 class _TermGroup:
@@ -137,7 +128,7 @@ def _scales_grid(result: LogComparisonResult) -> Grid:
         ordered,
         text_column("of", term_name),
         number_column("measured /\nsimulated", lambda scale: f"{scale.scale:.2f}"),
-        number_column("of all\ndifferences", lambda scale: share_text(scale.explains)),
+        number_column("of all\ndifferences", lambda scale: fmt.share_text(scale.explains)),
         text_column("told", together),
     )
 
@@ -146,7 +137,7 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
     """Return a line per row of the log, in its order."""
 
     def measured_by(row: ComparedRow) -> str:
-        return UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
+        return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
 
     known = any(row.measured_algorithm for row in result.rows)
     return tabulate(
@@ -155,7 +146,7 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
         number_column("size\n(B)", lambda row: str(row.size_bytes)),
         number_column("measured", lambda row: format_seconds(row.measured_s)),
         number_column("simulated", lambda row: format_seconds(row.simulated_s)),
-        number_column("ratio", lambda row: factor_text(row.ratio)),
+        number_column("ratio", lambda row: fmt.factor_text(row.ratio)),
         number_column("ln", lambda row: f"{row.log_error:+.2f}"),
         number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
@@ -185,9 +176,9 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
     """Return fitted constants, median errors before and after, predictions with them, and what to measure next."""
 
     def errors(what: str, error: MedianError) -> tuple[str, ...]:
-        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
+        return what, *(fmt.UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
 
-    after = note_lines(result.notes)
+    after = fmt.note_lines(result.notes)
     if (next_one := result.suggestion) is not None:
         band = f"the band of 90 % narrows from {next_one.band_now:.1%} to {next_one.band_after:.1%}"
         after = [f"Measure next ({band}): {next_one.command}", *after]
@@ -208,7 +199,7 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
         f"{constants} fitted to {format_number_of(len(result.points), 'point')} ({counts})",
         f"  {'; '.join(runs)}{by}",
         "median |ln(predicted / measured)|, from 1 MiB on and below:",
-        *aligned(medians, indent="  "),
+        *fmt.aligned(medians, indent="  "),
     ]
     predicted = tabulate(
         "predicted beside measured",
@@ -219,7 +210,7 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
         number_column("measured", lambda point: format_seconds(point.measured_s)),
         number_column("shipped", lambda point: format_seconds(point.before_s)),
         number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column("left out", lambda point: seconds_text(point.held_out_s)),
+        number_column("left out", lambda point: fmt.seconds_text(point.held_out_s)),
     )
     after = ["", *after] if after else []
     return Screen(before, [constants_grid(result.constants), predicted], after, [*before, *after])

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.report.format import (
-    UNDEFINED,
-    aligned,
-    factor_text,
-    group_by,
-    note_lines,
-    rates_text,
-    share_text,
-    workers_text,
-)
+from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, filled, number_column, tabulate, text_column
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_rate, format_seconds
@@ -124,7 +115,7 @@ def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageR
 
     ``messages`` are at least those of the first `SHOWN_TIMES` repetitions of each step.
     """
-    of_step = group_by(messages, lambda message: message.step)
+    of_step = fmt.group_by(messages, lambda message: message.step)
     ordered = all(not row.after_sent and row.after == ((step - 1,) if step else ()) for step, row in enumerate(steps))
     lines: list[str] = []
     rounds = 0
@@ -169,7 +160,7 @@ def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> li
                 *(["..."] if times > SHOWN_TIMES else []),
             ]
         )
-    return aligned(rows, indent="  ")
+    return fmt.aligned(rows, indent="  ")
 
 
 def spans_text(spans: Sequence[tuple[int, int]], *, most: int) -> str:
@@ -196,7 +187,7 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
 
     def unit_time(term: TermRow) -> str:
         if not term.count:
-            return UNDEFINED
+            return fmt.UNDEFINED
         if term.kind in _OF_BYTES:
             return f"at {format_rate(term.count / term.time_s)}"
         return format_seconds(term.time_s / term.count)
@@ -210,7 +201,7 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
         ),
         number_column("each", unit_time),
         number_column("time", lambda term: format_seconds(term.time_s)),
-        number_column("share", lambda term: share_text(term.time_s / time_s)),
+        number_column("share", lambda term: fmt.share_text(term.time_s / time_s)),
     )
 
 
@@ -223,7 +214,7 @@ def term_name(term: TermRow | TermScale) -> str:
 
 def fault_lines(effects: Sequence[Effect]) -> list[str]:
     """Return a line per fault: its option string and its effect."""
-    return aligned([(effect.fault, effect.description) for effect in effects], indent="  fault ")
+    return fmt.aligned([(effect.fault, effect.description) for effect in effects], indent="  fault ")
 
 
 def links_grid(loads: Sequence[LinkLoad]) -> Grid:
@@ -245,13 +236,13 @@ def links_grid(loads: Sequence[LinkLoad]) -> Grid:
 
 def collective_summary(result: CollectiveResult) -> str:
     """Return the answer in one line."""
-    answer = f"{_time(result)}, bus bandwidth {rates_text(result.busbw_Bps)}"
+    answer = f"{_time(result)}, bus bandwidth {fmt.rates_text(result.busbw_Bps)}"
     return f"{_request_text(result)} by {result.algorithm}: {answer}"
 
 
 def collective_screen(result: CollectiveResult) -> Screen:
     """Return the answer and its explanation, its terms if there are any, and the busiest links."""
-    lines = [result.cluster, *collective_lines(result), *fault_lines(result.effects), *note_lines(result.notes)]
+    lines = [result.cluster, *collective_lines(result), *fault_lines(result.effects), *fmt.note_lines(result.notes)]
     grids = filled(terms_grid(result.terms, result.time_s), links_grid(result.bottlenecks))
     return Screen(lines, grids, [], [collective_summary(result)])
 
@@ -271,16 +262,16 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         differs = f"{check.difference:+.2%} from packets to fluid{fill}"
         facts.append(("cross-check", f"{format_seconds(check.time_s)} by {check.other}{packets}: {differs}"))
     if (groups := result.groups) is not None:
-        factor = "no time" if groups.contention is None else factor_text(groups.contention)
+        factor = "no time" if groups.contention is None else fmt.factor_text(groups.contention)
         alone = f"{format_seconds(groups.alone_s)}: all {groups.groups} at once take {factor}"
         facts.append(("one group alone", alone))
-    over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
+    over = fmt.factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
     closed_form = f"none holds: {'things happen meanwhile, or ' if result.effects else ''}messages share links"
     if result.closed_form_s is not None:
         closed_form = f"{format_seconds(result.closed_form_s)}, without simulation"
     facts += [
-        ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
-        ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
+        ("algbw", f"{fmt.rates_text(result.algbw_Bps)}: size over time"),
+        ("busbw", f"{fmt.rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
         ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),
         ("time / bound", over),
         ("closed form", closed_form),
@@ -291,14 +282,14 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         untried = f"which auto does not try (--algorithm {other.algorithm})"
         facts.append(("faster", f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}, {untried}"))
     facts.append(("sent per rank", format_bytes(result.bytes_per_rank)))
-    return [_request_text(result), *aligned(facts, indent="  ")]
+    return [_request_text(result), *fmt.aligned(facts, indent="  ")]
 
 
 def _request_text(result: CollectiveResult) -> str:
     request, groups = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
     if groups is None:
-        return f"{request} {workers_text(result.workers)}"
-    return f"{request} {workers_text(groups.dp)} in each of {groups.groups} groups (tp={groups.tp}, pp={groups.pp})"
+        return f"{request} {fmt.workers_text(result.workers)}"
+    return f"{request} {fmt.workers_text(groups.dp)} in each of {groups.groups} groups (tp={groups.tp}, pp={groups.pp})"
 
 
 def _time(result: CollectiveResult) -> str:

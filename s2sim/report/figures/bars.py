@@ -15,22 +15,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from s2sim.experiment.rows import Row
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, names_size
-from s2sim.report.figures.style import (
-    GREY,
-    ITERATION_PARTS,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    WIDTH,
-    family_style,
-    figure_style,
-    fix_layout,
-    label_axes,
-    label_point,
-    style_axes,
-    text_size,
-    workers_title,
-)
 from s2sim.report.format import ENDS_WITH, error_text, factor_text, throughput_text
 from s2sim.report.iteration_tables import exchange_text, iteration_of
 from s2sim.units import format_seconds
@@ -54,27 +40,27 @@ class _Bars(NamedTuple):
 
 
 def _bars_figure(bars: _Bars, rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str) -> Figure:
-    titles = list(map(workers_title, rows_by_workers.values()))
+    titles = list(map(style.workers_title, rows_by_workers.values()))
     heights = [_FRAME + bars.inches * len(rows) for rows in rows_by_workers.values()]
     names = {row.reducer for rows in rows_by_workers.values() for row in rows}
-    with figure_style():
-        width = max(WIDTH, names_size(names)[0] * TEXT_SIZE / SMALL_SIZE + _MIN_INNER)
+    with style.figure_style():
+        width = max(style.WIDTH, names_size(names)[0] * style.TEXT_SIZE / style.SMALL_SIZE + _MIN_INNER)
         figure, body = figure_with_head(bars.title, subtitle, sum(heights) + _LEGEND, width)
         *parts, last = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
         panels = []
         for part, title, rows in zip(parts, titles, rows_by_workers.values(), strict=True):
             axes = part.subplots()
             bars.draw(axes, rows)
-            style_axes(axes, grid="x")
+            style.style_axes(axes, grid="x")
             # One tick will do for the layout: the others are set once limits are known.
             axes.set(ylim=(len(rows) - 0.5, -0.5), xticks=[0.0], xticklabels=["0 s"])
-            axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=TEXT_SIZE)
+            axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=style.TEXT_SIZE)
             axes.tick_params(axis="y", length=0)
-            label_axes(axes, bars.axis, title=title)
+            style.label_axes(axes, bars.axis, title=title)
             panels.append((axes, rows))
-        look: dict[str, Any] = {"fontsize": SMALL_SIZE, "frameon": False, "ncols": len(bars.legend)}
+        look: dict[str, Any] = {"fontsize": style.SMALL_SIZE, "frameon": False, "ncols": len(bars.legend)}
         last.legend(handles=bars.legend, loc="center", columnspacing=1.2, **look)
-        fix_layout(figure)
+        style.fix_layout(figure)
         for axes, rows in panels:
             _write_texts(axes, rows, bars)
         return figure
@@ -85,14 +71,14 @@ def _write_texts(axes: Axes, rows: Sequence[Row], bars: _Bars) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     width = axes.bbox.width / figure.dpi
-    taken = [float(text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
+    taken = [float(style.text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
     end = max(bars.length_s(row) * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
     # A tick at the very end would have no room for its text.
     ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= 0.96 * end]
     axes.set_xlim(0, end)
     axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
     for place, row in enumerate(rows):
-        label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
+        style.label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
 
 
 def _stack_bars(
@@ -104,8 +90,8 @@ def _stack_bars(
     for part, lengths in parts.items():
         starts[part] = ends
         colours = [colour(place, part) for place in range(len(ends))]
-        style: dict[str, Any] = {"color": colours, "edgecolor": "white", "linewidth": edge, "label": part}
-        axes.barh(range(len(ends)), lengths, thickness, left=ends, **style)
+        look: dict[str, Any] = {"color": colours, "edgecolor": "white", "linewidth": edge, "label": part}
+        axes.barh(range(len(ends)), lengths, thickness, left=ends, **look)
         ends = [end + length for end, length in zip(ends, lengths, strict=True)]
     return starts
 
@@ -132,7 +118,7 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
         _draw_phase_bars,
         lambda row: row.time_s.total,
         lambda row: f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {_loss_text(row)}",
-        [*(Patch(facecolor=_tint(GREY, phase), label=phase) for phase in PHASES), bound],
+        [*(Patch(facecolor=_tint(style.GREY, phase), label=phase) for phase in PHASES), bound],
     )
     return _bars_figure(bars, rows_by_workers, subtitle)
 
@@ -145,7 +131,7 @@ def _tint(colour: str, phase: str) -> tuple[float, float, float]:
 
 def _draw_phase_bars(axes: Axes, rows: Sequence[Row]) -> None:
     phases = {phase: [getattr(row.time_s, phase) for row in rows] for phase in PHASES}
-    colours = [family_style(row.name).colour for row in rows]
+    colours = [style.family_style(row.name).colour for row in rows]
     _stack_bars(axes, phases, lambda place, phase: _tint(colours[place], phase), _BAR_SHARE, 0.4)
     outline = [withStroke(linewidth=3.0, foreground="white")]
     for y, row in enumerate(rows):
@@ -158,7 +144,7 @@ def _loss_text(row: Row) -> str:
     return ENDS_WITH.get(row.estimates, "exact" if row.exact else f"error {error_text(row.error.relative_l2)}")
 
 
-*STACKED, HIDDEN = ITERATION_PARTS
+*STACKED, HIDDEN = style.ITERATION_PARTS
 """The parts that add up to an iteration, in order; and communication that overlaps with them."""
 
 # Inches of a bar with its surroundings; shares of them: the stack and, below it, what is hidden.
@@ -189,7 +175,7 @@ def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: st
         _draw_iteration_bars,
         length_s,
         summary,
-        [Patch(facecolor=colour, label=part) for part, colour in ITERATION_PARTS.items()],
+        [Patch(facecolor=colour, label=part) for part, colour in style.ITERATION_PARTS.items()],
     )
     return _bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how)
 
@@ -199,8 +185,8 @@ def _draw_iteration_bars(axes: Axes, rows: Sequence[Row]) -> None:
         return [getattr(iteration_of(row), part.replace(" ", "_")) for row in rows]
 
     parts = {part: seconds(part) for part in STACKED}
-    starts = _stack_bars(axes, parts, lambda _, part: ITERATION_PARTS[part], _STACK, 0.3)
+    starts = _stack_bars(axes, parts, lambda _, part: style.ITERATION_PARTS[part], _STACK, 0.3)
     hidden, exposed = seconds(HIDDEN), starts["exposed communication"]
     places = [y + (_STACK + _THIN) / 2 for y in range(len(rows))]
     lefts = [max(0.0, end - length) for end, length in zip(exposed, hidden, strict=True)]
-    axes.barh(places, hidden, _THIN, left=lefts, color=ITERATION_PARTS[HIDDEN], label=HIDDEN)
+    axes.barh(places, hidden, _THIN, left=lefts, color=style.ITERATION_PARTS[HIDDEN], label=HIDDEN)

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s2sim.report.figures.style import (
-    GREY,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    WIDTH,
-    blank_figure,
-    family_of,
-    family_style,
-    label_point,
-    text_size,
-)
+from s2sim.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -44,8 +34,8 @@ def label_with_rejection(reducer: str, rejected: Mapping[str, str]) -> str:
 
 def names_size(names: Iterable[str]) -> tuple[float, float]:
     """Return the width and height in inches of names one above the other, with the gap to their lines."""
-    figure = blank_figure(1.0)
-    widths = [float(text_size(figure, name)[0]) for name in names]
+    figure = style.blank_figure(1.0)
+    widths = [float(style.text_size(figure, name)[0]) for name in names]
     return _GAP + max(widths) + _END_NAME_AIR, _HEIGHT * len(widths)
 
 
@@ -65,9 +55,13 @@ def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str])
     gap = _GAP * dpi / axes.bbox.width
     across = [1.0 + part * gap for part in (0.1, 0.7, 0.9)]
     for reducer, place in zip(order, places, strict=True):
-        look: dict[str, Any] = {"color": family_style(family_of(reducer)).colour, "linewidth": 0.8, "clip_on": False}
+        look: dict[str, Any] = {
+            "color": style.family_style(style.family_of(reducer)).colour,
+            "linewidth": 0.8,
+            "clip_on": False,
+        }
         axes.plot(across, [share[reducer], place, place], transform=axes.transAxes, **look)
-        axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=SMALL_SIZE)
+        axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=style.SMALL_SIZE)
 
 
 def spread_positions(wanted: Sequence[float], gap: float) -> list[float]:
@@ -112,7 +106,7 @@ def describe_setup(result: Result) -> str:
     return f"{several}{result.cluster}; {', '.join(parts)}"
 
 
-def figure_with_head(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:
+def figure_with_head(title: str, subtitle: str, height: float, width: float = style.WIDTH) -> tuple[Figure, SubFigure]:
     """Return a figure with a head, and the part below it, ``height`` inches high."""
     figure, above = headed_figure(title, subtitle, height, width)
     parts = figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)
@@ -122,12 +116,12 @@ def figure_with_head(title: str, subtitle: str, height: float, width: float = WI
 def headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
     """Return a figure with a title and the wrapped lines of a subtitle, and the inches of these above ``height``."""
     room = width - 2 * _HEAD_AIR
-    lines = [(line, TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
+    lines = [(line, style.TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
     for paragraph in subtitle.split("\n"):
         wrapped = wrap(paragraph, int(room / _LETTER), break_on_hyphens=False)
-        lines += [(line, SMALL_SIZE, GREY, _LINE) for line in wrapped]
+        lines += [(line, style.SMALL_SIZE, style.GREY, _LINE) for line in wrapped]
     above = 2 * _HEAD_AIR + sum(line_height for *_, line_height in lines)
-    figure = blank_figure(above + height, width)
+    figure = style.blank_figure(above + height, width)
     y = above + height - _HEAD_AIR
     for line, size, colour, line_height in lines:
         figure.text(_HEAD_AIR / width, y / (above + height), line, fontsize=size, color=colour, va="top")
@@ -141,7 +135,7 @@ def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
         return
     widest = max(len(str(handle.get_label())) for handle in handles) * _LETTER + 0.4
     columns = max(1, int(figure.bbox.width / figure.dpi / widest))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=SMALL_SIZE, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=style.SMALL_SIZE, frameon=False)
 
 
 # Points: distances from a point to its text, in order of preference; half the size of a marker; gap between texts.
@@ -200,7 +194,7 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
         )
 
     for number, (label, centre) in enumerate(zip(labels, centres, strict=True)):
-        size = text_size(figure, label.text) * figure.dpi
+        size = style.text_size(figure, label.text) * figure.dpi
         for distance, side in product(_DISTANCES, _SIDES):
             offset = np.array(side) * distance
             length = float(np.hypot(*offset))
@@ -212,7 +206,7 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
             if not free(box, leader, number):
                 continue
             look = {"ha": _HORIZONTAL[int(np.sign(side[0]))], "va": _VERTICAL[int(np.sign(side[1]))]}
-            label_point(axes, label.text, (label.x, label.y), (offset[0], offset[1]), color=label.colour, **look)
+            style.label_point(axes, label.text, (label.x, label.y), (offset[0], offset[1]), color=label.colour, **look)
             taken.append(box)
             if leader is not None:
                 start, end = axes.transData.inverted().transform(leader.vertices)
