@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from s2sim.cli.options import (
-    FORCE,
-    JSON,
-    QUIET,
-    Experiment,
-    argument,
-    check_targets,
-    examples,
-    option,
-    options_from,
-    takes_tables,
-)
+from s2sim.cli import options as cli
 from s2sim.cli.output import note, show_result, watching
 from s2sim.errors import OptionError
 from s2sim.experiment.spec import RunSpec
 
 EXAMPLE = "s2sim advise best --topology leaf-spine --workers 8 --trace ncf --max-error 0.3"
 _JOB = "--topology leaf-spine --workers 8 --trace ncf --compute 500us"
-EXAMPLES = examples(
+EXAMPLES = cli.examples(
     EXAMPLE,
     f"s2sim advise cheapest {_JOB} --changes changes.toml --faster 20%",
     f"s2sim advise largest {_JOB} --reducer union --efficiency 50%",
@@ -31,22 +20,24 @@ _SHOWN = ("topology", "workers", "reducers", "trace", "model", "profile", "batch
 _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SHOWN)
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
 def advise_command(
-    experiment: Experiment[RunSpec],
-    question: str = argument(..., "best|cheapest|largest|frontier|flips", "What to ask, see above."),
-    changes: str | None = option(
+    experiment: cli.Experiment[RunSpec],
+    question: str = cli.argument(..., "best|cheapest|largest|frontier|flips", "What to ask, see above."),
+    changes: str | None = cli.option(
         None, "FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"
     ),
-    faster: str | None = option(None, "PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"),
-    efficiency: str | None = option(
+    faster: str | None = cli.option(
+        None, "PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"
+    ),
+    efficiency: str | None = cli.option(
         None, "PERCENT", "largest: the share of the speed of one worker that each keeps.", "none"
     ),
-    most_workers: int | None = option(None, "N", "largest: more workers are not tried.", "1024", minimum=1),
-    json: str | None = JSON,
-    force: bool = FORCE,
-    quiet: bool = QUIET,
+    most_workers: int | None = cli.option(None, "N", "largest: more workers are not tried.", "1024", minimum=1),
+    json: str | None = cli.JSON,
+    force: bool = cli.FORCE,
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Ask what to change on a cluster or in a training job: the question of s2sim run turned round.
 
@@ -54,7 +45,7 @@ def advise_command(
     make it --faster. largest: the most workers at an --efficiency. frontier: what none of --changes betters in time,
     error and price together. flips: what would change the answer. Answers come with the runs that they rest on.
     """
-    check_targets(json=json)
+    cli.check_targets(json=json)
     from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
     from s2sim.experiment.costs import make_gate
 

@@ -40,9 +40,9 @@ def regimes_command(
     """
     named = tuple(experiment.values["reducers"] or ())
     if named and prefetch is not None:
-        option = "--prefetch" if prefetch else "--no-prefetch"
+        flag = "--prefetch" if prefetch else "--no-prefetch"
         raise OptionError(
-            f"{option} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
+            f"{flag} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
         )
     check_targets(json=json, png=png)
     reducers = named or default_reducers(experiment.values["max_error"], prefetch=bool(prefetch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
@@ -97,11 +97,29 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     best = frozenset(
         place for place, row in enumerate(shown) if row.reducer == verdict.best and verdict.decision != "undecided"
     )
+    simulated = dense.iteration is not None
+    # Bars are as long as the times of those that may be chosen.
+    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
+
+    def bar(row: Row) -> str:
+        return "" if simulated else _bar(_judgement(row).time_s / longest_s if longest_s else 0)
+
+    figures: list[TableColumn[Row]] = [number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank))]
+    if simulated:
+        figures = [
+            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
+            number_column("exposed", lambda row: fmt.brief_seconds(iteration_of(row).exposed_communication)),
+            number_column("hidden", lambda row: fmt.percent_text(iteration_of(row).hidden_share)),
+        ]
     grid = tabulate(
         _answer_title(rows),
         shown,
         text_column("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
-        *(_communication_columns(shown, why) if dense.iteration is None else _iteration_columns(why)),
+        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
+        number_column("speed-\nup" if simulated else "speed-up", lambda row: fmt.factor_text(_judgement(row).speedup)),
+        *figures,
+        number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
+        text_column("", lambda row: why[row.reducer] or bar(row)),
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
     reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
@@ -110,34 +128,11 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     empty = [""] * (len(grid.columns) - 2)
     missing = tuple((f"  {item.reducer}", *empty, fmt.REFUSED) for item in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
-    name = _NAME if dense.iteration is None else _SHORT_NAME
+    name = _SHORT_NAME if simulated else _NAME
     return continue_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
         *fmt.reason_lines(means | explained),
         *same_as_dense_lines([row.reducer for row in folded]),
         *fmt.refused_lines(refused),
-    ]
-
-
-def _communication_columns(shown: Sequence[Row], why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
-    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
-    return [
-        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
-        number_column("speed-up", lambda row: fmt.factor_text(_judgement(row).speedup)),
-        number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
-        number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
-        text_column("", lambda row: why[row.reducer] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
-    ]
-
-
-def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
-    return [
-        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
-        number_column("speed-\nup", lambda row: fmt.factor_text(_judgement(row).speedup)),
-        number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
-        number_column("exposed", lambda row: fmt.brief_seconds(iteration_of(row).exposed_communication)),
-        number_column("hidden", lambda row: fmt.percent_text(iteration_of(row).hidden_share)),
-        number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
-        text_column("", lambda row: why[row.reducer] or ""),
     ]
 
 
@@ -209,6 +204,8 @@ def break_even_grid(result: Result) -> Grid | None:
 
 
 _COLUMNS = 80
+# Reducers that need no explanation.
+_KNOWN = ("dense", "fp16")
 
 
 def verdict_lines(result: Result) -> list[str]:
@@ -218,7 +215,12 @@ def verdict_lines(result: Result) -> list[str]:
     if len(result.verdicts) == 1:
         return [first, *others]
     by_text = fmt.group_by(result.verdicts, lambda verdict: verdict.lines[0])
-    return [*(f"{_several_workers(same)}: {line}" for line, same in by_text.items()), *others]
+    lines = []
+    for line, same in by_text.items():
+        *most, last = (verdict.workers for verdict in same)
+        counts = f"{', '.join(map(str, most))}{' and ' if most else ''}{fmt.workers_text(last)}"
+        lines.append(f"{counts}: {line}")
+    return [*lines, *others]
 
 
 def alternative_lines(result: Result) -> list[str]:
@@ -242,11 +244,6 @@ def alternative_lines(result: Result) -> list[str]:
     return lines
 
 
-def _several_workers(verdicts: Sequence[Verdict]) -> str:
-    *others, last = (verdict.workers for verdict in verdicts)
-    return f"{', '.join(map(str, others))}{' and ' if others else ''}{fmt.workers_text(last)}"
-
-
 def result_table(result: Result) -> tuple[Grid, list[str]]:
     """Return the table of reducers, or of times if there are several numbers of workers; and the lines below it."""
     if len(result.verdicts) > 1:
@@ -259,7 +256,11 @@ def about_lines(result: Result, *, details: bool = False) -> list[str]:
     if not details:
         # Nodes, links and interfaces, without the fabric.
         cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
-        return [*_best_lines(result), f"{cluster}.", *price_lines(result), result.gradients.short_sentence()]
+        best = next(row.name for row in result.results if row.reducer == result.verdict.best)
+        # What follows a colon says how exact it is and in how many rounds, as other columns do.
+        summary = result.verdict.best_summary.partition(":")[0]
+        lines = [f"{best}: {summary}."] if summary and best not in _KNOWN else []
+        return [*lines, f"{cluster}.", *price_lines(result), result.gradients.short_sentence()]
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
     return [result.cluster, machines, *price_lines(result), result.gradients.sentence()]
 
@@ -275,18 +276,6 @@ def price_lines(result: Result) -> list[str]:
     what = "iterations" if rows[0].time_s.iteration is not None else "exchanges"
     hour = f"{format_money(cost.per_hour, cost.currency)} an hour for {format_number_of(cost.nodes, 'node')}"
     return [f"Price: {hour}; 1,000 {what} cost {', '.join(each)}."]
-
-
-# What needs no explanation.
-_KNOWN = frozenset(("dense", "fp16"))
-
-
-def _best_lines(result: Result) -> list[str]:
-    """Return what the first choice does, where its name alone does not say that."""
-    best = next(row for row in result.results if row.reducer == result.verdict.best)
-    # What follows a colon says how exact it is and in how many rounds, as other columns do.
-    summary = result.verdict.best_summary.partition(":")[0]
-    return [] if best.name in _KNOWN or not summary else [f"{best.name}: {summary}."]
 
 
 def result_text(result: Result) -> str:

@@ -177,30 +177,10 @@ def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[Top
     return number_column("samples\n/s", lambda row: fmt.throughput_text(row.samples_per_s))
 
 
-def _advice_grid(result: Advice) -> Grid:
-    """Return the cells that advice rests on, what each changes, its time, error and price."""
-    cells, currency = result.cells, result.currency
-    several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
-    efficient = any(cell.efficiency is not None for cell in cells)
-    return tabulate(
-        f"{result.question}: the runs that this rests on",
-        cells,
-        text_column("changes", lambda cell: cell.changes) if several else None,
-        number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
-        text_column("reducer", lambda cell: cell.reducer),
-        number_column("time", lambda cell: format_seconds(cell.time_s)),
-        number_column("speed-up\non dense", lambda cell: fmt.factor_text(cell.speedup_vs_dense or inf)),
-        _samples_column(cells),
-        number_column("error", lambda cell: fmt.error_text(cell.relative_l2)),
-        number_column("efficiency", lambda cell: fmt.percent_text(cell.efficiency or 0.0)) if efficient else None,
-        number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
-    )
-
-
 def regimes_screen(result: RegimeMap) -> Screen:
     """Return the winners by rate, latency, density and overlap."""
     names = names_line(result.spec.reducers)
-    after = ["", *([] if names is None else [names]), *fmt.note_lines(result.notes), "", result.summary]
+    after = ["", *filter(None, [names]), *fmt.note_lines(result.notes), "", result.summary]
     return Screen([result.cluster], regime_grids(result), after, [result.summary])
 
 
@@ -231,5 +211,21 @@ def topologies_screen(result: TopologiesResult) -> Screen:
 
 def advice_screen(result: Advice) -> Screen:
     """Return the answer, the cells that it rests on, and how many were looked at."""
+    cells, currency = result.cells, result.currency
+    several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
+    efficient = any(cell.efficiency is not None for cell in cells)
+    grid = tabulate(
+        f"{result.question}: the runs that this rests on",
+        cells,
+        text_column("changes", lambda cell: cell.changes) if several else None,
+        number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
+        text_column("reducer", lambda cell: cell.reducer),
+        number_column("time", lambda cell: format_seconds(cell.time_s)),
+        number_column("speed-up\non dense", lambda cell: fmt.factor_text(cell.speedup_vs_dense or inf)),
+        _samples_column(cells),
+        number_column("error", lambda cell: fmt.error_text(cell.relative_l2)),
+        number_column("efficiency", lambda cell: fmt.percent_text(cell.efficiency or 0.0)) if efficient else None,
+        number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
+    )
     looked = f"{result.runs} runs for {format_number_of(result.combinations, 'combination')}."
-    return Screen(result.lines, [_advice_grid(result)], [looked, *fmt.note_lines(result.notes)], result.lines)
+    return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines)

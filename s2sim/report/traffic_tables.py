@@ -41,15 +41,10 @@ def flows_screen(result: FlowsResult) -> Screen:
         sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
         slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
         answer = f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"
-    grids = filled(_flows_grid(result), links_grid(result.bottlenecks))
-    return Screen([*lines, answer, *fault_lines(result.effects)], grids, [], [answer])
-
-
-def _flows_grid(result: FlowsResult) -> Grid:
-    """Return the transfers with the largest slowdown, ties in the order of the file."""
     transfers = result.transfers
+    # Those with the largest slowdown, ties in the order of the file.
     order = np.argsort(-result.slowdown, kind="stable")[:_SHOWN_TRANSFERS]
-    return tabulate(
+    slowest = tabulate(
         f"the {len(order)} most slowed down",
         order.tolist(),
         number_column("line", lambda index: str(index + 2)),
@@ -60,6 +55,8 @@ def _flows_grid(result: FlowsResult) -> Grid:
         number_column("finish", lambda index: format_seconds(float(result.finish_s[index]))),
         number_column("slowdown", lambda index: f"{result.slowdown[index]:.3g}x"),
     )
+    grids = filled(slowest, links_grid(result.bottlenecks))
+    return Screen([*lines, answer, *fault_lines(result.effects)], grids, [], [answer])
 
 
 # Limits of listings: ranks with helpers, messages without repetitions, repetitions of a step, spans of a message.
