@@ -11,8 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sim.cli.options import JSON, QUIET, SILENT, argument, check_targets, examples, group, option, switch
-from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
-from s2sim.cli.testbed_compare import COMPARE, TOPOLOGY, compare_command, topology_command
+from s2sim.cli.output import (
+    STDOUT,
+    show_grids,
+    show_line,
+    show_lines,
+    show_result,
+    watching,
+    working,
+    write_figure,
+    write_json,
+    write_text,
+)
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
 from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, parse_rate_Bps, parse_time_ps
@@ -35,6 +45,15 @@ _RUN = examples(
     "s2sim dev testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
     "s2sim dev testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
 )
+_COMPARE = examples(
+    "s2sim dev testbed compare",
+    "s2sim dev testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim dev testbed compare my-testbeds --png times.png",
+)
+_TOPOLOGY = examples(
+    "s2sim dev testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
+)
 _DEFAULT_NAME = "testbed"
 _NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
@@ -45,8 +64,58 @@ app = group(
 )
 
 NAME = argument(None, "NAME", "Name of a testbed.", "the only one")
-app.command("compare", epilog=COMPARE, short_help="Predict what was measured.")(compare_command)
-app.command("topology", epilog=TOPOLOGY, short_help="Write a testbed's topology.")(topology_command)
+
+
+@app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
+def compare_command(
+    folder: str | None = argument(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    calibrate_on: str | None = option(
+        None, "SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"
+    ),
+    png: str | None = option(
+        None, "FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Predict what was measured on testbeds, with constants that one setting alone tells.
+
+    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
+    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
+    """
+    check_targets(json=json, png=png)
+    from s2sim.report.testbed_tables import comparison_screen
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    from s2sim.validation.testbed import compare_testbeds
+
+    measured = read_measured(resolve_testbeds_folder(folder))
+    with watching(quiet=quiet) as progress:
+        result = compare_testbeds(measured, calibrate_on, progress)
+    if png is not None:
+        from s2sim.report.figures.testbed import times_figure
+
+        write_figure(times_figure(result), png)
+    show_result(result, json, comparison_screen(result), show_line, quiet=quiet)
+
+
+@app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
+def topology_command(
+    setting: str = argument(..., "SETTING", "Name of a setting that was measured."),
+    folder: str | None = option(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    out: str | None = option(None, "FILE.toml", "Where to write it.", "the screen"),
+) -> None:
+    """Write the cluster that a setting is to the simulator as a topology file."""
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    from s2sim.validation.testbed import setting_named
+    from s2sim.validation.testbed_fit import setting_toml
+
+    check_targets(out=out)
+    measured = read_measured(resolve_testbeds_folder(folder))
+    text = setting_toml(setting_named(measured, setting))
+    if out is None:
+        show_lines(text.rstrip().splitlines())
+    else:
+        write_text(text, out)
 
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
+from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
-
-if TYPE_CHECKING:
-    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError
 
 # Number of terms with a line and a column each, and the least share of differences that they explain.
 _FIRST, _LEAST = 3, 0.05

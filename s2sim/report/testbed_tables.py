@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isinf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from s2sim.report.format import UNDEFINED, group_by, note_lines, optional_text
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.log_comparison import constants_grid
+from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
-
-if TYPE_CHECKING:
-    from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
-    from s2sim.validation.testbed_fit import SettingFit
+from s2sim.validation.testbed_fit import SettingFit
 
 _WORST = 8
 

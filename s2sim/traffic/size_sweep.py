@@ -10,7 +10,7 @@ from typing import NamedTuple
 from s2sim import __version__
 from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import OptionError
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.tables import Table, table_of
 from s2sim.topology.cluster import Cluster
@@ -65,14 +65,11 @@ def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWat
     if spec.kind == "barrier":
         raise OptionError("a barrier has no size: ask for another collective")
     found: dict[int, SizeTiming] = {}
-    progress.start(len(set(sizes)), "simulating sizes")
-    for size in dict.fromkeys(sizes):
+    for size in watched(progress, "simulating sizes", dict.fromkeys(sizes)):
         planned = plan_collective(replace(spec, size_bytes=size))
         time_s = simulate_collective(planned).duration_ps / PS_PER_S
         ran = planned.timed.schedule
         found[size] = SizeTiming(size, time_s, ran.algorithm, ran.protocol or None, planned.demand.itemsize)
-        progress.advance()
-    progress.stop()
     sent = [(spec.kind, size) for size in found]
     notes = extrapolated_constants_notes(planned.library, planned.scenario, spec.workers, sent)
     return SizeSweep([found[size] for size in sizes], planned.cluster, notes)

@@ -137,7 +137,7 @@ class _TopParts:
 def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
     """Return the boxes and lines of the figure of a cluster."""
     parts = find_parts(graph)
-    canvas = Canvas.of(parts)
+    canvas = Canvas(parts)
     whole = parts.part[parts.top]
     names = np.unique(whole[parts.level >= 0])
     wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])

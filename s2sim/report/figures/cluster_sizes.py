@@ -176,7 +176,7 @@ def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], 
 
 
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
-_LETTER, _PADDING, _MIN_CELL = 0.058, 0.12, 0.2
+LETTER, PADDING, MIN_CELL = 0.058, 0.12, 0.2
 DOT = 0.12
 # Gaps between neighbours of each level, and from each level to the next; the last for all above.
 _GAPS = (0.03, 0.12, 0.35, 0.6)
@@ -184,12 +184,11 @@ _RISES = (0.42, 0.75, 1.1)
 # Additional inches per inch of width, for long horizontal distances.
 _SLOPES = (0.0, 0.03, 0.05)
 MIN_SWITCHES = 4
-_MIN_SHOWN = 2
 
 
 def text_width(text: str) -> float:
     """Return the inches of a box around a text of one or more lines."""
-    return max(map(len, text.split("\n"))) * _LETTER + _PADDING
+    return max(map(len, text.split("\n"))) * LETTER + PADDING
 
 
 def part_gap(level: int) -> float:
@@ -201,46 +200,3 @@ def level_height(level: int, width: float) -> float:
     """Return the inches from a level to the next, the parts of which are ``width`` inches wide."""
     step = min(level, len(_RISES) - 1)
     return _RISES[step] + _SLOPES[step] * width
-
-
-@dataclass(frozen=True, slots=True)
-class PartSizes:
-    """The greatest widths of parts of each level."""
-
-    cell: float  # Width of a GPU, in inches
-    children: tuple[int, ...]  # At each level, the most parts that any part of the level above holds
-    switches: tuple[float, ...]  # At each level, the least width of a row of its own vertices, in inches
-
-    @classmethod
-    def of(cls, parts: GraphParts) -> PartSizes:
-        """Return the sizes of a graph's parts."""
-        children, switches = [], [0.0]
-        for level in range(1, parts.top + 1):
-            inside = (parts.level >= 0) & (parts.level < level)
-            child, first = np.unique(parts.part[level - 1][inside], return_index=True)
-            parents = parts.part[level][inside][first]
-            children.append(int(np.unique(parents, return_counts=True)[1].max()) if len(child) else 0)
-            own = np.flatnonzero(parts.level == level)
-            most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
-            switches.append(min(most, MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0)
-        cell = max(_MIN_CELL, len(str(parts.graph.gpus - 1)) * _LETTER + _PADDING / 2)
-        return cls(cell, tuple(children), tuple(switches))
-
-    def width(self, level: int, limits: Sequence[int]) -> float:
-        """Return the greatest width of a part that shows up to ``limits`` parts of each level below."""
-        width = self.cell
-        for below in range(level):
-            places = min(self.children[below], limits[below])
-            width = places * (width + part_gap(below)) - part_gap(below)
-            if self.children[below] > limits[below]:
-                width += part_gap(below) + (self.cell if below == 0 else text_width("999999 more"))
-            width = max(width, self.switches[below + 1])
-        return width
-
-    def fitting(self, level: int, width: float) -> list[int]:
-        """Return the number of shown parts per level for which a part of ``level`` is no wider than ``width``."""
-        limits = list(self.children[:level])
-        while self.width(level, limits) > width and max(limits, default=0) > _MIN_SHOWN:
-            # Of the longest rows, the outermost are shortened first.
-            limits[level - 1 - limits[::-1].index(max(limits))] -= 1
-        return limits

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log2, log10
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from s2sim.arrays import Floats
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.format import group_by, signed_text
 from s2sim.report.html import lines_html, page
 from s2sim.report.validation_tables import validate_screen
+from s2sim.training.curve import Curve
+from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.arrays import Floats
-    from s2sim.training.curve import Curve
-    from s2sim.training.result import TrainResult
-    from s2sim.validation.curve_result import CurveErrors, ValidationResult
+from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
 # Inches.
 _TRAINING_HEIGHT = 4.6
