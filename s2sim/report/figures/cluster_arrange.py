@@ -9,7 +9,7 @@ from math import ceil, cos, pi, sin
 
 import numpy as np
 
-from s2sim.arrays import Ints, Mask
+from s2sim.arrays import Ints
 from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_links, level_lines, straight_lines
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
 from s2sim.units import plural
@@ -29,10 +29,9 @@ Place = tuple[float, float, float]
 """Plane, row and column; fractions for the hidden part of an axis."""
 
 
-def _arrange_grid(wholes: _TopParts) -> list[DrawnLink]:
+def _arrange_grid(canvas: Canvas) -> list[DrawnLink]:
     """Place parts row by row, the planes of a grid of three dimensions side by side; return the links between them."""
-    canvas, names = wholes.canvas, wholes.names
-    parts, shape = canvas.parts, canvas.parts.graph.grid
+    parts, names, shape = canvas.parts, canvas.names, canvas.parts.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)
     canvas.choose(_PART)
     width = max(canvas.width(parts.top, names[end]) for end in (0, -1)) + _ASIDE + _GAP
@@ -59,7 +58,7 @@ def _arrange_grid(wholes: _TopParts) -> list[DrawnLink]:
     for text, place in _left_out(sizes, axes):
         canvas.add(Item(*corner(place), text_width(text), _MORE_HEIGHT, text, "more"))
     lines = []
-    for one, other, code, rate_Bps, count in bundle_links(parts, wholes.outer, wholes.number_of):
+    for one, other, code, rate_Bps, count in bundle_links(parts, canvas.outer, canvas.number_of):
         start, end = place_of.get(one), place_of.get(other)
         if start and end and start[0] == end[0] and abs(start[1] - end[1]) + abs(start[2] - end[2]) == 1:
             lines.append(DrawnLink(corner(start), corner(end), code, rate_Bps, count))
@@ -119,51 +118,32 @@ class ClusterDrawing:
         return self.outer + self.inner
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _TopParts:
-    """The parts of the highest level: several if the highest switches are linked to each other."""
-
-    canvas: Canvas
-    names: list[int]
-    number_of: Ints  # of each vertex, shape (V,)
-    outer: Mask  # links between two of them, shape (M,)
-
-    def shown(self, places: int) -> list[list[int]]:
-        """Return the names in order, the hidden ones together at one position."""
-        first, hidden, last = shortened(self.names, places)
-        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
-
-
 def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
     """Return the boxes and lines of the figure of a cluster."""
     parts = find_parts(graph)
     canvas = Canvas(parts)
-    whole = parts.part[parts.top]
-    names = np.unique(whole[parts.level >= 0])
-    wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])
     note, outer = "", list[DrawnLink]()
-    if len(names) == 1:
+    if len(canvas.names) == 1:
         canvas.choose(_FIGURE_WIDTH)
-        canvas.put(parts.top, wholes.names[0], 0.0, 0.0)
+        canvas.put(parts.top, canvas.names[0], 0.0, 0.0)
     elif graph.arrangement == "grid":
-        outer = _arrange_grid(wholes)
+        outer = _arrange_grid(canvas)
         note = "Short lines lead round the edge"
         note += " or to the same place of the next plane." if len(graph.grid) > 2 and graph.grid[0] > 1 else "."
     else:
         # Parts without another arrangement are on a circle.
-        frames = _arrange_ring(wholes) if graph.arrangement == "ring" else _arrange_circle(wholes)
-        outer = straight_lines(parts, wholes.outer, frames, canvas.items)
-    inner = level_lines(parts, ~wholes.outer, canvas.item_of, canvas.items)
+        frames = _arrange_ring(canvas) if graph.arrangement == "ring" else _arrange_circle(canvas)
+        outer = straight_lines(parts, canvas.outer, frames, canvas.items)
+    inner = level_lines(parts, ~canvas.outer, canvas.item_of, canvas.items)
     return ClusterDrawing(tuple(canvas.items), tuple(outer), tuple(inner), parts.classes, note)
 
 
-def _arrange_ring(wholes: _TopParts) -> Ints:
+def _arrange_ring(canvas: Canvas) -> Ints:
     """Place the parts in two rows that are linked at their ends; return the box of each vertex."""
-    canvas = wholes.canvas
     top = canvas.parts.top
     slot = canvas.choose(_RING_PART) + _RING_GAP
     most = 2 * int(_RING_WIDTH / slot)
-    row = wholes.shown(most - (len(wholes.names) > most))
+    row = canvas.shown(most - (len(canvas.names) > most))
     above = ceil(len(row) / 2)
     step_below = slot * (above - 1) / max(1, len(row) - above - 1)
     height = canvas.height_of(top)
@@ -178,13 +158,12 @@ def _arrange_ring(wholes: _TopParts) -> Ints:
     return canvas.item_of
 
 
-def _arrange_circle(wholes: _TopParts) -> Ints:
+def _arrange_circle(canvas: Canvas) -> Ints:
     """Place the parts in frames on an ellipse; return the frame of each vertex."""
-    canvas = wholes.canvas
     parts = canvas.parts
     # The level of groups has no switches of its own.
     groups = parts.top > parts.level.max()
-    row = wholes.shown(_MAX_ON_CIRCLE - (len(wholes.names) > _MAX_ON_CIRCLE))
+    row = canvas.shown(_MAX_ON_CIRCLE - (len(canvas.names) > _MAX_ON_CIRCLE))
     canvas.choose(max(_CIRCLE_PART, _FIGURE_WIDTH / len(row)))
     width = max(canvas.width(parts.top, names[0]) for names in row if len(names) == 1) + 2 * _FRAME
     height = canvas.height_of(parts.top - groups) + (1.0 if groups else 0.5)
@@ -205,7 +184,7 @@ def _arrange_circle(wholes: _TopParts) -> Ints:
         if len(names) > 1:
             canvas.put_more(parts.top, names, x, y)
             continue
-        title = f"group {wholes.names.index(names[0])}" if groups else ""
+        title = f"group {canvas.names.index(names[0])}" if groups else ""
         canvas.add(Item(x, y, width, height, title, "group"))
         canvas.put(parts.top, names[0], x - canvas.width(parts.top, names[0]) / 2, y - height / 2 + 0.25)
     return frame_of

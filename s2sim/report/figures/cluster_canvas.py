@@ -40,6 +40,13 @@ class Canvas:
 
     def __init__(self, parts: GraphParts) -> None:
         self.parts = parts
+        whole = parts.part[parts.top]
+        names = np.unique(whole[parts.level >= 0])
+        # The parts of the highest level, several if the highest switches are linked to each other; the number among
+        # them of each vertex, shape (V,); and which links are between two of them, shape (M,).
+        self.names: list[int] = names.tolist()
+        self.number_of = np.searchsorted(names, whole)
+        self.outer = whole[parts.tail] != whole[parts.head]
         self.items: list[Item] = []
         # The box of each vertex, its own or that of hidden parts; -1 for none.
         self.item_of = np.full(len(parts.level), -1)
@@ -59,6 +66,11 @@ class Canvas:
             most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
             width = min(most, sizes.MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0
             self._switches.append(width)
+
+    def shown(self, places: int) -> list[list[int]]:
+        """Return the names of the parts of the highest level, the hidden ones together at one position."""
+        first, hidden, last = sizes.shortened(self.names, places)
+        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
 
     def choose(self, width: float) -> float:
         """Choose the number of shown parts per level for ``width`` inches; return the width of the widest part."""
