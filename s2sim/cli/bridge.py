@@ -6,7 +6,7 @@ import typer
 
 from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import JSON, QUIET, ROOT_SEED, check_targets, examples, group, option
-from s2sim.cli.output import show_grids, show_paragraph, watching, write_result
+from s2sim.cli.output import show_grids, show_paragraphs, watching, write_result
 from s2sim.errors import OptionError
 
 _CHECK = (
@@ -47,8 +47,7 @@ def check_command(
     if write_result(checked, json):
         show_grids([check_grid(checked)])
         lines = check_lines(checked)
-        for line in lines[-1:] if quiet else lines:
-            show_paragraph(line)
+        show_paragraphs(lines[-1:] if quiet else lines)
     if not checked.complete:
         raise typer.Exit(INTERRUPTED)
     if not all(row.ok for row in checked.rows):

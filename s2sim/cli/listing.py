@@ -141,12 +141,9 @@ def list_command(
         _list_quantities(kind, name, json)
         return
     entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
-    if json is not None:
-        keys = ("name", "summary", "source")
-        output.write_json(
-            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}, json
-        )
-    if json != output.STDOUT:
+    keys = ("name", "summary", "source")
+    value = {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}
+    if not output.json_alone(value, json):
         _show_names(entries) if kind is None else _show_lines(entries)
 
 
@@ -156,9 +153,7 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
 
     gradients = example_gradients(_RANKS)
     facts = all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
-    if json is not None:
-        output.write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
-    if json == output.STDOUT:
+    if output.json_alone({_REDUCERS: [item.to_json() for item in facts]}, json):
         return
     if name is not None:
         _show_page(*facts)
@@ -181,18 +176,15 @@ def _list_quantities(kind: str, name: str, json: str | None) -> None:
         quantities = {item.field: item for item in library_quantities(name)}
         summary, source = LIBRARIES[name].summary, LIBRARIES[name].source
     else:
-        part = find_part(kind, name)
-        quantities, summary, source = dict(part.quantities), summarise_part(part), part.source
+        found = find_part(kind, name)
+        quantities, summary, source = dict(found.quantities), summarise_part(found), found.source
     values = [(field, item.value, item.kind, item.source) for field, item in quantities.items()]
-    if json is not None:
-        keys = ("field", "value", "kind", "source")
-        items = [dict(zip(keys, item, strict=True)) for item in values]
-        output.write_json({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json)
-    if json != output.STDOUT:
+    items = [dict(zip(("field", "value", "kind", "source"), item, strict=True)) for item in values]
+    part = {"name": name, "summary": summary, "source": source, "quantities": items}
+    if not output.json_alone({kind: [part]}, json):
         output.show_paragraph(f"{name}: {summary}")
-        output.show_quantities(
-            "Numbers", [(field, value_text(value), what, origin) for field, value, what, origin in values]
-        )
+        shown = [(field, value_text(value), what, origin) for field, value, what, origin in values]
+        output.show_quantities("Numbers", shown)
 
 
 def _families(kind: str, items: Entries) -> dict[str | None, Entries]:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -89,6 +89,12 @@ def show_paragraph(text: str, head: str = "") -> None:
         indent = " " * len(head)
         text = fill(text, _columns(), subsequent_indent=indent, break_long_words=bool(head), break_on_hyphens=False)
     typer.echo(text)
+
+
+def show_paragraphs(texts: Iterable[str]) -> None:
+    """Print texts as `show_paragraph` does."""
+    for text in texts:
+        show_paragraph(text)
 
 
 def show_entry(label: str, text: str, *, labels: int = 0) -> None:
@@ -200,6 +206,13 @@ def show_result(
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON to a file or standard output (``-``)."""
     write_text(json.dumps(finite(value), indent=2, allow_nan=False) + "\n", target)
+
+
+def json_alone(value: Any, target: str | None) -> bool:
+    """Write ``value`` as JSON if there is a target; return whether it has taken standard output."""
+    if target is not None:
+        write_json(value, target)
+    return target == STDOUT
 
 
 def write_text(text: str, target: str) -> None:

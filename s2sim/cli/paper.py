@@ -93,10 +93,8 @@ def _list(json: str | None, page: str | None) -> None:
     if page is not None:
         raise OptionError(f"{page} is to show rebuilt papers: name one, or all")
     papers = [PAPERS.get(name) for name in PAPERS.names()]
-    if json is not None:
-        keys = ("name", "title", "claimed", "source")
-        output.write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
-    if json == output.STDOUT:
+    keys = ("name", "title", "claimed", "source")
+    if output.json_alone({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json):
         return
     labels = max(len(paper.name) for paper in papers)
     for paper in papers:
@@ -108,18 +106,15 @@ def _show(result: PapersResult, *, quiet: bool) -> None:
     from s2sim.report.study_tables import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
 
     for paper in result.papers:
-        for line in paper_head(paper):
-            output.show_paragraph(line)
+        output.show_paragraphs(paper_head(paper))
         output.show_grids([claims_grid(paper)])
         if quiet:
             continue
         output.show_paragraph("")
-        for line in why_lines(paper):
-            output.show_paragraph(line)
+        output.show_paragraphs(why_lines(paper))
         output.show_paragraph("")
         for label, text in setup_lines(paper):
             output.show_entry(label, text, labels=len("assumed"))
         output.show_grids([numbers_grid(table) for table in paper.tables])
         output.show_paragraph("")
-    for line in papers_lines(result):
-        output.show_paragraph(line)
+    output.show_paragraphs(papers_lines(result))

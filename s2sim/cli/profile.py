@@ -78,9 +78,7 @@ def show_command(
         from s2sim.report.figures.testbed import profile_figure
 
         output.write_figure(profile_figure(described), png)
-    if json is not None:
-        output.write_json({**described, "description": file.description, "numbers": numbers}, json)
-    if json == output.STDOUT:
+    if output.json_alone({**described, "description": file.description, "numbers": numbers}, json):
         return
     output.show_paragraph(f"{described['name']}: {file.description}")
     output.show_lines(["", *aligned(_facts(described), indent="  ")])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from s2sim.cli.options import JSON, QUIET, SILENT, argument, check_targets, examples, group, option, switch
 from s2sim.cli.output import (
     STDOUT,
+    json_alone,
     show_grids,
     show_line,
     show_lines,
@@ -20,7 +21,6 @@ from s2sim.cli.output import (
     watching,
     working,
     write_figure,
-    write_json,
     write_text,
 )
 from s2sim.errors import OptionError
@@ -170,9 +170,7 @@ def list_command(json: str | None = JSON) -> None:
 
     check_targets(json=json)
     testbeds = {name: find_testbed(name) for name in list_testbed_names()}
-    if json is not None:
-        write_json({"testbeds": [_to_json(name, layout) for name, layout in testbeds.items()]}, json)
-    if json != STDOUT:
+    if not json_alone({"testbeds": [_to_json(name, layout) for name, layout in testbeds.items()]}, json):
         show_lines([_text(name, layout) for name, layout in testbeds.items()] or ["no testbed"])
 
 
@@ -187,9 +185,7 @@ def show_command(name: str | None = NAME, json: str | None = JSON) -> None:
     chosen = _named(name)
     layout = find_testbed(chosen)
     running = processes_in(chosen)
-    if json is not None:
-        write_json({**_to_json(chosen, layout), "processes": running}, json)
-    if json == STDOUT:
+    if json_alone({**_to_json(chosen, layout), "processes": running}, json):
         return
     show_lines([_text(chosen, layout), f"processes: {', '.join(map(str, running)) or 'none'}"])
     if layout is not None:
@@ -293,9 +289,7 @@ def run_command(
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
     measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
-    if json is not None:
-        write_json(asdict(measured), json)
-    if json == STDOUT:
+    if json_alone(asdict(measured), json):
         return
     if not quiet:
         show_grids(measured_grids(measured))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sim.cli.options import JSON, PNG, Experiment, argument, check_targets, examples, group, option, options_from
-from s2sim.cli.output import STDOUT, show_lines, show_quantities, write_bytes, write_json
+from s2sim.cli.output import json_alone, show_lines, show_quantities, write_bytes
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
 from s2sim.units import PS_PER_S, format_money, format_seconds
@@ -62,9 +62,7 @@ def show_command(
     described = describe_cluster(cluster)
     if png is not None:
         _draw(cluster, described, png)
-    if json is not None:
-        write_json(described, json)
-    if json == STDOUT:
+    if json_alone(described, json):
         return
     numbers = [
         (item["field"], _value_text(item["value"]), item["kind"], item["source"] or "no source given")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from s2sim.cli.options import FORCE, JSON, SILENT, TEXT, argument, check_targets, examples, group, option, switch
-from s2sim.cli.output import STDOUT, note, show_grids, show_lines, watching, working, write_json
+from s2sim.cli.output import json_alone, note, show_grids, show_lines, watching, working
 from s2sim.experiment.cluster_spec import parse_workers
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ def show_command(trace: str = TRACE, json: str | None = JSON) -> None:
 
     statistics = opened.manifest.statistics or trace_statistics(opened)
     law = forecast(opened)
-    if json is not None:
-        write_json(manifest_json(opened, statistics, law), json)
-    if json == STDOUT:
+    if json_alone(manifest_json(opened, statistics, law), json):
         return
     show_lines(manifest_lines(opened))
     show_grids([layer_grid(opened.manifest, statistics), union_grid(statistics)])

@@ -14,6 +14,7 @@ from s2sim.report.grid import (
     Grid,
     TableColumn,
     continue_names,
+    filled,
     fold_grid,
     minimum_width,
     number_column,
@@ -189,18 +190,17 @@ def _answer_title(rows: Sequence[Row]) -> str:
     return f"{fmt.workers_with_mark(rows[0])}: time of {time_scope_text(rows)}; {other}"
 
 
-def break_even_grid(result: Result) -> Grid | None:
-    """Return the rates, mini-batches and numbers of workers at which each reducer pays; None if they are unknown."""
+def break_even_grids(result: Result) -> list[Grid]:
+    """Return the rates, mini-batches and numbers of workers at which each reducer pays, if they are known."""
     verdict = result.verdict
     pays = [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)]
-    if not pays:
-        return None
-    return tabulate(
+    grid = tabulate(
         f"break-even with dense, {fmt.workers_with_mark(result.results[-1])}",
         pays,
         text_column("reducer", lambda item: item[0]),
         text_column("when", lambda item: item[1]),
     )
+    return filled(grid)
 
 
 _COLUMNS = 80
@@ -281,8 +281,7 @@ def price_lines(result: Result) -> list[str]:
 def result_text(result: Result) -> str:
     """Return the first screen as plain text of 80 columns."""
     grid, below = result_table(result)
-    after = [*below, *about_lines(result)]
-    after += [f"Note: {note}." for note in result.caveats]
+    after = [*below, *about_lines(result), *fmt.note_lines(result.caveats)]
     return lines_text(verdict_lines(result), [grid], after)
 
 

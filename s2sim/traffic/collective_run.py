@@ -109,7 +109,9 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     if planned.by_message:
         disturbed = simulate_with_faults(schedule, cluster, scenario.faults)
         both = effects_in_order([*effects, *disturbed.effects], scenario.faults)
-        return SimulatedCollective(disturbed.duration_ps, disturbed.ends_ps, lambda _: [disturbed.sent], check, both)
+        return SimulatedCollective(
+            int(disturbed.ends_ps.max()), disturbed.ends_ps, lambda _: [disturbed.sent], check, both
+        )
     ends_ps = rank_ends_ps(schedule, cluster, timed.times)
     return SimulatedCollective(timed.duration_ps, ends_ps, sent, check, effects_in_order(effects, scenario.faults))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -129,18 +129,12 @@ def compare_networks_on(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FaultySimulation:
-    """A simulation with faults."""
+class FaultySimulation(NamedTuple):
+    """A simulation with faults: the end of each rank or transfer, what faults did, and what was sent."""
 
     ends_ps: Ints
     effects: list[Effect]
     sent: RoutedBytes
-
-    @property
-    def duration_ps(self) -> int:
-        """The end of the last rank or transfer."""
-        return int(self.ends_ps.max(initial=0))
 
 
 def simulate_with_faults(
