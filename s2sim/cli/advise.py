@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from s2sim.cli.options import (
-    Experiment,
-    ForceOption,
-    JsonOption,
-    QuietOption,
-    argument,
-    check_targets,
-    examples,
-    option,
-    options_from,
-    takes_tables,
-)
+from s2sim.cli import options as cli
 from s2sim.cli.output import note, show_result, watching
 from s2sim.errors import OptionError
 from s2sim.experiment.spec import RunSpec
 
 EXAMPLE = "s2sim advise best --topology leaf-spine --workers 8 --trace ncf --max-error 0.3"
 _JOB = "--topology leaf-spine --workers 8 --trace ncf --compute 500us"
-EXAMPLES = examples(
+EXAMPLES = cli.examples(
     EXAMPLE,
     f"s2sim advise cheapest {_JOB} --changes changes.toml --faster 20%",
     f"s2sim advise largest {_JOB} --reducer union --efficiency 50%",
@@ -33,25 +20,24 @@ _SHOWN = ("topology", "workers", "reducers", "trace", "model", "profile", "batch
 _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SHOWN)
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
 def advise_command(
-    experiment: Experiment[RunSpec],
-    question: Annotated[str, argument("best|cheapest|largest|frontier|flips", "What to ask, see above.")],
-    changes: Annotated[
-        str | None,
-        option("FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"),
-    ] = None,
-    faster: Annotated[
-        str | None, option("PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none")
-    ] = None,
-    efficiency: Annotated[
-        str | None, option("PERCENT", "largest: the share of the speed of one worker that each keeps.", "none")
-    ] = None,
-    most_workers: Annotated[int | None, option("N", "largest: more workers are not tried.", "1024", minimum=1)] = None,
-    json: JsonOption = None,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    experiment: cli.Experiment[RunSpec],
+    question: str = cli.argument(..., "best|cheapest|largest|frontier|flips", "What to ask, see above."),
+    changes: str | None = cli.option(
+        None, "FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"
+    ),
+    faster: str | None = cli.option(
+        None, "PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"
+    ),
+    efficiency: str | None = cli.option(
+        None, "PERCENT", "largest: the share of the speed of one worker that each keeps.", "none"
+    ),
+    most_workers: int | None = cli.option(None, "N", "largest: more workers are not tried.", "1024", minimum=1),
+    json: str | None = cli.JSON,
+    force: bool = cli.FORCE,
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Ask what to change on a cluster or in a training job: the question of s2sim run turned round.
 
@@ -59,10 +45,9 @@ def advise_command(
     make it --faster. largest: the most workers at an --efficiency. frontier: what none of --changes betters in time,
     error and price together. flips: what would change the answer. Answers come with the runs that they rest on.
     """
-    check_targets(json=json)
+    cli.check_targets(json=json)
     from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
     from s2sim.experiment.costs import make_gate
-    from s2sim.report.screens import advice_screen
 
     spec = experiment.saved_or(EXAMPLE)
     given = {"changes": changes, "faster": faster, "efficiency": efficiency, "most_workers": most_workers}
@@ -80,7 +65,7 @@ def advise_command(
             progress=progress,
             gate=make_gate(note, force=force),
         )
-    show_result(result, json, advice_screen, lambda result: result.lines, quiet=quiet)
+    show_result(result, json, quiet=quiet)
 
 
 def _share(name: str, text: str | None) -> float | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, QuietOption, RootSeedOption, check_targets, examples, group, option
-from s2sim.cli.output import show_grids, show_paragraph, watching, write_result
+from s2sim.cli.options import JSON, QUIET, ROOT_SEED, check_targets, examples, group, option
+from s2sim.cli.output import show_grids, show_paragraphs, watching, write_result
 from s2sim.errors import OptionError
 
 _CHECK = (
@@ -24,13 +22,13 @@ app = group(help="Run reducers between real processes. Needs the extra torch.", 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Compare reducers between processes with those in memory.")
 def check_command(
-    reducer: Annotated[list[str] | None, option("NAME[:OPTIONS]", "Reducer to run; repeat for more.", "all")] = None,
-    workers: Annotated[int, option("N", "Processes.")] = 4,
-    trace: Annotated[str, option("NAME|DIR", "Gradients to reduce.")] = "ncf",
-    steps: Annotated[int, option("N", "Training steps of each reducer.")] = 2,
-    seed: RootSeedOption = 0,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    reducer: list[str] | None = option(None, "NAME[:OPTIONS]", "Reducer to run; repeat for more.", "all"),
+    workers: int = option(4, "N", "Processes."),
+    trace: str = option("ncf", "NAME|DIR", "Gradients to reduce."),
+    steps: int = option(2, "N", "Training steps of each reducer."),
+    seed: int = ROOT_SEED,
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Start a process for every worker, run reducers between them over Gloo, and compare with the same in memory.
 
@@ -49,8 +47,7 @@ def check_command(
     if write_result(checked, json):
         show_grids([check_grid(checked)])
         lines = check_lines(checked)
-        for line in lines[-1:] if quiet else lines:
-            show_paragraph(line)
+        show_paragraphs(lines[-1:] if quiet else lines)
     if not checked.complete:
         raise typer.Exit(INTERRUPTED)
     if not all(row.ok for row in checked.rows):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from s2sim.cli.options import examples
+from s2sim.cli.options import examples, switch
 from s2sim.cli.output import show_line
 from s2sim.units import format_bytes, format_number_of
 
 EXAMPLES = examples("s2sim cache", "s2sim cache --empty", "S2SIM_CACHE=off s2sim run --topology fat-tree --workers 8")
 
 
-def cache_command(empty: Annotated[bool, typer.Option("--empty", help="Remove all recordings.")] = False) -> None:
+def cache_command(empty: bool = switch("--empty", "Remove all recordings.")) -> None:
     """Show the store of recordings, from which reducers that ran on the same gradients are taken, or empty it.
 
     The environment variable S2SIM_CACHE names another folder; S2SIM_CACHE=off does without a store.

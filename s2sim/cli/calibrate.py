@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
-from s2sim.cli.output import show_grids, show_lines, watching, write_result, write_text
+from s2sim.cli.options import JSON, QUIET, Experiment, check_targets, examples, option, options_from
+from s2sim.cli.output import show_line, show_result, watching, write_text
 from s2sim.errors import OptionError
 from s2sim.validation.calibrate_spec import CalibrateSpec
 
 if TYPE_CHECKING:
-    from s2sim.report.screens import Screen
+    from s2sim.report.grid import Screen
 
 _EXAMPLE = "s2sim dev calibrate measured.log --topology dgx-h100 --out mine.toml"
 EXAMPLES = examples(
@@ -25,25 +25,21 @@ EXAMPLES = examples(
 @options_from(CalibrateSpec, needed=("topology",), unless="--testbed", leave_out=("seed", "faults"))
 def calibrate_command(
     experiment: Experiment[CalibrateSpec],
-    out: Annotated[
-        str | None,
-        option(
-            "FILE.toml",
-            "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
-            "no file",
-        ),
-    ] = None,
-    testbed: Annotated[
-        str | None,
-        option(
-            "DIR",
-            "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
-            False,
-        ),
-    ] = None,
-    setting: Annotated[str | None, option("NAME", "The setting, with --testbed.", "the first of the folder")] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str | None = option(
+        None,
+        "FILE.toml",
+        "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
+        "no file",
+    ),
+    testbed: str | None = option(
+        None,
+        "DIR",
+        "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
+        False,
+    ),
+    setting: str | None = option(None, "NAME", "The setting, with --testbed.", "the first of the folder"),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Fit what a library adds to the wire to measurements of one's own machine.
 
@@ -66,13 +62,12 @@ def calibrate_command(
         raise OptionError("--out writes what logs tell: name one")
     check_targets(json=json, out=out)
 
-    from s2sim.report.screens import calibrate_screen
     from s2sim.validation.calibrate import run_calibration
 
     spec = experiment.spec()
     with watching(quiet=quiet) as progress:
         result = run_calibration(spec, progress)
-    _finish(result, calibrate_screen(result), result.library, result.profile, out, json, quiet=quiet)
+    _finish(result, None, result.library, result.profile, out, json, quiet=quiet)
 
 
 def _check_out(out: str | None) -> None:
@@ -82,9 +77,7 @@ def _check_out(out: str | None) -> None:
 
 def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
     """Fit Gloo's constants to one setting of a measured testbed; show and write them."""
-    from s2sim.report.log_comparison import constants_grid
-    from s2sim.report.screens import Screen
-    from s2sim.report.testbed_tables import fit_lines
+    from s2sim.report.testbed_tables import fit_screen
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import fit_setting, profile_toml
@@ -93,22 +86,14 @@ def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, jso
     chosen = setting_named(measured, setting)
     with watching(quiet=quiet) as progress:
         fit = fit_setting(chosen, measured.collectives, progress)
-    screen = Screen(fit_lines(fit), [constants_grid(fit.constants)], [])
-    _finish(fit, screen, "gloo", profile_toml(fit), out, json, quiet=quiet)
+    _finish(fit, fit_screen(fit), "gloo", profile_toml(fit), out, json, quiet=quiet)
 
 
 def _finish(
-    result: Any, screen: Screen, library: str, profile: str, out: str | None, json: str | None, *, quiet: bool
+    result: Any, screen: Screen | None, library: str, profile: str, out: str | None, json: str | None, *, quiet: bool
 ) -> None:
-    """Write fitted constants as JSON and as a profile, and show them."""
-    readable = write_result(result, json)
+    """Write fitted constants as a profile and as JSON, and show them."""
     if out is not None:
         write_text(profile, out)
-    if not readable:
-        return
-    show_lines(screen.before)
-    if not quiet:
-        show_grids(screen.grids)
-    show_lines(screen.after)
-    if out is not None and not quiet:
-        show_lines([f"Written to {out}: simulate with --library {library}:timing={out}"])
+    if show_result(result, json, screen, show_line, quiet=quiet) and out is not None and not quiet:
+        show_line(f"Written to {out}: simulate with --library {library}:timing={out}")

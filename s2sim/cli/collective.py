@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from s2sim.cli.options import (
-    Experiment,
-    ForceOption,
-    JsonOption,
-    QuietOption,
-    TimelineOption,
-    argument,
-    check_targets,
-    examples,
-    option,
-    options_from,
-    takes_tables,
-)
+from s2sim.cli import options as cli
 from s2sim.cli.output import STDOUT, note, printable, show_line, show_result, watching, write_tables, write_text
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
 
 _EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"
-EXAMPLES = examples(
+EXAMPLES = cli.examples(
     _EXAMPLE,
     "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
     "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl",
@@ -39,11 +25,11 @@ EXAMPLES = examples(
     "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
     "--fault background:load=0.2",
 )
-TABLE_EXAMPLES = examples(
+TABLE_EXAMPLES = cli.examples(
     "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
     "s2sim collective table all_gather --topology fat-tree --workers 16 --from 1MiB --to 64MiB --factor 4",
 )
-LOG_EXAMPLES = examples(
+LOG_EXAMPLES = cli.examples(
     "s2sim collective log measured.log --topology dgx-h100 --library nccl",
     "s2sim collective log measured.log all_reduce --topology dgx-h100 --workers 2 --json -",
 )
@@ -51,51 +37,44 @@ LOG_EXAMPLES = examples(
 _RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
 def collective_command(
-    experiment: Experiment[CollectiveSpec],
-    size: Annotated[
-        str | None,
-        option(
-            "SIZE",
-            "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
-            "all-gather the gathered one. Required but for a barrier.",
-            False,
-        ),
-    ] = None,
-    sizes: Annotated[
-        str | None,
-        option(
-            "FILE",
-            "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
-            "equal ones",
-        ),
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="List the schedule, message by message; for few ranks.")] = False,
-    terms: Annotated[
-        bool,
-        typer.Option(
-            "--terms", help="Show what the time is the sum of: launches, hops, bytes of links; also in --json."
-        ),
-    ] = False,
-    png: Annotated[
-        str | None, option("FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture")
-    ] = None,
-    goal: Annotated[
-        str | None, option("FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file")
-    ] = None,
-    timeline: TimelineOption = None,
-    json: JsonOption = None,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    experiment: cli.Experiment[CollectiveSpec],
+    size: str | None = cli.option(
+        None,
+        "SIZE",
+        "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
+        "all-gather the gathered one. Required but for a barrier.",
+        False,
+    ),
+    sizes: str | None = cli.option(
+        None,
+        "FILE",
+        "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
+        "equal ones",
+    ),
+    show: bool = cli.switch("--show", "List the schedule, message by message; for few ranks."),
+    terms: bool = cli.switch(
+        "--terms", "Show what the time is the sum of: launches, hops, bytes of links; also in --json."
+    ),
+    png: str | None = cli.option(
+        None, "FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture"
+    ),
+    goal: str | None = cli.option(
+        None, "FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file"
+    ),
+    timeline: str | None = cli.TIMELINE,
+    json: str | None = cli.JSON,
+    force: bool = cli.FORCE,
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
     algbw and busbw are those of nccl-tests. s2sim collective table prints the times of many sizes as nccl-tests does,
     and s2sim collective log compares them with a log that it wrote. Options that are rarely used are in docs/usage.md.
     """
-    check_targets(json=json, goal=goal, timeline=timeline, png=png)
+    cli.check_targets(json=json, goal=goal, timeline=timeline, png=png)
     if STDOUT in (json, goal) and show:
         raise OptionError("standard output takes one thing: give a file for the other, or leave --show out")
     if goal == STDOUT and terms and json is None:
@@ -132,17 +111,15 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
     return 0 if size is None else size_parser("--size")(size)
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
 def table_command(
-    experiment: Experiment[CollectiveSpec],
-    first: Annotated[
-        str | None, option("SIZE", "First size, with its unit, for example 8B.", False, flag="--from")
-    ] = None,
-    last: Annotated[str | None, option("SIZE", "Last size, for example 1GiB.", False, flag="--to")] = None,
-    factor: Annotated[int, option("N", "Ratio of one size to the next.")] = 2,
-    size: Annotated[str | None, option("SIZE", "This size alone, instead of --from and --to.", False)] = None,
-    quiet: QuietOption = False,
+    experiment: cli.Experiment[CollectiveSpec],
+    first: str | None = cli.option(None, "SIZE", "First size, with its unit, for example 8B.", False, flag="--from"),
+    last: str | None = cli.option(None, "SIZE", "Last size, for example 1GiB.", False, flag="--to"),
+    factor: int = cli.option(2, "N", "Ratio of one size to the next."),
+    size: str | None = cli.option(None, "SIZE", "This size alone, instead of --from and --to.", False),
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Print the simulated times of many sizes as nccl-tests prints measured ones.
 
@@ -151,8 +128,8 @@ def table_command(
     from s2sim.traffic.size_sweep import simulated_table, size_table, sweep_sizes, time_sizes
 
     one, low, high = (
-        None if text is None else size_parser(option)(text)
-        for option, text in (("--size", size), ("--from", first), ("--to", last))
+        None if text is None else size_parser(flag)(text)
+        for flag, text in (("--size", size), ("--from", first), ("--to", last))
     )
     if one is not None and (low is not None or high is not None):
         raise OptionError("--size is one size, --from and --to are many: leave either out")
@@ -167,19 +144,18 @@ def table_command(
         write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
 def log_command(
-    experiment: Experiment[CollectiveSpec],
-    log: Annotated[str, argument("LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO.")],
-    kind: Annotated[str | None, argument("KIND", "Collective, such as all_reduce.", "what the log says")] = None,
-    workers: Annotated[str | None, option("N", "Number of ranks.", "as many as the log says")] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    experiment: cli.Experiment[CollectiveSpec],
+    log: str = cli.argument(..., "LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO."),
+    kind: str | None = cli.argument(None, "KIND", "Collective, such as all_reduce.", "what the log says"),
+    workers: str | None = cli.option(None, "N", "Number of ranks.", "as many as the log says"),
+    json: str | None = cli.JSON,
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
-    check_targets(json=json)
-    from s2sim.report.screens import log_comparison_screen
+    cli.check_targets(json=json)
     from s2sim.traffic.nccl_tests import read_nccl_tests
     from s2sim.validation.compare_log import choose_tables, compare_log
 
@@ -188,6 +164,4 @@ def log_command(
     spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
     with watching(quiet=quiet) as progress:
         result = compare_log(spec, found, progress)
-    show_result(
-        result, json, log_comparison_screen, lambda result: log_comparison_screen(result).before, show_line, quiet=quiet
-    )
+    show_result(result, json, show=show_line, quiet=quiet)

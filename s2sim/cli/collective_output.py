@@ -11,25 +11,9 @@ import numpy as np
 
 from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
 from s2sim.collectives.schedules.goal import to_goal
-from s2sim.report import format as text
+from s2sim.report import traffic_tables
 from s2sim.report.grid import filled
-from s2sim.report.screens import collective_screen
-from s2sim.report.traffic_tables import (
-    SHOWN_TIMES,
-    MessageRow,
-    ScheduleStepRow,
-    check_listing,
-    schedule_lines,
-    terms_grid,
-)
-from s2sim.traffic.collective_run import (
-    PlannedCollective,
-    collective_result,
-    collective_timeline,
-    plan_collective,
-    planned_terms,
-    watch_rounds,
-)
+from s2sim.traffic import collective_run
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -50,12 +34,12 @@ def show_collective(
     quiet: bool,
 ) -> None:
     """Run one collective, and print or write it in all requested forms."""
-    planned = plan_collective(spec)
+    planned = collective_run.plan_collective(spec)
     listed = _listing(planned.timed.schedule) if show else []
-    made_of = planned_terms(planned) if terms else ()
+    made_of = collective_run.planned_terms(planned) if terms else ()
     with watching(quiet=quiet) as progress:
-        result = replace(collective_result(planned, progress), terms=made_of)
-    summary = text.collective_summary(result)
+        result = replace(collective_run.collective_result(planned, progress), terms=made_of)
+    summary = traffic_tables.collective_summary(result)
     if png is not None:
         _draw(planned, summary, png)
     if goal is not None:
@@ -63,21 +47,23 @@ def show_collective(
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
-        write_json(to_perfetto({"": collective_timeline(planned)}, summary), timeline)
+        write_json(to_perfetto({"": collective_run.collective_timeline(planned)}, summary), timeline)
     if not write_result(result, json) or goal == STDOUT:
         return
     if quiet:
         show_lines([summary, *listed])
-        show_grids(filled(terms_grid(result.terms, result.time_s)))
+        show_grids(filled(traffic_tables.terms_grid(result.terms, result.time_s)))
         return
-    screen = collective_screen(result)
+    screen = traffic_tables.collective_screen(result)
     show_lines(screen.before)
     if listed:
         show_lines(["", *listed])
     show_grids(screen.grids)
 
 
-def _message_rows(schedule: Schedule, index: int, time: int, ran: CompletedRound | None = None) -> Iterator[MessageRow]:
+def _message_rows(
+    schedule: Schedule, index: int, time: int, ran: CompletedRound | None = None
+) -> Iterator[traffic_tables.MessageRow]:
     """Yield a row per message of one round, with its times if it was executed."""
     sent = schedule.steps[index].round
     pieces = schedule.stage.pieces(index, time)
@@ -94,27 +80,27 @@ def _message_rows(schedule: Schedule, index: int, time: int, ran: CompletedRound
         else:
             ends = [(int(sent.pattern.src[message]), int(sent.pattern.dst[message]), adds)]
         for src, dst, added in ends:
-            yield MessageRow(index, time, src, dst, spans, size_bytes, added, start_s, end_s)
+            yield traffic_tables.MessageRow(index, time, src, dst, spans, size_bytes, added, start_s, end_s)
 
 
 def _listing(schedule: Schedule) -> list[str]:
-    check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
-    steps: list[ScheduleStepRow] = []
-    rows: list[MessageRow] = []
+    traffic_tables.check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
+    steps: list[traffic_tables.ScheduleStepRow] = []
+    rows: list[traffic_tables.MessageRow] = []
     for index, step in enumerate(schedule.steps):
-        steps.append(ScheduleStepRow(step.times, step.waits(index), step.after_sent))
-        for time in range(min(step.times, SHOWN_TIMES)):
+        steps.append(traffic_tables.ScheduleStepRow(step.times, step.waits(index), step.after_sent))
+        for time in range(min(step.times, traffic_tables.SHOWN_TIMES)):
             rows += _message_rows(schedule, index, time)
-    return schedule_lines(steps, rows, ranks=schedule.demand.ranks)
+    return traffic_tables.schedule_lines(steps, rows, ranks=schedule.demand.ranks)
 
 
-def _draw(planned: PlannedCollective, title: str, target: str) -> None:
+def _draw(planned: collective_run.PlannedCollective, title: str, target: str) -> None:
     from s2sim.report.figures.schedule import check_drawing, draw_schedule
 
     schedule = planned.timed.schedule
     check_drawing(schedule.places, sum(step.times * step.round.pattern.messages for step in schedule.steps))
-    rows: list[MessageRow] = []
-    watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
+    rows: list[traffic_tables.MessageRow] = []
+    collective_run.watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
     picture = draw_schedule(
         rows, Path(target).suffix[1:].lower(), ranks=schedule.demand.ranks, helpers=schedule.helpers, title=title
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from s2sim.cli.options import argument, examples, option, takes_tables
 from s2sim.cli.output import show_grids, show_line, write_tables
@@ -17,9 +17,9 @@ _MOST_BYTES = 2**28
 
 @takes_tables()
 def diff_command(
-    a: Annotated[str, argument("A.json", "A result that --json wrote.")],
-    b: Annotated[str, argument("B.json", "Another, of the same command.")],
-    most: Annotated[int, option("N", "Figures that are shown, those that changed most first.", minimum=1)] = 30,
+    a: str = argument(..., "A.json", "A result that --json wrote."),
+    b: str = argument(..., "B.json", "Another, of the same command."),
+    most: int = option(30, "N", "Figures that are shown, those that changed most first.", minimum=1),
 ) -> None:
     """Show which inputs differ between two results, and which figures: their values and the ratio of B to A."""
     from s2sim.report.differences import compare_results

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from s2sim.cli.options import Experiment, JsonOption, QuietOption, check_targets, examples, option, options_from
+from s2sim.cli.options import JSON, QUIET, Experiment, check_targets, examples, option, options_from
 from s2sim.cli.output import show_line, show_result, watching, write_text
 from s2sim.traffic.spec import FlowsSpec
 
@@ -21,11 +19,11 @@ EXAMPLES = examples(
 @options_from(FlowsSpec, needed=("file", "topology"))
 def flows_command(
     experiment: Experiment[FlowsSpec],
-    out: Annotated[
-        str | None, option("FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file")
-    ] = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str | None = option(
+        None, "FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file"
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Replay transfers on a cluster, and say when each arrives and what it waited for.
 
@@ -34,8 +32,6 @@ def flows_command(
     """
     check_targets(json=json, out=out)
 
-    from s2sim.report.screens import flows_screen
-    from s2sim.report.traffic_tables import flows_lines
     from s2sim.traffic.flows import simulate_transfers
 
     spec = experiment.saved_or(_EXAMPLE)
@@ -43,4 +39,4 @@ def flows_command(
         result = simulate_transfers(spec, progress=progress)
     if out is not None:
         write_text(result.to_csv(), out)
-    show_result(result, json, flows_screen, lambda result: flows_lines(result)[-1:], show_line, quiet=quiet)
+    show_result(result, json, show=show_line, quiet=quiet)

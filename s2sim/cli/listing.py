@@ -8,21 +8,10 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, argument, check_targets, examples
-from s2sim.cli.output import (
-    STDOUT,
-    show_entry,
-    show_grids,
-    show_line,
-    show_lines,
-    show_paragraph,
-    show_quantities,
-    write_json,
-)
+from s2sim.cli import output
+from s2sim.cli.options import JSON, argument, check_targets, examples, switch
 from s2sim.errors import OptionError, unknown_name
 from s2sim.registry import Registry
 
@@ -121,17 +110,14 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 
 def list_command(
-    kind: Annotated[
-        str | None,
-        argument("KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"),
-    ] = None,
-    name: Annotated[
-        str | None, argument("NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all")
-    ] = None,
-    table: Annotated[
-        bool, typer.Option("--table", help="Reducers as a table: collectives, rounds, host syncs, feedback, bytes.")
-    ] = False,
-    json: JsonOption = None,
+    kind: str | None = argument(
+        None, "KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"
+    ),
+    name: str | None = argument(
+        None, "NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all"
+    ),
+    table: bool = switch("--table", "Reducers as a table: collectives, rounds, host syncs, feedback, bytes."),
+    json: str | None = JSON,
 ) -> None:
     """List compressors (reducers), topologies, hardware and so on: all names, or one kind with a line each.
 
@@ -155,12 +141,9 @@ def list_command(
         _list_quantities(kind, name, json)
         return
     entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
-    if json is not None:
-        keys = ("name", "summary", "source")
-        write_json(
-            {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}, json
-        )
-    if json != STDOUT:
+    keys = ("name", "summary", "source")
+    value = {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}
+    if not output.json_alone(value, json):
         _show_names(entries) if kind is None else _show_lines(entries)
 
 
@@ -170,18 +153,16 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
 
     gradients = example_gradients(_RANKS)
     facts = all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
-    if json is not None:
-        write_json({_REDUCERS: [item.to_json() for item in facts]}, json)
-    if json == STDOUT:
+    if output.json_alone({_REDUCERS: [item.to_json() for item in facts]}, json):
         return
     if name is not None:
         _show_page(*facts)
     elif table:
         from s2sim.report.reducer_tables import LEGEND, reducers_grid
 
-        show_grids([reducers_grid(facts)])
-        show_lines([""])
-        show_paragraph(LEGEND)
+        output.show_grids([reducers_grid(facts)])
+        output.show_lines([""])
+        output.show_paragraph(LEGEND)
     else:
         _show_lines({_REDUCERS: _reducers()})
 
@@ -195,16 +176,15 @@ def _list_quantities(kind: str, name: str, json: str | None) -> None:
         quantities = {item.field: item for item in library_quantities(name)}
         summary, source = LIBRARIES[name].summary, LIBRARIES[name].source
     else:
-        part = find_part(kind, name)
-        quantities, summary, source = dict(part.quantities), summarise_part(part), part.source
+        found = find_part(kind, name)
+        quantities, summary, source = dict(found.quantities), summarise_part(found), found.source
     values = [(field, item.value, item.kind, item.source) for field, item in quantities.items()]
-    if json is not None:
-        keys = ("field", "value", "kind", "source")
-        items = [dict(zip(keys, item, strict=True)) for item in values]
-        write_json({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json)
-    if json != STDOUT:
-        show_paragraph(f"{name}: {summary}")
-        show_quantities("Numbers", [(field, value_text(value), what, origin) for field, value, what, origin in values])
+    items = [dict(zip(("field", "value", "kind", "source"), item, strict=True)) for item in values]
+    part = {"name": name, "summary": summary, "source": source, "quantities": items}
+    if not output.json_alone({kind: [part]}, json):
+        output.show_paragraph(f"{name}: {summary}")
+        shown = [(field, value_text(value), what, origin) for field, value, what, origin in values]
+        output.show_quantities("Numbers", shown)
 
 
 def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
@@ -222,24 +202,26 @@ def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
 def _show_names(entries: dict[str, Entries]) -> None:
     """Print the names of all kinds, by family."""
     for kind, items in entries.items():
-        show_line(f"{kind} ({len(items)}):")
+        output.show_line(f"{kind} ({len(items)}):")
         for family, of in _families(kind, items).items():
-            show_paragraph(f"{f'{family}: ' if family else ''}{', '.join(name for name, _, _ in of)}", "    ")
-    show_paragraph("More: s2sim list KIND says what each is.")
+            output.show_paragraph(f"{f'{family}: ' if family else ''}{', '.join(name for name, _, _ in of)}", "    ")
+    output.show_paragraph("More: s2sim list KIND says what each is.")
 
 
 def _show_lines(entries: dict[str, Entries]) -> None:
     """Print a line each, by family, with its source by name."""
     for number, (kind, items) in enumerate(entries.items()):
-        show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
+        output.show_lines([*([""] if number else []), f"{kind}:", *([] if items else ["  none"])])
         labels = max((len(name) for name, _, _ in items), default=0)
         for family, of in _families(kind, items).items():
-            show_lines([] if family is None else [f"  {family}:"])
+            output.show_lines([] if family is None else [f"  {family}:"])
             for name, what, source in of:
                 text = f"{what}  [{source if kind == 'faults' else citation(source)}]"
-                show_paragraph(text, f"{'  ' if family is None else '    '}{name.ljust(labels)}  ")
+                output.show_paragraph(text, f"{'  ' if family is None else '    '}{name.ljust(labels)}  ")
     if _REDUCERS in entries:
-        show_paragraph("More: s2sim list reducers NAME has the algorithm and all options of one; --table compares all.")
+        output.show_paragraph(
+            "More: s2sim list reducers NAME has the algorithm and all options of one; --table compares all."
+        )
 
 
 _AUTHORS = re.compile(r"[^,;]*(?:, [A-Z][\w-]+)* and [A-Z][\w-]+|[^,;]*")
@@ -261,29 +243,27 @@ def citation(source: str) -> str:
 def _show_page(facts: ReducerFacts) -> None:
     from s2sim.report.reducer_tables import option_text, properties_of
 
-    show_paragraph(f"{facts.name}: {facts.summary}")
+    output.show_paragraph(f"{facts.name}: {facts.summary}")
     for paragraph in facts.paragraphs:
-        show_lines([""])
-        show_paragraph(paragraph.replace("``", ""))
-    show_lines([""])
+        output.show_lines([""])
+        output.show_paragraph(paragraph.replace("``", ""))
+    output.show_lines([""])
     properties = properties_of(facts)
     labels = max(len(label) for label, _ in properties)
     for label, text in properties:
-        show_entry(label, text, labels=labels)
-    show_lines(["", "options:" if facts.options else "no options"])
+        output.show_entry(label, text, labels=labels)
+    output.show_lines(["", "options:" if facts.options else "no options"])
     for option in facts.options:
-        show_entry("", option_text(option).replace("``", ""))
+        output.show_entry("", option_text(option).replace("``", ""))
 
 
 def schema_command(
-    result: Annotated[
-        str,
-        argument(
-            "RESULT",
-            "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
-            "paper, or regimes.",
-        ),
-    ] = "run",
+    result: str = argument(
+        "run",
+        "RESULT",
+        "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
+        "paper, or regimes.",
+    ),
 ) -> None:
     """Print the JSON schema (draft 2020-12) of a result's JSON.
 
@@ -292,4 +272,4 @@ def schema_command(
     """
     from s2sim.experiment.json_form import schema_of
 
-    write_json(schema_of(result), STDOUT)
+    output.write_json(schema_of(result), output.STDOUT)

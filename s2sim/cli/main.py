@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -115,9 +115,9 @@ def _print_version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+    ),
 ) -> None:
     """Tell whether a gradient compressor would make training faster on a cluster, by how much, why, at what cost.
 

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from string import Template
-from typing import Annotated
 
 from s2sim.cli.options import argument, examples, group
 from s2sim.cli.output import show_lines
@@ -23,7 +22,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 @app.command("reducer", epilog=EXAMPLES, short_help="Write a package with a reducer.")
 def reducer_command(
-    name: Annotated[str, argument("NAME", "Name of the reducer and of the folder, of small letters, digits, dashes.")],
+    name: str = argument(..., "NAME", "Name of the reducer and of the folder, of small letters, digits, dashes."),
 ) -> None:
     """Write a package with a reducer: its code with its GPU work, its entry point, and a test with the conformance kit.
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from s2sim.cli.options import examples, option
+from s2sim.cli.options import examples, option, switch
 from s2sim.errors import S2SimError
 from s2sim.experiment.cluster_spec import TOPOLOGY, parse_worker_list
 
@@ -16,23 +14,17 @@ EXAMPLES = examples(
 
 
 def notebook_command(
-    topology: Annotated[str, typer.Option(help=TOPOLOGY["text"])] = "fat-tree",
-    workers: Annotated[
-        str, option("N[,N...]", "Number of workers (ranks, GPUs), or several separated by commas.")
-    ] = "16",
-    trace: Annotated[
-        str, typer.Option(help="Gradients: name of a shipped trace, path of one, or synthetic:density=0.01.")
-    ] = "lstm-lm",
-    library: Annotated[
-        str | None,
-        option("NAME[:KEY=VALUE,...]", "Communication library (see s2sim list libraries).", "that of the topology"),
-    ] = None,
-    nic: Annotated[str | None, option("RATE", "Rate of a NIC, for example 25Gbps.", "as it is")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Port on which it is served to this machine.", show_default="a free one"),
-    ] = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Open no browser.")] = False,
+    topology: str = option("fat-tree", None, TOPOLOGY["text"]),
+    workers: str = option("16", "N[,N...]", "Number of workers (ranks, GPUs), or several separated by commas."),
+    trace: str = option("lstm-lm", None, "Gradients: name of a shipped trace, path of one, or synthetic:density=0.01."),
+    library: str | None = option(
+        None, "NAME[:KEY=VALUE,...]", "Communication library (see s2sim list libraries).", "that of the topology"
+    ),
+    nic: str | None = option(None, "RATE", "Rate of a NIC, for example 25Gbps.", "as it is"),
+    port: int | None = typer.Option(
+        None, help="Port on which it is served to this machine.", min=1, max=65535, show_default="a free one"
+    ),
+    headless: bool = switch("--headless", "Open no browser."),
 ) -> None:
     """Open a notebook that asks whether compression pays, with fields for cluster, gradients and library.
 

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, dataclass
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -23,9 +23,10 @@ Command = Callable[..., None]
 
 
 def option(
-    metavar: str,
+    default: Any,
+    metavar: str | None,
     text: str,
-    default: str | bool = True,
+    none: str | bool = True,
     *,
     flag: str | None = None,
     minimum: int | None = None,
@@ -33,55 +34,44 @@ def option(
 ) -> Any:
     """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
 
-    ``metavar`` and ``text`` are its value and its description in the help, ``default`` describes the default (True
-    shows the default itself, False none), ``minimum`` is the least number that it accepts. The help leaves out what is
+    ``metavar`` and ``text`` are its value and its description in the help, ``none`` describes the default (True shows
+    the default itself, False none), ``minimum`` is the least number that it accepts. The help leaves out what is
     ``hidden``, as it is rarely used; docs/usage.md has it.
     """
     flags = () if flag is None else (flag,)
-    return typer.Option(*flags, metavar=metavar, help=text, show_default=default, min=minimum, hidden=hidden)
+    return typer.Option(default, *flags, metavar=metavar, help=text, show_default=none, min=minimum, hidden=hidden)
 
 
-def argument(metavar: str, text: str, default: str | bool = True) -> Any:
-    """Return an argument of a command, as `option` returns an option."""
-    return typer.Argument(metavar=metavar, help=text, show_default=default)
+def switch(flag: str, text: str, *, hidden: bool = False) -> Any:
+    """Return an option without a value, which is off unless it is given."""
+    return typer.Option(False, *flag.split(","), help=text, hidden=hidden)
 
 
-JsonOption = Annotated[
-    str | None,
-    option(
-        "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
-    ),
-]
-PngOption = Annotated[
-    str | None,
-    option("FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture"),
-]
-TimelineOption = Annotated[
-    str | None,
-    option(
-        "FILE.json",
-        "Write every message and the load of every link over time, or with --profile a rank's streams, for "
-        "ui.perfetto.dev.",
-        "no file",
-    ),
-]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer alone, and no progress bar.")]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Begin even what takes more memory than is free.", hidden=True)
-]
-SilentOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors, and no progress bar.")]
-RootSeedOption = Annotated[int, option("N", "Root of all randomness, a whole number from 0.")]
-TextOption = Annotated[
-    list[str] | None, option("PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
-]
+def argument(default: Any, metavar: str, text: str, none: str | bool = True) -> Any:
+    """Return an argument of a command, as `option` returns an option; the default ``...`` requires it."""
+    return typer.Argument(default, metavar=metavar, help=text, show_default=none)
 
-_SPEC = typer.Option(
-    None,
-    "--spec",
-    metavar="FILE",
-    help="Run a saved spec, or the spec of a saved result, again.",
-    show_default="no file",
+
+JSON = option(
+    None, "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
 )
+PNG = option(
+    None, "FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture"
+)
+TIMELINE = option(
+    None,
+    "FILE.json",
+    "Write every message and the load of every link over time, or with --profile a rank's streams, for "
+    "ui.perfetto.dev.",
+    "no file",
+)
+QUIET = switch("--quiet,-q", "Print the answer alone, and no progress bar.")
+FORCE = switch("--force", "Begin even what takes more memory than is free.", hidden=True)
+SILENT = switch("--quiet,-q", "Print nothing but errors, and no progress bar.")
+ROOT_SEED = option(0, "N", "Root of all randomness, a whole number from 0.")
+TEXT = option(None, "PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
+
+_SPEC = option(None, "FILE", "Run a saved spec, or the spec of a saved result, again.", "no file")
 # Options of output, which are no part of an experiment.
 _FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
 _OUTPUT = (*_FILES, "--show", "--quiet")
@@ -208,11 +198,6 @@ _TABLE_OPTIONS = {
 }
 
 
-def _table_option(name: str, *, hide: bool) -> Any:
-    metavar, text, default = _TABLE_OPTIONS[name]
-    return Annotated[str | None, option(metavar, text, default, flag=f"--{name}", hidden=hide)]
-
-
 def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
     """Return a decorator for commands whose result has a table: options for CSV, Parquet and LaTeX are added.
 
@@ -231,8 +216,10 @@ def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
 
         own = signature(command, eval_str=True).parameters.values()
         added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=_table_option(name, hide=name in hidden))
-            for name in _TABLE_OPTIONS
+            Parameter(
+                name, Parameter.KEYWORD_ONLY, default=option(None, *told, hidden=name in hidden), annotation=str | None
+            )
+            for name, told in _TABLE_OPTIONS.items()
         ]
         return _with_parameters(run, command, [*own, *added])
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -28,8 +28,7 @@ from s2sim.files import replace_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from s2sim.report.grid import Grid
-    from s2sim.report.screens import Screen
+    from s2sim.report.grid import Grid, Screen
     from s2sim.tables import Table
 
 STDOUT = "-"
@@ -90,6 +89,12 @@ def show_paragraph(text: str, head: str = "") -> None:
         indent = " " * len(head)
         text = fill(text, _columns(), subsequent_indent=indent, break_long_words=bool(head), break_on_hyphens=False)
     typer.echo(text)
+
+
+def show_paragraphs(texts: Iterable[str]) -> None:
+    """Print texts as `show_paragraph` does."""
+    for text in texts:
+        show_paragraph(text)
 
 
 def show_entry(label: str, text: str, *, labels: int = 0) -> None:
@@ -166,40 +171,48 @@ def write_tables(make: Callable[[], Table] | None) -> bool:
     return STDOUT not in targets.values()
 
 
-def show_screen(screen: Screen, show: Callable[[str], None] = show_paragraph) -> None:
-    """Print the lines and tables of a screen, each line by ``show``."""
-    for line in screen.before:
-        show(line)
-    show_grids(screen.grids)
-    for line in screen.after:
-        show(line)
-
-
 def show_result(
     result: Any,
     json: str | None,
-    screen: Callable[[Any], Screen],
-    brief: Callable[[Any], Sequence[str]],
+    screen: Screen | None = None,
     show: Callable[[str], None] = show_paragraph,
     *,
     quiet: bool,
-) -> None:
-    """Write a result as JSON if there is a target, and print its screen or, if ``quiet``, its brief lines.
+) -> bool:
+    """Write a result as JSON if there is a target, and print its screen, or its brief lines if ``quiet``.
 
-    Ends with the exit code of interruptions if the result is not complete.
+    ``screen`` is by default that of the result's kind; ``show`` prints a line of it. Returns whether standard output
+    was free for text, and ends with the exit code of interruptions if the result is not complete.
     """
-    if write_result(result, json):
+    readable = write_result(result, json)
+    if readable:
+        if screen is None:
+            from s2sim.report.screens import screen_of
+
+            screen = screen_of(result)
         if quiet:
-            show_lines(brief(result))
+            show_lines(screen.brief)
         else:
-            show_screen(screen(result), show)
+            for line in screen.before:
+                show(line)
+            show_grids(screen.grids)
+            for line in screen.after:
+                show(line)
     if not getattr(result, "complete", True):
         raise typer.Exit(INTERRUPTED)
+    return readable
 
 
 def write_json(value: Any, target: str) -> None:
     """Write ``value`` as strict JSON to a file or standard output (``-``)."""
     write_text(json.dumps(finite(value), indent=2, allow_nan=False) + "\n", target)
+
+
+def json_alone(value: Any, target: str | None) -> bool:
+    """Write ``value`` as JSON if there is a target; return whether it has taken standard output."""
+    if target is not None:
+        write_json(value, target)
+    return target == STDOUT
 
 
 def write_text(text: str, target: str) -> None:

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import JsonOption, PngOption, QuietOption, argument, check_targets, examples, option
-from s2sim.cli.output import (
-    STDOUT,
-    show_entry,
-    show_grids,
-    show_lines,
-    show_paragraph,
-    watching,
-    write_figure,
-    write_json,
-    write_result,
-    write_text,
-)
+from s2sim.cli import INTERRUPTED, output
+from s2sim.cli.options import JSON, PNG, QUIET, argument, check_targets, examples, option, switch
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
@@ -37,23 +25,19 @@ _LIST, _ALL = "list", "all"
 
 
 def paper_command(
-    names: Annotated[
-        list[str], argument("NAME...", "Papers to rebuild, all of them, or list to see which there are.", False)
-    ],
-    full: Annotated[
-        bool, typer.Option("--full/--quick", help="Sharper figures: more steps, seeds and settings; minutes a paper.")
-    ] = False,
-    html: Annotated[
-        str | None,
-        option(
-            "FILE.html",
-            "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
-            "no page",
-        ),
-    ] = None,
-    png: PngOption = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    names: list[str] = argument(
+        ..., "NAME...", "Papers to rebuild, all of them, or list to see which there are.", False
+    ),
+    full: bool = switch("--full/--quick", "Sharper figures: more steps, seeds and settings; minutes a paper."),
+    html: str | None = option(
+        None,
+        "FILE.html",
+        "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
+        "no page",
+    ),
+    png: str | None = PNG,
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
 
@@ -73,13 +57,13 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
 
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
         result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)
-    readable = write_result(result, json)
+    readable = output.write_result(result, json)
     if html is not None:
         from s2sim.report.paper_page import papers_page
 
-        write_text(papers_page(result), html)
+        output.write_text(papers_page(result), html)
     if readable:
         _show(result, quiet=quiet)
     if png is not None:
@@ -100,7 +84,7 @@ def _write_pictures(result: PapersResult, target: str) -> None:
     path = Path(target)
     for number, picture in enumerate(pictures, 1):
         numbered = path if len(pictures) == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-        write_figure(chart_figure(picture), str(numbered))
+        output.write_figure(chart_figure(picture), str(numbered))
 
 
 def _list(json: str | None, page: str | None) -> None:
@@ -109,33 +93,28 @@ def _list(json: str | None, page: str | None) -> None:
     if page is not None:
         raise OptionError(f"{page} is to show rebuilt papers: name one, or all")
     papers = [PAPERS.get(name) for name in PAPERS.names()]
-    if json is not None:
-        keys = ("name", "title", "claimed", "source")
-        write_json({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json)
-    if json == STDOUT:
+    keys = ("name", "title", "claimed", "source")
+    if output.json_alone({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json):
         return
     labels = max(len(paper.name) for paper in papers)
     for paper in papers:
-        show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
-    show_lines(["", "Rebuild one with s2sim paper NAME."])
+        output.show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
+    output.show_lines(["", "Rebuild one with s2sim paper NAME."])
 
 
 def _show(result: PapersResult, *, quiet: bool) -> None:
     from s2sim.report.study_tables import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
 
     for paper in result.papers:
-        for line in paper_head(paper):
-            show_paragraph(line)
-        show_grids([claims_grid(paper)])
+        output.show_paragraphs(paper_head(paper))
+        output.show_grids([claims_grid(paper)])
         if quiet:
             continue
-        show_paragraph("")
-        for line in why_lines(paper):
-            show_paragraph(line)
-        show_paragraph("")
+        output.show_paragraph("")
+        output.show_paragraphs(why_lines(paper))
+        output.show_paragraph("")
         for label, text in setup_lines(paper):
-            show_entry(label, text, labels=len("assumed"))
-        show_grids([numbers_grid(table) for table in paper.tables])
-        show_paragraph("")
-    for line in papers_lines(result):
-        show_paragraph(line)
+            output.show_entry(label, text, labels=len("assumed"))
+        output.show_grids([numbers_grid(table) for table in paper.tables])
+        output.show_paragraph("")
+    output.show_paragraphs(papers_lines(result))

@@ -99,40 +99,27 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
     return plot or (BARS if len(spec.workers) == 1 else SCALING)
 
 
-def _rejection_reasons(result: Result) -> dict[str, str]:
-    """Return the reasons for which reducers are rejected with some number of workers."""
-    from s2sim.report.answer import short_rejection
-
-    judged = [(row.reducer, row.judgement) for row in result.results]
-    return {name: short_rejection(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
-
-
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
     """Return a figure of a run, with all numbers of workers."""
+    from s2sim.experiment.judgement import pareto_fronts
+    from s2sim.report.answer import short_rejection
+    from s2sim.report.figures import bars, error, sweeps
     from s2sim.report.figures.labels import describe_setup
     from s2sim.report.format import group_by_workers
 
     rows, subtitle = group_by_workers(result.results), describe_setup(result)
+    judged = [(row.reducer, row.judgement) for row in result.results]
+    # Why reducers are rejected with some number of workers.
+    reasons = {name: short_rejection(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
     if plot == BREAK_EVEN:
-        from s2sim.report.figures.sweeps import break_even_figure
-
         if not curves:
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
-        return break_even_figure(curves, subtitle, _rejection_reasons(result))
+        return sweeps.break_even_figure(curves, subtitle, reasons)
     if plot == ERROR:
-        from s2sim.experiment.judgement import pareto_fronts
-        from s2sim.report.figures.error import error_figure
-
-        return error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
+        return error.error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
     if plot == SCALING and len(rows) > 1:
-        from s2sim.report.figures.sweeps import scaling_figure
-
-        return scaling_figure(rows, subtitle, _rejection_reasons(result))
+        return sweeps.scaling_figure(rows, subtitle, reasons)
     if all(row.iteration is not None for row in result.results):
-        from s2sim.report.figures.bars import iterations_figure
-
-        return iterations_figure(rows, subtitle)
-    from s2sim.report.figures.bars import breakdown_figure
-
+        return bars.iterations_figure(rows, subtitle)
     fastest_first = {count: sorted(own, key=lambda row: row.time_s.total) for count, own in rows.items()}
-    return breakdown_figure(fastest_first, subtitle)
+    return bars.breakdown_figure(fastest_first, subtitle)

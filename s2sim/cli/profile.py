@@ -5,30 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from s2sim.cli.options import (
-    JsonOption,
-    PngOption,
-    RootSeedOption,
-    SilentOption,
-    TextOption,
-    argument,
-    check_targets,
-    examples,
-    group,
-    option,
-)
-from s2sim.cli.output import (
-    STDOUT,
-    show_lines,
-    show_paragraph,
-    show_quantities,
-    watching,
-    write_figure,
-    write_json,
-    write_text,
-)
+from s2sim.cli import output
+from s2sim.cli.options import JSON, PNG, ROOT_SEED, SILENT, TEXT, argument, check_targets, examples, group, option
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
@@ -58,36 +38,30 @@ _MANY = 1e4
 
 app = group(help="Look at how long models compute, record it.", epilog=examples(*_SHOW, _RECORD[0], _IMPORT[0]))
 
-ProfileArgument = Annotated[
-    str,
-    argument(
-        "PROFILE[:KEY=VALUE,...]",
-        "Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
-        "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
-    ),
-]
+PROFILE = argument(
+    ...,
+    "PROFILE[:KEY=VALUE,...]",
+    "Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
+    "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
+)
 
-PrecisionOption = Annotated[
-    str, option("fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.")
-]
-OutOption = Annotated[str, option("FILE.toml", "File to write, the name of the profile.")]
+PRECISION = option("fp32", "fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.")
+OUT = option(..., "FILE.toml", "File to write, the name of the profile.")
 _PER_CENT = 100
 
 
 @app.command("show", epilog=examples(*_SHOW), short_help="Show what a profile says.")
 def show_command(
-    profile: ProfileArgument,
-    gpu: Annotated[
-        str | None,
-        option(
-            "NAME|FILE",
-            "Another GPU (see s2sim list gpus): a computed profile is computed for it, a measured one scaled.",
-            "that of the profile",
-        ),
-    ] = None,
-    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "as many as suit the GPU", minimum=1)] = None,
-    png: PngOption = None,
-    json: JsonOption = None,
+    profile: str = PROFILE,
+    gpu: str | None = option(
+        None,
+        "NAME|FILE",
+        "Another GPU (see s2sim list gpus): a computed profile is computed for it, a measured one scaled.",
+        "that of the profile",
+    ),
+    batch: int | None = option(None, "N", "Samples of a mini-batch.", "as many as suit the GPU", minimum=1),
+    png: str | None = PNG,
+    json: str | None = JSON,
 ) -> None:
     """Show what a profile says: forward, backward, optimizer, samples a second, when gradients are ready, origins."""
     from s2sim.report.format import aligned
@@ -103,50 +77,46 @@ def show_command(
     if png is not None:
         from s2sim.report.figures.testbed import profile_figure
 
-        write_figure(profile_figure(described), png)
-    if json is not None:
-        write_json({**described, "description": file.description, "numbers": numbers}, json)
-    if json == STDOUT:
+        output.write_figure(profile_figure(described), png)
+    if output.json_alone({**described, "description": file.description, "numbers": numbers}, json):
         return
-    show_paragraph(f"{described['name']}: {file.description}")
-    show_lines(["", *aligned(_facts(described), indent="  ")])
-    show_paragraph(f"  {described['kind']}: {described['source']}")
-    show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
-    show_lines(["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"])
-    show_lines(aligned(_largest(described["tensors"]), indent="  "))
+    output.show_paragraph(f"{described['name']}: {file.description}")
+    output.show_lines(["", *aligned(_facts(described), indent="  ")])
+    output.show_paragraph(f"  {described['kind']}: {described['source']}")
+    output.show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
+    output.show_lines(
+        ["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"]
+    )
+    output.show_lines(aligned(_largest(described["tensors"]), indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
-    show_quantities("Numbers of the file", stated)
+    output.show_quantities("Numbers of the file", stated)
 
 
 @app.command("record", epilog=examples(*_RECORD), short_help="Record a profile of a model in training.")
 def record_command(
-    out: OutOption,
-    model: Annotated[
-        str | None,
-        argument(
-            "MODEL",
-            "lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
-            "or, on drawn inputs, resnet-18, -50, -101 or -152, vgg-16 or -19, gpt2, bert-base or -large.",
-            "--module",
-        ),
-    ] = None,
-    module: Annotated[
-        str | None,
-        option(
-            "PLACE:FUNCTION",
-            "A function of your own, as package.module:function or path.py:function. It is called with batch and "
-            "device, and returns a torch.nn.Module, a function from a step's number to its loss, and an optimizer "
-            "(plain SGD without one).",
-            "MODEL",
-        ),
-    ] = None,
-    batch: Annotated[int | None, option("N", "Samples of a mini-batch; needed with --module.", "the model's")] = None,
-    device: Annotated[str, option("cpu|cuda", "Where it trains.")] = "cpu",
-    precision: PrecisionOption = "fp32",
-    steps: Annotated[int, option("N", "Steps to take medians of, after a few that warm up.")] = 20,
-    text: TextOption = None,
-    seed: RootSeedOption = 0,
-    quiet: SilentOption = False,
+    out: str = OUT,
+    model: str | None = argument(
+        None,
+        "MODEL",
+        "lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
+        "or, on drawn inputs, resnet-18, -50, -101 or -152, vgg-16 or -19, gpt2, bert-base or -large.",
+        "--module",
+    ),
+    module: str | None = option(
+        None,
+        "PLACE:FUNCTION",
+        "A function of your own, as package.module:function or path.py:function. It is called with batch and "
+        "device, and returns a torch.nn.Module, a function from a step's number to its loss, and an optimizer "
+        "(plain SGD without one).",
+        "MODEL",
+    ),
+    batch: int | None = option(None, "N", "Samples of a mini-batch; needed with --module.", "the model's"),
+    device: str = option("cpu", "cpu|cuda", "Where it trains."),
+    precision: str = PRECISION,
+    steps: int = option(20, "N", "Steps to take medians of, after a few that warm up."),
+    text: list[str] | None = TEXT,
+    seed: int = ROOT_SEED,
+    quiet: bool = SILENT,
 ) -> None:
     """Train a model for some steps and record forward, backward and optimizer by layer; needs the extra torch."""
     _check_out(out)
@@ -155,7 +125,7 @@ def record_command(
 
     from s2sim.pytorch.record_profile import record_profile
 
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
 
         def follow(done: int, total: int) -> None:
             if done == 1:
@@ -180,27 +150,23 @@ def record_command(
 
 @app.command("import", epilog=examples(*_IMPORT), short_help="Make a profile of a trace of PyTorch's profiler.")
 def import_command(
-    trace: Annotated[
-        str,
-        argument(
-            "TRACE.json[.gz]",
-            "What torch.profiler's export_chrome_trace wrote, of several whole steps with record_shapes=True.",
-        ),
-    ],
-    out: OutOption,
-    model: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "A layer table that gradients get their names from (see s2sim list models), or a few words.",
-            "name of the trace",
-        ),
-    ] = None,
-    batch: Annotated[int | None, option("N", "Samples of a mini-batch.", "one: all of it")] = None,
-    sample: Annotated[str | None, option("WORDS", "What a sample is.", "sample")] = None,
-    gpu: Annotated[str | None, option("NAME", "GPU that it was traced on.", "as the trace says")] = None,
-    precision: Annotated[str, option("fp32|tf32|fp16|bf16", "Of matrix products in the trace.")] = "fp32",
-    quiet: SilentOption = False,
+    trace: str = argument(
+        ...,
+        "TRACE.json[.gz]",
+        "What torch.profiler's export_chrome_trace wrote, of several whole steps with record_shapes=True.",
+    ),
+    out: str = OUT,
+    model: str | None = option(
+        None,
+        "NAME",
+        "A layer table that gradients get their names from (see s2sim list models), or a few words.",
+        "name of the trace",
+    ),
+    batch: int | None = option(None, "N", "Samples of a mini-batch.", "one: all of it"),
+    sample: str | None = option(None, "WORDS", "What a sample is.", "sample"),
+    gpu: str | None = option(None, "NAME", "GPU that it was traced on.", "as the trace says"),
+    precision: str = option("fp32", "fp32|tf32|fp16|bf16", "Of matrix products in the trace."),
+    quiet: bool = SILENT,
 ) -> None:
     """Make a profile of a trace of PyTorch's profiler, which is read as a stream; says what the trace does not tell."""
     _check_out(out)
@@ -211,7 +177,7 @@ def import_command(
     from s2sim.profiles.kineto import import_profile
 
     path = user_path(trace, S2SimError)
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
         progress.start(_PER_CENT, f"reading {path.name} (%)")
         shown = 0
 
@@ -285,12 +251,12 @@ def _written(
 
     description = f"{profile.model}, recorded on {profile.gpu}"
     text = profile_text(profile, description=description, batch_source=batch_source, memory_bound_source=share_source)
-    write_text(text, out)
+    output.write_text(text, out)
     if quiet:
         return
     spans = (("forward", profile.forward_ps), ("backward", profile.backward_ps), ("optimizer", profile.optimizer_ps))
     times = ", ".join(f"{what} {format_seconds(time_ps / PS_PER_S)}" for what, time_ps in spans)
-    show_lines(
+    output.show_lines(
         [
             f"wrote a profile of {format_number_of(len(profile.tensors), 'tensor')} to {out}: {times}",
             *(f"note: {note}" for note in notes),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from s2sim.cli.options import Experiment, JsonOption, PngOption, QuietOption, check_targets, examples, options_from
+from s2sim.cli.options import JSON, PNG, QUIET, Experiment, check_targets, examples, options_from
 from s2sim.cli.output import show_result, watching, write_bytes
 from s2sim.errors import OptionError
 from s2sim.regimes.map import DENSE, RegimeSpec, default_reducers
@@ -23,18 +22,16 @@ EXAMPLES = examples(
 @options_from(RegimeSpec, workers="16", topology="fat-tree")
 def regimes_command(
     experiment: Experiment[RegimeSpec],
-    prefetch: Annotated[
-        bool | None,
-        typer.Option(
-            "--prefetch/--no-prefetch",
-            help="Compare union:prefetch=true too, which presumes that the batch tells the rows before forward, as for "
-            "embeddings.",
-            show_default="no-prefetch",
-        ),
-    ] = None,
-    png: PngOption = None,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    prefetch: bool | None = typer.Option(
+        None,
+        "--prefetch/--no-prefetch",
+        help="Compare union:prefetch=true too, which presumes that the batch tells the rows before forward, as for "
+        "embeddings.",
+        show_default="no-prefetch",
+    ),
+    png: str | None = PNG,
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Map which compressor (reducer) wins at which density, overlap, rate and latency, and by how much over dense.
 
@@ -43,9 +40,9 @@ def regimes_command(
     """
     named = tuple(experiment.values["reducers"] or ())
     if named and prefetch is not None:
-        option = "--prefetch" if prefetch else "--no-prefetch"
+        flag = "--prefetch" if prefetch else "--no-prefetch"
         raise OptionError(
-            f"{option} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
+            f"{flag} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
         )
     check_targets(json=json, png=png)
     reducers = named or default_reducers(experiment.values["max_error"], prefetch=bool(prefetch))
@@ -63,6 +60,4 @@ def regimes_command(
         from s2sim.report.figures.regimes import draw_regimes
 
         write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
-    from s2sim.report.screens import regimes_screen
-
-    show_result(result, json, regimes_screen, lambda result: [result.summary], quiet=quiet)
+    show_result(result, json, quiet=quiet)

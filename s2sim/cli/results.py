@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from s2sim.cli.options import JsonOption, PngOption, argument, check_targets, examples, option, takes_tables
+from s2sim.cli.options import JSON, PNG, argument, check_targets, examples, option, takes_tables
 from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, write_figure, write_json, write_tables
 from s2sim.errors import OptionError
 from s2sim.tables import Table
@@ -29,20 +29,20 @@ _MOST_REFUSALS = 5
 
 @takes_tables()
 def results_command(
-    folder: Annotated[str, argument("FOLDER", "Folder of a sweep.")],
-    where: Annotated[
-        str | None, option("CONDITION", "Rows that meet a condition on the columns, as in a study's [where].", "all")
-    ] = None,
-    sort: Annotated[str | None, option("COLUMN", "Order of the rows; -COLUMN for the largest first.", "cell")] = None,
-    rows: Annotated[str | None, option("COLUMN", "Pivot: a line for each value of this column.", "no pivot")] = None,
-    columns: Annotated[str | None, option("COLUMN", "Pivot: a column for each value of this one.", "reducer")] = None,
-    value: Annotated[str | None, option("COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense")] = None,
-    plot: Annotated[
-        str | None, option("X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR.", "none; a line a reducer")
-    ] = None,
-    png: PngOption = None,
-    cell: Annotated[int | None, option("N", "The whole stored result of one cell, as JSON.", "all cells")] = None,
-    json: JsonOption = None,
+    folder: str = argument(..., "FOLDER", "Folder of a sweep."),
+    where: str | None = option(
+        None, "CONDITION", "Rows that meet a condition on the columns, as in a study's [where].", "all"
+    ),
+    sort: str | None = option(None, "COLUMN", "Order of the rows; -COLUMN for the largest first.", "cell"),
+    rows: str | None = option(None, "COLUMN", "Pivot: a line for each value of this column.", "no pivot"),
+    columns: str | None = option(None, "COLUMN", "Pivot: a column for each value of this one.", "reducer"),
+    value: str | None = option(None, "COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense"),
+    plot: str | None = option(
+        None, "X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR.", "none; a line a reducer"
+    ),
+    png: str | None = PNG,
+    cell: int | None = option(None, "N", "The whole stored result of one cell, as JSON.", "all cells"),
+    json: str | None = JSON,
 ) -> None:
     """Show the finished cells of a sweep: a row a cell and reducer, with a column for each axis.
 

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
-from s2sim.cli.options import (
-    Experiment,
-    ForceOption,
-    JsonOption,
-    PngOption,
-    QuietOption,
-    TimelineOption,
-    check_targets,
-    examples,
-    option,
-    options_from,
-    takes_tables,
-)
+from s2sim.cli import options as cli
 from s2sim.cli.output import STDOUT, note, watching, write_figure, write_json, write_tables
 from s2sim.errors import OptionError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
@@ -30,7 +18,7 @@ if TYPE_CHECKING:
     from s2sim.experiment.timeline import Streams, Timeline
 
 EXAMPLE = "s2sim run --topology fat-tree --workers 64"
-EXAMPLES = examples(
+EXAMPLES = cli.examples(
     EXAMPLE,
     "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
     "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
@@ -53,51 +41,40 @@ EXAMPLES = examples(
 _RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement", "seed")
 
 
-@takes_tables(hidden=("parquet", "latex"))
-@options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
+@cli.takes_tables(hidden=("parquet", "latex"))
+@cli.options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
 def run_command(
-    experiment: Experiment[RunSpec],
-    timeline: TimelineOption = None,
-    timeline_rank: Annotated[
-        int | None,
-        option(
-            "RANK",
-            "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
-            "the slowest",
-            hidden=True,
-        ),
-    ] = None,
-    png: PngOption = None,
-    plot: Annotated[
-        str | None,
-        option(
-            "WHAT",
-            "What --png draws: bars, where the time goes; scaling, time and efficiency "
-            "against workers; break-even, speed-up against the rate; error, against bytes "
-            "and time.",
-            "bars; scaling for several numbers of workers; error with --show pareto",
-        ),
-    ] = None,
-    json: JsonOption = None,
-    show: Annotated[
-        list[str] | None,
-        option(
-            "WHAT",
-            "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
-            "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for "
-            "what is requested); pareto (error against bytes and time, of many compressors unless --reducer names "
-            "some).",
-            "nothing more",
-        ),
-    ] = None,
-    no_break_even: Annotated[
-        bool,
-        typer.Option(
-            "--no-break-even", help="Do not look for the rates at which reducers break even with dense.", hidden=True
-        ),
-    ] = False,
-    force: ForceOption = False,
-    quiet: QuietOption = False,
+    experiment: cli.Experiment[RunSpec],
+    timeline: str | None = cli.TIMELINE,
+    timeline_rank: int | None = cli.option(
+        None,
+        "RANK",
+        "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
+        "the slowest",
+        hidden=True,
+    ),
+    png: str | None = cli.PNG,
+    plot: str | None = cli.option(
+        None,
+        "WHAT",
+        "What --png draws: bars, where the time goes; scaling, time and efficiency against workers; break-even, "
+        "speed-up against the rate; error, against bytes and time.",
+        "bars; scaling for several numbers of workers; error with --show pareto",
+    ),
+    json: str | None = cli.JSON,
+    show: list[str] | None = cli.option(
+        None,
+        "WHAT",
+        "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
+        "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for what "
+        "is requested); pareto (error against bytes and time, of many compressors unless --reducer names some).",
+        "nothing more",
+    ),
+    no_break_even: bool = cli.switch(
+        "--no-break-even", "Do not look for the rates at which reducers break even with dense.", hidden=True
+    ),
+    force: bool = cli.FORCE,
+    quiet: bool = cli.QUIET,
 ) -> None:
     """Compare gradient compressors (reducers) on a cluster: time, bytes, error, a verdict with break-even rates.
 
@@ -105,7 +82,7 @@ def run_command(
     DDP buckets that overlap with backward. Options that are rarely used are in docs/usage.md.
     """
     shown = _parse_shown(show or [], silent=quiet or json == STDOUT)
-    check_targets(json=json, timeline=timeline, png=png)
+    cli.check_targets(json=json, timeline=timeline, png=png)
     from s2sim.cli.pictures import BREAK_EVEN, ERROR, check_plot, choose_plot, figure_of
 
     check_plot(plot, png)
@@ -159,12 +136,11 @@ def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, force: bool
     from s2sim.cli.output import show_result
     from s2sim.experiment.costs import make_gate
     from s2sim.experiment.topologies import run_topologies
-    from s2sim.report.screens import topologies_screen
 
     with watching(quiet=quiet) as progress:
         complete, gate = json is not None, make_gate(note, force=force)
         result = run_topologies(spec=spec, progress=progress, break_even=complete, thorough=complete, gate=gate)
-    show_result(result, json, topologies_screen, lambda result: result.lines, quiet=quiet)
+    show_result(result, json, quiet=quiet)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 

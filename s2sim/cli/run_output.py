@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from s2sim.cli import COLLECTIVES, DETAILS, LAYERS, LOWERING, PARETO
-from s2sim.cli.output import show_grids, show_lines, show_paragraph
+from s2sim.cli.output import show_grids, show_lines, show_paragraph, show_paragraphs
 from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
 from s2sim.report import run_tables as rows
-from s2sim.report.answer import about_lines, break_even_grid, pareto_grids, result_table, verdict_lines
-from s2sim.report.format import bottleneck_lines, lowering_lines
+from s2sim.report.answer import about_lines, break_even_grids, pareto_grids, result_table, verdict_lines
+from s2sim.report.format import bottleneck_lines, lowering_lines, note_lines
 from s2sim.report.iteration_tables import iteration_grids
 
 if TYPE_CHECKING:
@@ -30,16 +30,13 @@ def defaults_line(result: Result, given: Sequence[str]) -> str | None:
 def show_result(result: Result, defaults: str | None, shown: frozenset[str], *, quiet: bool, saved: str | None) -> None:
     """Print a result; ``shown`` are requested additions, ``saved`` is the file of its JSON."""
     details = DETAILS in shown
-    for line in verdict_lines(result):
-        show_paragraph(line)
+    show_paragraphs(verdict_lines(result))
     if quiet:
         return
     grid, below = result_table(result)
     show_grids(pareto_grids(result) if PARETO in shown else [grid])
-    for line in (*below, *about_lines(result, details=details)):
-        show_paragraph(line)
-    for note in result.notes if details else result.caveats:
-        show_paragraph(f"Note: {note}.")
+    show_paragraphs([*below, *about_lines(result, details=details)])
+    show_paragraphs(note_lines(result.notes if details else result.caveats))
     if details:
         _show_details(result, defaults)
     _show_more(result, shown)
@@ -70,8 +67,6 @@ def _show_details(result: Result, defaults: str | None) -> None:
         show_grids(grids(result))
     if result.spec.steps > 1:
         show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
-    break_even = break_even_grid(result)
-    if break_even is not None:
-        show_grids([break_even])
+    show_grids(break_even_grids(result))
     show_lines([""])
     show_paragraph(f"In dense, {result.verdict.bottleneck}.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import QuietOption, argument, examples, option
+from s2sim.cli.options import QUIET, argument, examples, option, switch
 from s2sim.cli.output import show_line, show_lines
 from s2sim.errors import OptionError
 
@@ -31,26 +31,22 @@ _LOG_EVERY_S = 10.0
 
 
 def sweep_command(
-    study: Annotated[str, argument("STUDY.toml|merge", "File of the study; or merge, to put shards together.")],
-    folder: Annotated[str | None, argument("[FOLDER]", "With merge, the folder of the shards.", False)] = None,
-    out: Annotated[str | None, option("FOLDER", "Folder of the store; finished cells in it stay.", False)] = None,
-    jobs: Annotated[int | None, option("N", "Processes of this machine.", "one a core", minimum=1)] = None,
-    dask: Annotated[
-        str | None,
-        option(
-            "ADDRESS",
-            "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
-            "local one: local. Needs the extra cluster.",
-            "this machine's processes",
-        ),
-    ] = None,
-    shard: Annotated[
-        str, option("I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER.")
-    ] = "1/1",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what there is to do, and what it takes, and do nothing.")
-    ] = False,
-    quiet: QuietOption = False,
+    study: str = argument(..., "STUDY.toml|merge", "File of the study; or merge, to put shards together."),
+    folder: str | None = argument(None, "[FOLDER]", "With merge, the folder of the shards.", False),
+    out: str | None = option(None, "FOLDER", "Folder of the store; finished cells in it stay.", False),
+    jobs: int | None = option(None, "N", "Processes of this machine.", "one a core", minimum=1),
+    dask: str | None = option(
+        None,
+        "ADDRESS",
+        "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
+        "local one: local. Needs the extra cluster.",
+        "this machine's processes",
+    ),
+    shard: str = option(
+        "1/1", "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER."
+    ),
+    dry_run: bool = switch("--dry-run", "Say what there is to do, and what it takes, and do nothing."),
+    quiet: bool = QUIET,
 ) -> None:
     """Compute every cell of a study: s2sim run or collective over axes such as workers, rates and reducers.
 

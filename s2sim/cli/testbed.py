@@ -8,13 +8,21 @@ import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, QuietOption, SilentOption, argument, check_targets, examples, group, option
-from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, working, write_json
-from s2sim.cli.testbed_compare import COMPARE, TOPOLOGY, compare_command, topology_command
+from s2sim.cli.options import JSON, QUIET, SILENT, argument, check_targets, examples, group, option, switch
+from s2sim.cli.output import (
+    STDOUT,
+    json_alone,
+    show_grids,
+    show_line,
+    show_lines,
+    show_result,
+    watching,
+    working,
+    write_figure,
+    write_text,
+)
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
 from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, parse_rate_Bps, parse_time_ps
@@ -37,6 +45,15 @@ _RUN = examples(
     "s2sim dev testbed run --workers 4 --rate 100Mbps,1Gbps --what reducers --reducer dense --reducer union --out mine",
     "s2sim dev testbed run --workers 2 --rate 200Mbps --what iterations --compute 50ms --out mine --json -",
 )
+_COMPARE = examples(
+    "s2sim dev testbed compare",
+    "s2sim dev testbed compare --calibrate-on w8-1000mbps --json -",
+    "s2sim dev testbed compare my-testbeds --png times.png",
+)
+_TOPOLOGY = examples(
+    "s2sim dev testbed topology w8-1000mbps --out testbed.toml",
+    "s2sim collective all_reduce --topology testbed.toml --workers 8 --size 1MiB",
+)
 _DEFAULT_NAME = "testbed"
 _NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
@@ -46,31 +63,76 @@ app = group(
     epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
 )
 
-NameArgument = Annotated[str | None, argument("NAME", "Name of a testbed.", "the only one")]
-app.command("compare", epilog=COMPARE, short_help="Predict what was measured.")(compare_command)
-app.command("topology", epilog=TOPOLOGY, short_help="Write a testbed's topology.")(topology_command)
+NAME = argument(None, "NAME", "Name of a testbed.", "the only one")
+
+
+@app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
+def compare_command(
+    folder: str | None = argument(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    calibrate_on: str | None = option(
+        None, "SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"
+    ),
+    png: str | None = option(
+        None, "FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Predict what was measured on testbeds, with constants that one setting alone tells.
+
+    Collectives are simulated on the cluster that each setting is. Of reducers the exchange is simulated; codecs, which
+    are NumPy on shared processors here, take what the calibrated setting measured, scaled.
+    """
+    check_targets(json=json, png=png)
+    from s2sim.report.testbed_tables import comparison_screen
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    from s2sim.validation.testbed import compare_testbeds
+
+    measured = read_measured(resolve_testbeds_folder(folder))
+    with watching(quiet=quiet) as progress:
+        result = compare_testbeds(measured, calibrate_on, progress)
+    if png is not None:
+        from s2sim.report.figures.testbed import times_figure
+
+        write_figure(times_figure(result), png)
+    show_result(result, json, comparison_screen(result), show_line, quiet=quiet)
+
+
+@app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
+def topology_command(
+    setting: str = argument(..., "SETTING", "Name of a setting that was measured."),
+    folder: str | None = option(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    out: str | None = option(None, "FILE.toml", "Where to write it.", "the screen"),
+) -> None:
+    """Write the cluster that a setting is to the simulator as a topology file."""
+    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    from s2sim.validation.testbed import setting_named
+    from s2sim.validation.testbed_fit import setting_toml
+
+    check_targets(out=out)
+    measured = read_measured(resolve_testbeds_folder(folder))
+    text = setting_toml(setting_named(measured, setting))
+    if out is None:
+        show_lines(text.rstrip().splitlines())
+    else:
+        write_text(text, out)
 
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
 def up_command(
-    workers: Annotated[str | None, option("N", "Number of workers. Required without --nodes.", False)] = None,
-    rate: Annotated[
-        str | None,
-        option("RATE", "Rate of every worker's interface each way, for example 1Gbps.", "as fast as the machine"),
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        option(
-            "NxM",
-            "N nodes of M workers, each node with a switch and an uplink that its workers share.",
-            "all workers on one switch",
-        ),
-    ] = None,
-    uplink: Annotated[
-        str | None, option("RATE", "Rate of every node's uplink each way, with --nodes.", "that of --rate")
-    ] = None,
-    name: Annotated[str, option("NAME", "What to call it.")] = _DEFAULT_NAME,
-    quiet: SilentOption = False,
+    workers: str | None = option(None, "N", "Number of workers. Required without --nodes.", False),
+    rate: str | None = option(
+        None, "RATE", "Rate of every worker's interface each way, for example 1Gbps.", "as fast as the machine"
+    ),
+    nodes: str | None = option(
+        None,
+        "NxM",
+        "N nodes of M workers, each node with a switch and an uplink that its workers share.",
+        "all workers on one switch",
+    ),
+    uplink: str | None = option(None, "RATE", "Rate of every node's uplink each way, with --nodes.", "that of --rate"),
+    name: str = option(_DEFAULT_NAME, "NAME", "What to call it."),
+    quiet: bool = SILENT,
 ) -> None:
     """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
 
@@ -87,9 +149,7 @@ def up_command(
 
 @app.command("down", epilog=examples(*_DOWN), short_help="Remove a testbed.")
 def down_command(
-    name: NameArgument = None,
-    everything: Annotated[bool, typer.Option("--all", help="Remove all testbeds.")] = False,
-    quiet: SilentOption = False,
+    name: str | None = NAME, everything: bool = switch("--all", "Remove all testbeds."), quiet: bool = SILENT
 ) -> None:
     """Remove a testbed, whole or half made, and end the processes that run in it."""
     from s2sim.testbed.network import list_testbed_names, remove_testbed
@@ -104,20 +164,18 @@ def down_command(
 
 
 @app.command("list", epilog=examples(*_LIST), short_help="List testbeds.")
-def list_command(json: JsonOption = None) -> None:
+def list_command(json: str | None = JSON) -> None:
     """List the testbeds of this machine, those too that were left half made."""
     from s2sim.testbed.network import find_testbed, list_testbed_names
 
     check_targets(json=json)
     testbeds = {name: find_testbed(name) for name in list_testbed_names()}
-    if json is not None:
-        write_json({"testbeds": [_to_json(name, layout) for name, layout in testbeds.items()]}, json)
-    if json != STDOUT:
+    if not json_alone({"testbeds": [_to_json(name, layout) for name, layout in testbeds.items()]}, json):
         show_lines([_text(name, layout) for name, layout in testbeds.items()] or ["no testbed"])
 
 
 @app.command("show", epilog=examples(*_SHOW), short_help="Show a testbed.")
-def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
+def show_command(name: str | None = NAME, json: str | None = JSON) -> None:
     """Show a testbed: its rates, and the namespace, address and node of every worker."""
     from s2sim.report.format import aligned
     from s2sim.testbed.layout import address
@@ -127,9 +185,7 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
     chosen = _named(name)
     layout = find_testbed(chosen)
     running = processes_in(chosen)
-    if json is not None:
-        write_json({**_to_json(chosen, layout), "processes": running}, json)
-    if json == STDOUT:
+    if json_alone({**_to_json(chosen, layout), "processes": running}, json):
         return
     show_lines([_text(chosen, layout), f"processes: {', '.join(map(str, running)) or 'none'}"])
     if layout is not None:
@@ -142,54 +198,41 @@ def show_command(name: NameArgument = None, json: JsonOption = None) -> None:
 
 @app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
 def run_command(
-    out: Annotated[str, option("FOLDER", "Where rows are added; what it has already is not measured again.")],
-    name: Annotated[
-        str | None, argument("NAME", "A testbed that is up (see s2sim dev testbed list).", "made and removed")
-    ] = None,
-    workers: Annotated[
-        str | None, option("N,...", "Make a testbed for each number of workers.", "none is made")
-    ] = None,
-    rate: Annotated[
-        str | None,
-        option("RATE,...", "Of every worker's interface, each way; one testbed for each.", "as fast as the machine"),
-    ] = None,
-    nodes: Annotated[str | None, option("NxM", "Instead of --workers: N nodes of M workers.", "one switch")] = None,
-    uplink: Annotated[
-        str | None, option("RATE,...", "Of every node's uplink, each way; one testbed for each.", "that of --rate")
-    ] = None,
-    what: Annotated[
-        str, option("KIND,...", "collectives, reducers and iterations, or some of them.")
-    ] = "collectives,reducers",
-    collective: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
-            "all_reduce, all_gather and all_to_all",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str,
-        option(
-            "SIZE-SIZE|SIZE,...",
-            "Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
-        ),
-    ] = "1KiB-4MiB",
-    reducer: Annotated[
-        list[str] | None,
-        option(
-            "NAME[:KEY=VALUE,...]",
-            "For reducers and iterations, repeatable (see s2sim list reducers).",
-            "dense and seven others",
-        ),
-    ] = None,
-    trace: Annotated[str, option("NAME|DIR", "What they reduce (see s2sim list traces).")] = "ncf",
-    compute: Annotated[str, option("TIME", "For iterations: how long every worker computes first.")] = "50ms",
-    repeats: Annotated[int, option("N", "Most repetitions of a row, after two.", minimum=3)] = 30,
-    budget: Annotated[str, option("TIME", "Repetitions of a row end after so long, once there are three.")] = "2s",
-    seed: Annotated[int, option("N", "Seed of what reducers draw.", minimum=0)] = 0,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    out: str = option(..., "FOLDER", "Where rows are added; what it has already is not measured again."),
+    name: str | None = argument(None, "NAME", "A testbed that is up (see s2sim dev testbed list).", "made and removed"),
+    workers: str | None = option(None, "N,...", "Make a testbed for each number of workers.", "none is made"),
+    rate: str | None = option(
+        None, "RATE,...", "Of every worker's interface, each way; one testbed for each.", "as fast as the machine"
+    ),
+    nodes: str | None = option(None, "NxM", "Instead of --workers: N nodes of M workers.", "one switch"),
+    uplink: str | None = option(
+        None, "RATE,...", "Of every node's uplink, each way; one testbed for each.", "that of --rate"
+    ),
+    what: str = option("collectives,reducers", "KIND,...", "collectives, reducers and iterations, or some of them."),
+    collective: list[str] | None = option(
+        None,
+        "NAME",
+        "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
+        "all_reduce, all_gather and all_to_all",
+    ),
+    sizes: str = option(
+        "1KiB-4MiB",
+        "SIZE-SIZE|SIZE,...",
+        "Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
+    ),
+    reducer: list[str] | None = option(
+        None,
+        "NAME[:KEY=VALUE,...]",
+        "For reducers and iterations, repeatable (see s2sim list reducers).",
+        "dense and seven others",
+    ),
+    trace: str = option("ncf", "NAME|DIR", "What they reduce (see s2sim list traces)."),
+    compute: str = option("50ms", "TIME", "For iterations: how long every worker computes first."),
+    repeats: int = option(30, "N", "Most repetitions of a row, after two.", minimum=3),
+    budget: str = option("2s", "TIME", "Repetitions of a row end after so long, once there are three."),
+    seed: int = option(0, "N", "Seed of what reducers draw.", minimum=0),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Measure collectives, reducers and iterations between real processes on a network of set rates.
 
@@ -245,9 +288,7 @@ def run_command(
                 show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
     measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
-    if json is not None:
-        write_json(asdict(measured), json)
-    if json == STDOUT:
+    if json_alone(asdict(measured), json):
         return
     if not quiet:
         show_grids(measured_grids(measured))

@@ -6,22 +6,10 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from s2sim.cli.options import (
-    Experiment,
-    JsonOption,
-    PngOption,
-    argument,
-    check_targets,
-    examples,
-    group,
-    option,
-    options_from,
-)
-from s2sim.cli.output import STDOUT, show_lines, show_quantities, write_bytes, write_json
+from s2sim.cli.options import JSON, PNG, Experiment, argument, check_targets, examples, group, option, options_from
+from s2sim.cli.output import json_alone, show_lines, show_quantities, write_bytes
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.cluster_spec import TOPOLOGY, ClusterSpec, parse_workers
 from s2sim.units import PS_PER_S, format_money, format_seconds
@@ -48,11 +36,11 @@ app = group(help="Look at a cluster description.", epilog=EXAMPLES)
 @options_from(ClusterSpec, only=("overrides", "placement"))
 def show_command(
     experiment: Experiment[ClusterSpec],
-    topology: Annotated[str, argument("TOPOLOGY", TOPOLOGY["text"])],
-    workers: Annotated[str, option("N", "Number of workers (ranks, GPUs).")] = "64",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of random placement, a whole number.")] = 0,
-    png: PngOption = None,
-    json: JsonOption = None,
+    topology: str = argument(..., "TOPOLOGY", TOPOLOGY["text"]),
+    workers: str = option("64", "N", "Number of workers (ranks, GPUs)."),
+    seed: int = option(0, None, "Seed of random placement, a whole number.", minimum=0),
+    png: str | None = PNG,
+    json: str | None = JSON,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
     from s2sim.report.format import aligned
@@ -74,9 +62,7 @@ def show_command(
     described = describe_cluster(cluster)
     if png is not None:
         _draw(cluster, described, png)
-    if json is not None:
-        write_json(described, json)
-    if json == STDOUT:
+    if json_alone(described, json):
         return
     numbers = [
         (item["field"], _value_text(item["value"]), item["kind"], item["source"] or "no source given")

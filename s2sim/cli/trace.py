@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from s2sim.cli.options import (
-    ForceOption,
-    JsonOption,
-    SilentOption,
-    TextOption,
-    argument,
-    check_targets,
-    examples,
-    group,
-    option,
-)
-from s2sim.cli.output import STDOUT, note, show_grids, show_lines, watching, working, write_json
+from s2sim.cli.options import FORCE, JSON, SILENT, TEXT, argument, check_targets, examples, group, option, switch
+from s2sim.cli.output import json_alone, note, show_grids, show_lines, watching, working
 from s2sim.experiment.cluster_spec import parse_workers
 
 if TYPE_CHECKING:
@@ -39,15 +27,13 @@ app = group(
     help="Look at, check, record and import gradients.", epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0])
 )
 
-TraceArgument = Annotated[
-    str, argument("TRACE", "Name of a shipped trace (see s2sim list traces) or path of a directory.")
-]
-OutOption = Annotated[str, option("DIR", "Directory to write; its parent must exist.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")]
+TRACE = argument(..., "TRACE", "Name of a shipped trace (see s2sim list traces) or path of a directory.")
+OUT = option(..., "DIR", "Directory to write; its parent must exist.")
+OVERWRITE = switch("--overwrite", "Replace a trace that is there already.")
 
 
 @app.command("show", epilog=examples(*_SHOW), short_help="Show what a trace says about itself.")
-def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
+def show_command(trace: str = TRACE, json: str | None = JSON) -> None:
     """Show what a trace says about itself: model, layers, density, union growth and its law, tail, origin, sizes."""
     from s2sim.cli.trace_text import law_grid, layer_grid, manifest_json, manifest_lines, union_grid
 
@@ -62,9 +48,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 
     statistics = opened.manifest.statistics or trace_statistics(opened)
     law = forecast(opened)
-    if json is not None:
-        write_json(manifest_json(opened, statistics, law), json)
-    if json == STDOUT:
+    if json_alone(manifest_json(opened, statistics, law), json):
         return
     show_lines(manifest_lines(opened))
     show_grids([layer_grid(opened.manifest, statistics), union_grid(statistics)])
@@ -73,7 +57,7 @@ def show_command(trace: TraceArgument, json: JsonOption = None) -> None:
 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Read every gradient with all checks.")
-def check_command(trace: TraceArgument, quiet: SilentOption = False) -> None:
+def check_command(trace: str = TRACE, quiet: bool = SILENT) -> None:
     """Read every gradient of a trace with all checks, and measure its statistics again; exit code 2 if one fails."""
     from s2sim.gradients.read_trace import open_trace
 
@@ -86,20 +70,18 @@ def check_command(trace: TraceArgument, quiet: SilentOption = False) -> None:
 
 @app.command("record", epilog=examples(*_RECORD), short_help="Train a model and record every rank's gradient.")
 def record_command(
-    model: Annotated[
-        str,
-        argument(
-            "MODEL",
-            "lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
-        ),
-    ],
-    workers: Annotated[str, option("N", "Shards of the data, one a rank.")],
-    out: OutOption,
-    steps: Annotated[int, typer.Option(help="Consecutive training steps to record.")] = 1,
-    text: TextOption = None,
-    seed: Annotated[int, typer.Option(help="Root of all randomness, a whole number from 0.")] = 0,
-    overwrite: OverwriteOption = False,
-    quiet: SilentOption = False,
+    model: str = argument(
+        ...,
+        "MODEL",
+        "lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+    ),
+    workers: str = option(..., "N", "Shards of the data, one a rank."),
+    out: str = OUT,
+    steps: int = option(1, None, "Consecutive training steps to record."),
+    text: list[str] | None = TEXT,
+    seed: int = option(0, None, "Root of all randomness, a whole number from 0."),
+    overwrite: bool = OVERWRITE,
+    quiet: bool = SILENT,
 ) -> None:
     r"""Train a real model on real data and record every rank's gradient at the same weights; needs the extra torch."""
     count = parse_workers(workers)
@@ -128,21 +110,19 @@ def record_command(
 
 @app.command("import", epilog=examples(*_IMPORT), short_help="Make a trace of your own gradients.")
 def import_command(
-    files: Annotated[
-        list[str],
-        argument(
-            "FILES",
-            ".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
-            "and rank with names that tell both, such as step3-rank1.pt.",
-        ),
-    ],
-    out: OutOption,
-    model: Annotated[str, typer.Option(help="One line on the model.")] = "imported gradients",
-    data: Annotated[str, typer.Option(help="What the model was trained on.")] = "gradients of the user",
-    licence: Annotated[str, typer.Option(help="Licence of these data.")] = "not stated",
-    overwrite: OverwriteOption = False,
-    quiet: SilentOption = False,
-    force: ForceOption = False,
+    files: list[str] = argument(
+        ...,
+        "FILES",
+        ".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
+        "and rank with names that tell both, such as step3-rank1.pt.",
+    ),
+    out: str = OUT,
+    model: str = option("imported gradients", None, "One line on the model."),
+    data: str = option("gradients of the user", None, "What the model was trained on."),
+    licence: str = option("not stated", None, "Licence of these data."),
+    overwrite: bool = OVERWRITE,
+    quiet: bool = SILENT,
+    force: bool = FORCE,
 ) -> None:
     """Make a trace of your own gradients, one file a rank, or a step and rank."""
     from s2sim.experiment.costs import cost_of, import_features, make_gate

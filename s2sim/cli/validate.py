@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Any
 
-import typer
-
-from s2sim.cli.options import JsonOption, QuietOption, argument, check_targets, examples, option, takes_tables
+from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
 from s2sim.errors import OptionError
 
@@ -19,42 +17,28 @@ EXAMPLES = examples(
 
 @takes_tables()
 def validate_command(
-    folder: Annotated[
-        str | None,
-        argument(
-            "DIR",
-            "Folder with an index.csv, a row a curve, and a table of sizes and times for each "
-            "(measured/curves/README.md "
-            "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
-            "the public curves that are shipped",
-        ),
-    ] = None,
-    iterations: Annotated[
-        bool, typer.Option("--iterations", help="Predict training iterations: the public ones, or those of the folder.")
-    ] = False,
-    html: Annotated[
-        str | None,
-        option(
-            "FILE.html",
-            "Write one page with all tables, and predicted against measured times of every curve.",
-            "no file",
-        ),
-    ] = None,
-    fit: Annotated[
-        bool,
-        typer.Option(
-            help="Fit constants again, to these curves and the public ones, and without each source of the folder."
-        ),
-    ] = True,
-    write: Annotated[
-        bool,
-        typer.Option(
-            "--write",
-            help="Fit the shipped constants to the public curves until they stay, and write them and the bands.",
-        ),
-    ] = False,
-    json: JsonOption = None,
-    quiet: QuietOption = False,
+    folder: str | None = argument(
+        None,
+        "DIR",
+        "Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/curves/README.md "
+        "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
+        "the public curves that are shipped",
+    ),
+    iterations: bool = switch("--iterations", "Predict training iterations: the public ones, or those of the folder."),
+    html: str | None = option(
+        None,
+        "FILE.html",
+        "Write one page with all tables, and predicted against measured times of every curve.",
+        "no file",
+    ),
+    fit: bool = option(
+        True, None, "Fit constants again, to these curves and the public ones, and without each source of the folder."
+    ),
+    write: bool = switch(
+        "--write", "Fit the shipped constants to the public curves until they stay, and write them and the bands."
+    ),
+    json: str | None = JSON,
+    quiet: bool = QUIET,
 ) -> None:
     """Predict measured curves and iterations from their machines, and show how far off that is.
 
@@ -72,29 +56,21 @@ def validate_command(
         return
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
-    if iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder))):
-        _validate_iterations(folder, json=json, html=html, quiet=quiet)
-        return
-    from s2sim.report.screens import validate_screen
-    from s2sim.report.validation_tables import answer_lines
-    from s2sim.validation.validate_curves import run_validation
-
+    of_iterations = iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder)))
+    if of_iterations and html is not None:
+        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
     with watching(quiet=quiet) as progress:
-        result = run_validation(folder, progress, fit=fit)
+        result: Any
+        if of_iterations:
+            from s2sim.validation.validate_iterations import validate_iterations
+
+            result = validate_iterations(folder, progress)
+        else:
+            from s2sim.validation.validate_curves import run_validation
+
+            result = run_validation(folder, progress, fit=fit)
     if html is not None:
         from s2sim.report.figures.curves import curves_page
 
-        write_text(curves_page(result, validate_screen(result)), html)
-    show_result(result, json, validate_screen, answer_lines, quiet=quiet)
-
-
-def _validate_iterations(folder: str | None, *, json: str | None, html: str | None, quiet: bool) -> None:
-    from s2sim.report.screens import iterations_screen
-    from s2sim.report.validation_tables import iterations_lines
-    from s2sim.validation.validate_iterations import validate_iterations
-
-    if html is not None:
-        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
-    with watching(quiet=quiet) as progress:
-        result = validate_iterations(folder, progress)
-    show_result(result, json, iterations_screen, iterations_lines, quiet=quiet)
+        write_text(curves_page(result), html)
+    show_result(result, json, quiet=quiet)

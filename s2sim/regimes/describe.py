@@ -9,18 +9,11 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.experiment.notes import library_notes
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.run import hardware_inputs
-from s2sim.experiment.scenario.content_hash import (
-    cluster_content,
-    hashable_content,
-    library_content,
-    reducers_content,
-    sorted_hashes,
-    trace_content,
-)
+from s2sim.experiment.scenario import content_hash
 from s2sim.experiment.spec import PREFETCH
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.provenance import run_record
-from s2sim.regimes.map import LATENCY_FIELD, RATE_FIELD, Cell, Contender, RegimeSpec, Wins
+from s2sim.regimes.map import LATENCY_FIELD, RATE_FIELD, Cell, RegimeSpec, Wins
 from s2sim.regimes.scenario import RegimeScenario
 from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
 
@@ -80,11 +73,13 @@ def map_provenance(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]
     inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
         spec={
-            "networks": sorted_hashes(cluster_content(item.scenario, [spec.workers]) for item in scenario.networks),
-            "gradients": sorted_hashes(map(trace_content, scenario.traces)),
-            "reducers": reducers_content(scenario.reducers),
-            "library": library_content(scenario.machines.library),
-            "gpu": hashable_content(scenario.machines.gpu),
+            "networks": content_hash.sorted_hashes(
+                content_hash.cluster_content(item.scenario, [spec.workers]) for item in scenario.networks
+            ),
+            "gradients": content_hash.sorted_hashes(map(content_hash.trace_content, scenario.traces)),
+            "reducers": content_hash.reducers_content(scenario.reducers),
+            "library": content_hash.library_content(scenario.machines.library),
+            "gpu": content_hash.hashable_content(scenario.machines.gpu),
             "max_error": spec.max_error,
         },
         inputs={**inputs, "gradients": {"kind": "synthetic"}, "seed": spec.seed},
@@ -132,42 +127,30 @@ def summarise_map(
     return " ".join(sentences)
 
 
-def describe_cell(cell: Cell) -> str:
-    """Return the coordinates of a cell."""
+def describe_cell(*cells: Cell) -> str:
+    """Return the coordinates of a cell, or the least and the largest ones of several."""
+
+    def span(name: str, write: Callable[[float], str]) -> str:
+        values = [getattr(cell, name) for cell in cells]
+        return " to ".join(map(write, sorted({min(values), max(values)})))
+
+    number = "{:g}".format
     return (
-        f"density {cell.density:g}, overlap {cell.overlap:g}, {format_rate(cell.rate_Bps)}, "
-        f"{format_seconds(cell.latency_s)}"
+        f"density {span('density', number)}, overlap {span('overlap', number)}, {span('rate_Bps', format_rate)}, "
+        f"{span('latency_s', format_seconds)}"
     )
-
-
-def _coordinate_ranges(cells: Sequence[Cell]) -> str:
-
-    def span(values: set[float], write: Callable[[float], str]) -> str:
-        low, high = min(values), max(values)
-        return write(low) if low == high else f"{write(low)} to {write(high)}"
-
-    return (
-        f"density {span({cell.density for cell in cells}, '{:g}'.format)}, "
-        f"overlap {span({cell.overlap for cell in cells}, '{:g}'.format)}, "
-        f"{span({cell.rate_Bps for cell in cells}, format_rate)}, "
-        f"{span({cell.latency_s for cell in cells}, format_seconds)}"
-    )
-
-
-def _contender_in(reducer: str, cell: Cell) -> Contender | None:
-    return next((each for each in cell.reducers if each.reducer == reducer), None)
 
 
 def _winning_regions(reducer: str, cells: Sequence[Cell]) -> str:
     won = [cell for cell in cells if cell.winner == reducer]
     if won:
         lead = max(cell.margin or 0.0 for cell in won)
-        count, where = format_number_of(len(won), "cell"), _coordinate_ranges(won)
+        count, where = format_number_of(len(won), "cell"), describe_cell(*won)
         return f"{reducer} wins {count}, where the next takes up to {lead:.0%} longer ({where})."
-    found = [(cell.slower(each), cell) for cell in cells if (each := _contender_in(reducer, cell)) and each.acceptable]
+    ran = [(each, cell) for cell in cells for each in cell.reducers if each.reducer == reducer]
+    found = [(cell.slower(each), cell) for each, cell in ran if each.acceptable]
     if not found:
-        errors = [each.error_relative_l2 for cell in cells if (each := _contender_in(reducer, cell))]
-        known = [error for error in errors if error is not None]
+        known = [each.error_relative_l2 for each, _ in ran if each.error_relative_l2 is not None]
         why = f"its error is at least {min(known):.3g}" if known else "it refuses these gradients"
         return f"{reducer} wins nowhere: {why} in every cell."
     factor, cell = min(found, key=lambda item: item[0])
@@ -180,7 +163,8 @@ def _rejected_regions(reducer: str, cells: Sequence[Cell]) -> str:
     tempting = [
         each
         for cell in cells
-        if (each := _contender_in(reducer, cell)) and not each.acceptable and each.total_ps < cell.fastest.total_ps
+        for each in cell.reducers
+        if each.reducer == reducer and not each.acceptable and each.total_ps < cell.fastest.total_ps
     ]
     if not tempting:
         return ""

@@ -6,20 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.experiment.cluster_spec import (
-    GPU,
-    LIBRARY,
-    OVERRIDES,
-    REDUCER,
-    SEED,
-    TOPOLOGY,
-    described,
-    document_options,
-    list_parser,
-    numbers_parser,
-    option,
-    parse_workers,
-)
+from s2sim.experiment import cluster_spec
 from s2sim.experiment.json_form import JsonForm, ResultForm, left_out
 from s2sim.experiment.spec import BASELINES, PREFETCH
 from s2sim.units import PS_PER_S
@@ -60,56 +47,58 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
     return (*texts, PREFETCH) if prefetch else texts
 
 
-@document_options
+@cluster_spec.document_options
 @dataclass(frozen=True, slots=True)
 class RegimeSpec(JsonForm):
     """What `s2sim.regimes.run.run_regimes` computes: every density with every overlap, rate and latency."""
 
-    topology: str = field(metadata=described(**TOPOLOGY))
-    workers: int = field(metadata=described("N", "Number of workers (ranks, GPUs).", parse=parse_workers))
-    densities: tuple[float, ...] = option(
+    topology: str = field(metadata=cluster_spec.described(**cluster_spec.TOPOLOGY))
+    workers: int = field(
+        metadata=cluster_spec.described("N", "Number of workers (ranks, GPUs).", parse=cluster_spec.parse_workers)
+    )
+    densities: tuple[float, ...] = cluster_spec.option(
         DENSITIES,
         "D[,D...]",
         "Shares of the rows that one rank holds, above 0 and at most 1.",
         flag="--density",
-        parse=numbers_parser("--density", "0.01,0.1"),
+        parse=cluster_spec.numbers_parser("--density", "0.01,0.1"),
     )
-    overlaps: tuple[float, ...] = option(
+    overlaps: tuple[float, ...] = cluster_spec.option(
         OVERLAPS,
         "O[,O...]",
         "Shares of a rank's rows that all ranks hold, from 0 to 1.",
         flag="--overlap",
-        parse=numbers_parser("--overlap", "0,0.5"),
+        parse=cluster_spec.numbers_parser("--overlap", "0,0.5"),
     )
-    rates: tuple[str, ...] = option(
+    rates: tuple[str, ...] = cluster_spec.option(
         RATES,
         "R[,R...]",
         "Rates of a network interface with their units.",
         flag="--rate",
-        parse=list_parser("--rate", "1Gbps,100Gbps"),
+        parse=cluster_spec.list_parser("--rate", "1Gbps,100Gbps"),
     )
-    latencies: tuple[str, ...] = option(
+    latencies: tuple[str, ...] = cluster_spec.option(
         LATENCIES,
         "L[,L...]",
         "Latencies of a network interface with their units; a way between two nodes goes through two.",
         flag="--latency",
-        parse=list_parser("--latency", "1us,50us"),
+        parse=cluster_spec.list_parser("--latency", "1us,50us"),
     )
-    reducers: tuple[str, ...] = option(default_reducers(), **REDUCER)
-    tail: str = option(
+    reducers: tuple[str, ...] = cluster_spec.option(default_reducers(), **cluster_spec.REDUCER)
+    tail: str = cluster_spec.option(
         "gaussian", None, "Values of the gradients: gaussian, or the exponent of a power law, for example 1.5."
     )
-    rows: int = option(ROWS, None, "Rows of the gradient, a whole number.")
-    width: int = option(WIDTH, None, "Values in a row, a whole number.")
-    overrides: tuple[str, ...] = option((), **OVERRIDES)
-    library: str | None = option(None, **LIBRARY)
-    gpu: str | None = option(None, **GPU)
-    max_error: float = option(
+    rows: int = cluster_spec.option(ROWS, None, "Rows of the gradient, a whole number.")
+    width: int = cluster_spec.option(WIDTH, None, "Values in a row, a whole number.")
+    overrides: tuple[str, ...] = cluster_spec.option((), **cluster_spec.OVERRIDES)
+    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
+    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
+    max_error: float = cluster_spec.option(
         MAX_ERROR,
         None,
         "Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it.",
     )
-    seed: int = option(0, **SEED)
+    seed: int = cluster_spec.option(0, **cluster_spec.SEED)
 
     def __post_init__(self) -> None:
         if self.workers < 2:
@@ -187,11 +176,6 @@ class Cell(JsonForm):
         return tuple(sorted(allowed, key=lambda each: (each.total_ps, each.reducer != DENSE)))
 
     @property
-    def dense(self) -> Contender:
-        """What the others are compared with."""
-        return next(each for each in self.reducers if each.reducer == DENSE)
-
-    @property
     def fastest(self) -> Contender:
         """The fastest with an acceptable error."""
         return self.ranking[0]
@@ -203,8 +187,8 @@ class Cell(JsonForm):
 
     @property
     def runner_up(self) -> str | None:
-        """Option string of the second."""
-        return None if self.second is None else self.second.reducer
+        """Option string of the second; None where nothing else is acceptable."""
+        return self.ranking[1].reducer if len(self.ranking) > 1 else None
 
     @property
     def ties(self) -> tuple[str, ...]:
@@ -218,19 +202,14 @@ class Cell(JsonForm):
         return DENSE not in (self.winner, *self.ties)
 
     @property
-    def second(self) -> Contender | None:
-        """The second, None where nothing else is acceptable."""
-        return self.ranking[1] if len(self.ranking) > 1 else None
-
-    @property
     def margin(self) -> float | None:
         """By which share the runner-up takes longer than the winner."""
-        return None if self.second is None else self.slower(self.second) - 1
+        return self.slower(self.ranking[1]) - 1 if len(self.ranking) > 1 else None
 
     @property
     def speedup_vs_dense(self) -> float:
         """The winner's over dense."""
-        return self.slower(self.dense)
+        return self.slower(next(each for each in self.reducers if each.reducer == DENSE))
 
     def slower(self, contender: Contender) -> float:
         """Return how many times as long as the winner a contender takes."""

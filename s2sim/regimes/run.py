@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from s2sim.collectives.timing.timer import Timer
@@ -33,6 +32,16 @@ class RecordedScript:
     bytes_sent: int
     acceptable: bool
 
+    def contend(self, timer: Timer, gpu: Gpu) -> Contender:
+        """Return the reducer on one network and GPU."""
+        return Contender(
+            reducer=self.recorded.option_string,
+            total_ps=replay(self.recorded.recording, timer, gpu, self.plan).total_ps,
+            error_relative_l2=self.recorded.errors.whole.relative_l2,
+            bytes_sent_per_rank=self.bytes_sent,
+            acceptable=self.acceptable,
+        )
+
 
 @dataclass(slots=True)
 class CellRecorder:
@@ -47,11 +56,10 @@ class CellRecorder:
         """Run every reducer on the gradients; those that refuse are noted and left out."""
         # Networks differ in rates and latencies alone.
         cluster = self.scenario.networks[0].scenario.healthy(trace.world_size)
-        reducers = place_reducers(cluster, self.scenario.reducers)
         gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
         others = step_reader(trace, trace.world_size)
         scripts = []
-        for asked in reducers:
+        for asked in place_reducers(cluster, self.scenario.reducers):
             try:
                 ((found,), _) = record([asked], gradients, seed=trace.seed, others=others)
             except S2SimError as error:
@@ -61,30 +69,20 @@ class CellRecorder:
                 place = f"density {trace.options.density:g}, overlap {trace.options.overlap:g}"
                 self.refusals.setdefault(refusal, []).append(place)
             else:
-                scripts.append(self._script(found))
+                plan = make_plan(found.recording, self.scenario.machines.library)
+                traffic, _ = ring_traffic(plan.lowered, found.recording.workers)
+                error_l2 = found.errors.whole.relative_l2
+                # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
+                acceptable = found.reducer.traits.lossless or (error_l2 is not None and error_l2 <= self.max_error)
+                sent = mean_bytes(int(traffic.max()), found.recording)
+                scripts.append(RecordedScript(found, plan, sent, acceptable))
                 self.recorded.append(found)
             progress.advance()
         return scripts
 
-    def _script(self, found: RecordedReducer) -> RecordedScript:
-        plan = make_plan(found.recording, self.scenario.machines.library)
-        sent = mean_bytes(int(ring_traffic(plan.lowered, found.recording.workers)[0].max()), found.recording)
-        error = found.errors.whole.relative_l2
-        # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
-        acceptable = found.reducer.traits.lossless or (error is not None and error <= self.max_error)
-        return RecordedScript(found, plan, sent, acceptable)
-
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
-    """Return the map of winners; after Ctrl-C of the cells that are finished.
-
-    Parameters
-    ----------
-    spec : RegimeSpec
-        Gradients, networks and reducers.
-    progress : ProgressWatcher
-        Called as the work advances.
-    """
+    """Return the map of winners of a spec; after Ctrl-C of the cells that are finished."""
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)
@@ -101,7 +99,7 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
             for network, timer in networks:
                 latency_s = network.latency_ps / PS_PER_S
                 where = drawn.density, drawn.overlap, network.rate_Bps, latency_s
-                found = [Cell(*where, _replayed(scripts, timer, each)) for each in gpus]
+                found = [Cell(*where, tuple(script.contend(timer, each) for script in scripts)) for each in gpus]
                 cells.append(found[0])
                 for counter, cell in zip(won, found, strict=True):
                     counter[cell.winner] += 1
@@ -124,17 +122,4 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
         summary=summarise_map(cells, spec.max_error, wins, estimated_ranges(gpu)),
         notes=(*notes, *([] if len(cells) == spec.cells else [INTERRUPTED_NOTE])),
         provenance=map_provenance(spec, scenario),
-    )
-
-
-def _replayed(scripts: Sequence[RecordedScript], timer: Timer, gpu: Gpu) -> tuple[Contender, ...]:
-    return tuple(
-        Contender(
-            reducer=script.recorded.option_string,
-            total_ps=replay(script.recorded.recording, timer, gpu, script.plan).total_ps,
-            error_relative_l2=script.recorded.errors.whole.relative_l2,
-            bytes_sent_per_rank=script.bytes_sent,
-            acceptable=script.acceptable,
-        )
-        for script in scripts
     )

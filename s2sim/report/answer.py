@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from s2sim.report.format import (
-    ENDS_WITH,
-    REFUSED,
-    brief_seconds,
-    factor_text,
-    group_by,
-    group_by_workers,
-    percent_text,
-    reason_lines,
-    refused_lines,
-    row_error_text,
-    throughput_text,
-    workers_text,
-    workers_with_mark,
-)
+from s2sim.report import format as fmt
 from s2sim.report.grid import (
     Grid,
     TableColumn,
     continue_names,
+    filled,
     fold_grid,
     minimum_width,
     number_column,
@@ -60,9 +47,9 @@ _SHORT_REJECTIONS = {
     "error over": "over limit",
     "error undefined": "undefined",
     "residuals diverge": "diverges",
-    "signs": ENDS_WITH["sign"],
-    "models of their own": ENDS_WITH["weights"],
-    "parts of tables": ENDS_WITH["shards"],
+    "signs": fmt.ENDS_WITH["sign"],
+    "models of their own": fmt.ENDS_WITH["weights"],
+    "parts of tables": fmt.ENDS_WITH["shards"],
 }
 
 
@@ -111,47 +98,42 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     best = frozenset(
         place for place, row in enumerate(shown) if row.reducer == verdict.best and verdict.decision != "undecided"
     )
+    simulated = dense.iteration is not None
+    # Bars are as long as the times of those that may be chosen.
+    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
+
+    def bar(row: Row) -> str:
+        return "" if simulated else _bar(_judgement(row).time_s / longest_s if longest_s else 0)
+
+    figures: list[TableColumn[Row]] = [number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank))]
+    if simulated:
+        figures = [
+            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
+            number_column("exposed", lambda row: fmt.brief_seconds(iteration_of(row).exposed_communication)),
+            number_column("hidden", lambda row: fmt.percent_text(iteration_of(row).hidden_share)),
+        ]
     grid = tabulate(
         _answer_title(rows),
         shown,
         text_column("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
-        *(_communication_columns(shown, why) if dense.iteration is None else _iteration_columns(why)),
+        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
+        number_column("speed-\nup" if simulated else "speed-up", lambda row: fmt.factor_text(_judgement(row).speedup)),
+        *figures,
+        number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
+        text_column("", lambda row: why[row.reducer] or bar(row)),
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
     reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
     explained = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
     means = {row.reducer: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     empty = [""] * (len(grid.columns) - 2)
-    missing = tuple((f"  {item.reducer}", *empty, REFUSED) for item in refused)
+    missing = tuple((f"  {item.reducer}", *empty, fmt.REFUSED) for item in refused)
     more = frozenset(range(len(shown), len(shown) + len(missing)))
-    name = _NAME if dense.iteration is None else _SHORT_NAME
+    name = _SHORT_NAME if simulated else _NAME
     return continue_names(replace(grid, rows=grid.rows + missing, faint=faint | more, strong=best), name), [
-        *reason_lines(means | explained),
+        *fmt.reason_lines(means | explained),
         *same_as_dense_lines([row.reducer for row in folded]),
-        *refused_lines(refused),
-    ]
-
-
-def _communication_columns(shown: Sequence[Row], why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
-    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
-    return [
-        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
-        number_column("speed-up", lambda row: factor_text(_judgement(row).speedup)),
-        number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank)),
-        number_column("error", lambda row: _error_in_seven(row_error_text(row))),
-        text_column("", lambda row: why[row.reducer] or _bar(_judgement(row).time_s / longest_s if longest_s else 0)),
-    ]
-
-
-def _iteration_columns(why: Mapping[str, str | None]) -> list[TableColumn[Row]]:
-    return [
-        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
-        number_column("speed-\nup", lambda row: factor_text(_judgement(row).speedup)),
-        number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
-        number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
-        number_column("hidden", lambda row: percent_text(iteration_of(row).hidden_share)),
-        number_column("error", lambda row: _error_in_seven(row_error_text(row))),
-        text_column("", lambda row: why[row.reducer] or ""),
+        *fmt.refused_lines(refused),
     ]
 
 
@@ -159,7 +141,7 @@ def pareto_grids(result: Result) -> list[Grid]:
     """Return error, bytes and time of all rows of each number of workers, with stars at the Pareto fronts."""
     from s2sim.experiment.judgement import pareto_fronts
 
-    return [pareto_grid(rows, *pareto_fronts(rows)) for rows in group_by_workers(result.results).values()]
+    return [pareto_grid(rows, *pareto_fronts(rows)) for rows in fmt.group_by_workers(result.results).values()]
 
 
 def pareto_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozenset[str]) -> Grid:
@@ -177,13 +159,13 @@ def pareto_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozense
         return starred(format_seconds(total_s), row, by_time)
 
     grid = tabulate(
-        f"{workers_with_mark(rows[0])}; *: none has a smaller error for as little",
+        f"{fmt.workers_with_mark(rows[0])}; *: none has a smaller error for as little",
         sorted(rows, key=lambda row: row.time_s.total),
         text_column("reducer", lambda row: f"  {row.reducer}"),
-        number_column("relative\nL2 error", lambda row: _error_in_seven(row_error_text(row))),
+        number_column("relative\nL2 error", lambda row: _error_in_seven(fmt.row_error_text(row))),
         number_column("payload\na rank" if alone else "sent\na rank", sent),
         number_column("time", time),
-        number_column("speed-up", lambda row: factor_text(row.speedup_vs_dense)),
+        number_column("speed-up", lambda row: fmt.factor_text(row.speedup_vs_dense)),
     )
     return continue_names(grid, _LONG_NAME)
 
@@ -202,27 +184,28 @@ def _error_in_seven(error: str) -> str:
 
 def _answer_title(rows: Sequence[Row]) -> str:
     if rows[0].iteration is not None:
-        how = exchange_text(rows)
-        return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}, {how}; communication exposed and hidden"
+        title = f"{fmt.workers_with_mark(rows[0])}: time of {time_scope_text(rows)}, {exchange_text(rows)}"
+        return f"{title}; communication exposed and hidden"
     other = "sent, error: first step" if any(row.steps for row in rows) else "sent: by the busiest rank"
-    return f"{workers_with_mark(rows[0])}: time of {time_scope_text(rows)}; {other}"
+    return f"{fmt.workers_with_mark(rows[0])}: time of {time_scope_text(rows)}; {other}"
 
 
-def break_even_grid(result: Result) -> Grid | None:
-    """Return the rates, mini-batches and numbers of workers at which each reducer pays; None if they are unknown."""
+def break_even_grids(result: Result) -> list[Grid]:
+    """Return the rates, mini-batches and numbers of workers at which each reducer pays, if they are known."""
     verdict = result.verdict
     pays = [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)]
-    if not pays:
-        return None
-    return tabulate(
-        f"break-even with dense, {workers_with_mark(result.results[-1])}",
+    grid = tabulate(
+        f"break-even with dense, {fmt.workers_with_mark(result.results[-1])}",
         pays,
         text_column("reducer", lambda item: item[0]),
         text_column("when", lambda item: item[1]),
     )
+    return filled(grid)
 
 
 _COLUMNS = 80
+# Reducers that need no explanation.
+_KNOWN = ("dense", "fp16")
 
 
 def verdict_lines(result: Result) -> list[str]:
@@ -231,8 +214,13 @@ def verdict_lines(result: Result) -> list[str]:
     others += alternative_lines(result)
     if len(result.verdicts) == 1:
         return [first, *others]
-    by_text = group_by(result.verdicts, lambda verdict: verdict.lines[0])
-    return [*(f"{_several_workers(same)}: {line}" for line, same in by_text.items()), *others]
+    by_text = fmt.group_by(result.verdicts, lambda verdict: verdict.lines[0])
+    lines = []
+    for line, same in by_text.items():
+        *most, last = (verdict.workers for verdict in same)
+        counts = f"{', '.join(map(str, most))}{' and ' if most else ''}{fmt.workers_text(last)}"
+        lines.append(f"{counts}: {line}")
+    return [*lines, *others]
 
 
 def alternative_lines(result: Result) -> list[str]:
@@ -245,7 +233,7 @@ def alternative_lines(result: Result) -> list[str]:
         named = dict.fromkeys([dense, result.verdict.best, each.best])
         times = ", ".join(f"{name} {format_seconds(each.time_s[name])}" for name in named if name in each.time_s)
         if each.overrides == result.spec.overrides:
-            costs = (f"{name} {factor_text(here[name] / time_s)}" for name, time_s in each.time_s.items() if time_s)
+            costs = (f"{name} {fmt.factor_text(here[name] / time_s)}" for name, time_s in each.time_s.items() if time_s)
             lines.append(
                 f"Without the faults: {times}; with them each takes as many times as long: {', '.join(costs)}."
             )
@@ -254,11 +242,6 @@ def alternative_lines(result: Result) -> list[str]:
             best = each.best if each.decision == "use" else each.decision
             lines.append(f"With {each.name}: {times} (the answer there: {best}); here {own}.")
     return lines
-
-
-def _several_workers(verdicts: Sequence[Verdict]) -> str:
-    *others, last = (verdict.workers for verdict in verdicts)
-    return f"{', '.join(map(str, others))}{' and ' if others else ''}{workers_text(last)}"
 
 
 def result_table(result: Result) -> tuple[Grid, list[str]]:
@@ -273,7 +256,11 @@ def about_lines(result: Result, *, details: bool = False) -> list[str]:
     if not details:
         # Nodes, links and interfaces, without the fabric.
         cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
-        return [*_best_lines(result), f"{cluster}.", *price_lines(result), result.gradients.short_sentence()]
+        best = next(row.name for row in result.results if row.reducer == result.verdict.best)
+        # What follows a colon says how exact it is and in how many rounds, as other columns do.
+        summary = result.verdict.best_summary.partition(":")[0]
+        lines = [f"{best}: {summary}."] if summary and best not in _KNOWN else []
+        return [*lines, f"{cluster}.", *price_lines(result), result.gradients.short_sentence()]
     machines = f"{result.machines[0].upper()}{result.machines[1:]}."
     return [result.cluster, machines, *price_lines(result), result.gradients.sentence()]
 
@@ -291,23 +278,10 @@ def price_lines(result: Result) -> list[str]:
     return [f"Price: {hour}; 1,000 {what} cost {', '.join(each)}."]
 
 
-# What needs no explanation.
-_KNOWN = frozenset(("dense", "fp16"))
-
-
-def _best_lines(result: Result) -> list[str]:
-    """Return what the first choice does, where its name alone does not say that."""
-    best = next(row for row in result.results if row.reducer == result.verdict.best)
-    # What follows a colon says how exact it is and in how many rounds, as other columns do.
-    summary = result.verdict.best_summary.partition(":")[0]
-    return [] if best.name in _KNOWN or not summary else [f"{best.name}: {summary}."]
-
-
 def result_text(result: Result) -> str:
     """Return the first screen as plain text of 80 columns."""
     grid, below = result_table(result)
-    after = [*below, *about_lines(result)]
-    after += [f"Note: {note}." for note in result.caveats]
+    after = [*below, *about_lines(result), *fmt.note_lines(result.caveats)]
     return lines_text(verdict_lines(result), [grid], after)
 
 

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
 from typing import TYPE_CHECKING, TypeVar
 
-from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_number_of, format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Refused
     from s2sim.experiment.rows import Result, Row
-    from s2sim.traffic.collective_result import CollectiveResult
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -159,6 +157,11 @@ def refused_lines(refused: Sequence[Refused]) -> list[str]:
     return [f"Refused: {why if why.startswith(reducer) else f'{reducer}, {why}'}." for reducer, why in reasons]
 
 
+def note_lines(notes: Iterable[str]) -> list[str]:
+    """Return a line per note."""
+    return [f"Note: {note}." for note in notes]
+
+
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """Return a line per row; all cells except the last are as wide as the widest of their column.
 
@@ -197,73 +200,3 @@ def lowering_lines(result: Result) -> list[str]:
         "",
         *(f"{asked}{'' if executes == asked else f' -> {executes}'}: {why}." for asked, executes, why in reasons),
     ]
-
-
-def _request_text(result: CollectiveResult) -> str:
-    request, groups = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
-    if groups is None:
-        return f"{request} {workers_text(result.workers)}"
-    return f"{request} {workers_text(groups.dp)} in each of {groups.groups} groups (tp={groups.tp}, pp={groups.pp})"
-
-
-def collective_summary(result: CollectiveResult) -> str:
-    """Return the answer in one line."""
-    answer = f"{_time(result)}, bus bandwidth {rates_text(result.busbw_Bps)}"
-    return f"{_request_text(result)} by {result.algorithm}: {answer}"
-
-
-def _time(result: CollectiveResult) -> str:
-    text = format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
-    return text if result.band is None else f"{text} ({format_interval(result.band.low_s, result.band.high_s)})"
-
-
-def _compared_times(result: CollectiveResult) -> list[tuple[str, str]]:
-    """Return the time in rounds, by the other network model and of one group alone, as far as they were simulated."""
-    lines = []
-    if result.clocked_s is not None:
-        difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
-        # 0.05 % rounds to a tenth of a per cent.
-        takes = f"{difference:+.1%}" if abs(difference) >= 0.0005 else "the same"
-        rounds = (
-            f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds: by message it takes {takes}"
-        )
-        lines.append(("in rounds", rounds))
-    if (check := result.cross_check) is not None:
-        packets = f" with packets of {format_bytes(check.packet_bytes)}" if check.other == "packet" else ""
-        fill = "" if check.fill_s is None else f", fill of {format_seconds(check.fill_s)} subtracted"
-        difference_text = f"{check.difference:+.2%} from packets to fluid{fill}"
-        lines.append(("cross-check", f"{format_seconds(check.time_s)} by {check.other}{packets}: {difference_text}"))
-    if (groups := result.groups) is not None:
-        factor = "no time" if groups.contention is None else factor_text(groups.contention)
-        uncontended = f"{format_seconds(groups.alone_s)}: all {groups.groups} at once take {factor}"
-        lines.append(("one group alone", uncontended))
-    return lines
-
-
-def _faster_algorithm(result: CollectiveResult) -> list[tuple[str, str]]:
-    if (other := result.faster) is None:
-        return []
-    protocol = f" ({other.protocol})" if other.protocol else ""
-    untried = f"which auto does not try (--algorithm {other.algorithm})"
-    return [("faster", f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}, {untried}")]
-
-
-def collective_lines(result: CollectiveResult) -> list[str]:
-    """Return the answer and its explanation, a line per number."""
-    over = factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
-    closed_form = f"none holds: {'things happen meanwhile, or ' if result.effects else ''}messages share links"
-    if result.closed_form_s is not None:
-        closed_form = f"{format_seconds(result.closed_form_s)}, without simulation"
-    facts = [
-        ("time", _time(result)),
-        *_compared_times(result),
-        ("algbw", f"{rates_text(result.algbw_Bps)}: size over time"),
-        ("busbw", f"{rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
-        ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),
-        ("time / bound", over),
-        ("closed form", closed_form),
-        ("algorithm", f"{result.algorithm} ({result.why})"),
-        *_faster_algorithm(result),
-        ("sent per rank", format_bytes(result.bytes_per_rank)),
-    ]
-    return [_request_text(result), *aligned(facts, indent="  ")]

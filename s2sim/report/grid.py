@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from textwrap import wrap
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
@@ -50,6 +50,15 @@ class Grid:
             max(len(line) for text in (column.title, *(row[i] for row in self.rows)) for line in text.split("\n"))
             for i, column in enumerate(self.columns)
         ]
+
+
+class Screen(NamedTuple):
+    """Lines, tables and lines after them, and the few lines that answer the question alone."""
+
+    before: Sequence[str]
+    grids: Sequence[Grid]
+    after: Sequence[str]
+    brief: Sequence[str]
 
 
 TableColumn: TypeAlias = tuple[Column, Callable[[T], str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from s2sim.report.run_tables import comparison_grids
 
 if TYPE_CHECKING:
     from s2sim.experiment.rows import Result
-    from s2sim.report.grid import Column, Grid
+    from s2sim.report.grid import Column, Grid, Screen
 
 
 def _cell(tag: str, text: str, column: Column) -> str:
@@ -50,10 +50,10 @@ def result_html(result: Result) -> str:
     )
 
 
-def lines_html(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
+def lines_html(screen: Screen) -> str:
     """Return the lines and tables of a screen, escaped; the lines before are aligned as in a terminal."""
-    head = escape("\n".join(before))
-    tables, notes = "".join(map(table_html, grids)), paragraphs(map(escape, filter(None, after)))
+    head = escape("\n".join(screen.before))
+    tables, notes = "".join(map(table_html, screen.grids)), paragraphs(map(escape, filter(None, screen.after)))
     return f"<div><pre>{head}</pre>{tables}{notes}</div>"
 
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from s2sim.report.format import (
-    UNDEFINED,
-    brief_seconds,
-    group_by_workers,
-    optional_text,
-    throughput_text,
-    workers_with_mark,
-)
-from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report import format as fmt
+from s2sim.report.grid import Grid, Screen, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -40,14 +33,14 @@ def iteration_grids(result: Result) -> list[Grid]:
     """Return the parts of an iteration of each reducer, a table per number of workers."""
 
     def seconds(title: str, field: str) -> TableColumn[Row]:
-        return number_column(title, lambda row: brief_seconds(getattr(iteration_of(row), field)))
+        return number_column(title, lambda row: fmt.brief_seconds(getattr(iteration_of(row), field)))
 
     grids = []
-    for rows in group_by_workers(row for row in result.results if row.iteration is not None).values():
+    for rows in fmt.group_by_workers(row for row in result.results if row.iteration is not None).values():
         ran = iteration_of(rows[0]).iterations
         of = f"median of {ran} iterations" if ran > 1 else "an iteration"
         grid = tabulate(
-            f"{workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
+            f"{fmt.workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
             rows,
             text_column("reducer", lambda row: row.reducer),
             number_column("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
@@ -59,7 +52,7 @@ def iteration_grids(result: Result) -> list[Grid]:
             seconds("opti-\nmizer", "optimizer"),
             seconds("5% to\n95%", "spread_s"),
             seconds("communi-\ncation,\nhidden", "hidden_communication"),
-            number_column("samples\n/s", lambda row: throughput_text(iteration_of(row).samples_per_s)),
+            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
         )
         grids.append(grid)
     return grids
@@ -80,30 +73,22 @@ def scaling_efficiencies(rows: Iterable[Row]) -> dict[int, float]:
     return {workers: value / fewest for workers, value in per_worker.items()}
 
 
-def train_lines(result: TrainResult) -> list[str]:
-    """Return the target, and the parts of the time of a step."""
-    from s2sim.training.result import target_text  # it knows of training, which most tables do not need
+def train_screen(result: TrainResult) -> Screen:
+    """Return the target, the parts of a step's time, a line per reducer on what it takes to the target, the verdict."""
+    from s2sim.training.result import interval_text, target_text  # it knows of training, which most tables do not need
 
     goal = f"{'none' if result.target is None else target_text(result.target)}, {result.target_why}"
     seeds = format_number_of(result.spec.seeds, "seed")
-    after = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
+    means = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
     step = f"its scripts replayed on the cluster, and compute without overlap ({result.compute_why})"
-    return [f"Target: {goal}. A step: {step}{after}."]
-
-
-def train_grid(result: TrainResult) -> Grid:
-    """Return a line per reducer: final loss and accuracy, time and bytes of a step and to the target."""
-    from s2sim.training.result import interval_text, target_text
-
-    goal = "target" if result.target is None else target_text(result.target)
-    ratio = optional_text(interval_text)
+    ratio = fmt.optional_text(interval_text)
 
     def cost(row: TrainRow) -> str:
         if row.cost is None or result.price is None:
-            return UNDEFINED
+            return fmt.UNDEFINED
         return format_money(row.cost.mean, result.price.currency)
 
-    return tabulate(
+    grid = tabulate(
         "on held-out data, by reducer",
         result.rows,
         text_column("reducer", lambda row: row.reducer),
@@ -117,18 +102,23 @@ def train_grid(result: TrainResult) -> Grid:
         ),
         number_column("a step", lambda row: format_seconds(row.step_s.mean)),
         number_column("sent\na step", lambda row: format_bytes(row.step_bytes.mean)),
-        number_column(f"seeds\nto {goal}", lambda row: f"{row.reached} of {row.trained}"),
+        number_column(
+            f"seeds\nto {'target' if result.target is None else target_text(result.target)}",
+            lambda row: f"{row.reached} of {row.trained}",
+        ),
         number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
         number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
         None if result.price is None else number_column("cost\nto it", cost),
         number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
         number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
     )
+    before = [result.headline, f"Target: {goal}. A step: {step}{means}."]
+    return Screen(before, [grid], ["", *fmt.note_lines(result.notes), "", *result.verdict], result.verdict)
 
 
 def _interval(interval: Interval | None, text: Callable[[float], str]) -> str:
     if interval is None:
-        return UNDEFINED
+        return fmt.UNDEFINED
     if interval.high is None:
         return text(interval.mean)
     return f"{text(interval.mean)} ±{text(interval.high - interval.mean)}"

@@ -1,19 +1,16 @@
-"""Tables of simulated times compared with a log, term by term, and of constants that are fitted to logs."""
+"""Screens of simulated times compared with a log, term by term, and of constants that are fitted to logs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
-from s2sim.report.format import UNDEFINED, aligned, factor_text, group_by, seconds_text, share_text, workers_text
-from s2sim.report.grid import Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report import format as fmt
+from s2sim.report.grid import Grid, Screen, TableColumn, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
 from s2sim.units import format_number_of, format_seconds
+from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
-
-if TYPE_CHECKING:
-    from s2sim.validation.calibrate_result import CalibrationResult, FittedConstant, MedianError, Suggestion
 
 # Number of terms with a line and a column each, and the least share of differences that they explain.
 _FIRST, _LEAST = 3, 0.05
@@ -21,6 +18,35 @@ _FIRST, _LEAST = 3, 0.05
 _SAME = 0.05
 # From this ratio on, differences are given as factors.
 _TIMES = 2
+_SHOWN_TRANSPORTS = 2
+
+
+def log_comparison_screen(result: LogComparisonResult) -> Screen:
+    """Return the compared runs, median errors by size, and the terms that explain them."""
+    large = sum(row.size_bytes >= LARGE_BYTES for row in result.rows)
+    small = len(result.rows) - large
+    errors = [
+        ("from 1 MiB on", *_error(result.median_abs_log_error_large, result.signed_log_error_large, large)),
+        ("below", *_error(result.median_abs_log_error_small, result.signed_log_error_small, small)),
+    ]
+    library = "the wire alone" if result.spec.library is None else result.spec.library
+    lines = [
+        result.cluster,
+        f"{result.kind} over {fmt.workers_text(result.workers)}, {library}, against {result.log}",
+        *(f"  {_measured(table)}" for table in result.tables),
+        "ln(simulated / measured):",
+        *fmt.aligned(errors, indent="  "),
+    ]
+    grids = [log_comparison_grid(result)]
+    if result.terms:
+        by_group = fmt.group_by(result.terms, lambda scale: scale.told_with).values()
+        groups = sorted((_TermGroup(result, scales) for scales in by_group), key=lambda each: -each.explains)
+        left = median(abs(row.not_explained_s) / row.measured_s for row in result.rows)
+        parts = [(each.title, each.deviation(len(result.rows))) for each in groups[:_FIRST] if each.explains >= _LEAST]
+        parts.append(("not explained", f"a median of {fmt.share_text(left)} of the measured time"))
+        lines += ["measured against simulated, by term:", *fmt.aligned(parts, indent="  ")]
+        grids += [_difference_grid(result, groups), _scales_grid(result)]
+    return Screen(lines, grids, ["", *fmt.note_lines(result.notes)] if result.notes else [], lines)
 
 
 class _TermGroup:
@@ -31,55 +57,59 @@ class _TermGroup:
         self.explains = sum(each.explains for each in scales)
         self.names = [term_name(each) for each in sorted(scales, key=lambda each: -each.explains)]
         self._keys = {(each.kind, each.of) for each in scales}
-        times_s = [self.simulated_s(row) for row in result.rows]
-        self.rows = [row for row, time_s in zip(result.rows, times_s, strict=True) if time_s]
-        self.least_s, self.most_s = min(filter(None, times_s)), max(times_s)
+        # Simulated seconds of these terms in each row.
+        self._times_s = [
+            sum(term.simulated_s for term in row.terms if (term.kind, term.of) in self._keys) for row in result.rows
+        ]
 
-    def simulated_s(self, row: ComparedRow) -> float:
-        """Return the simulated time of these terms in a row."""
-        return sum(term.simulated_s for term in row.terms if (term.kind, term.of) in self._keys)
+    @property
+    def title(self) -> str:
+        more = len(self.names) - 1
+        return self.names[0] + (f" and {format_number_of(more, 'term')} that cannot be told from it" if more else "")
 
     def difference_s(self, row: ComparedRow) -> float | None:
         """Return the part of a row's difference that these terms explain; None if it has none of them."""
         differences = [term.difference_s for term in row.terms if (term.kind, term.of) in self._keys]
         return sum(differences) if differences else None
 
+    def deviation(self, rows: int) -> str:
+        """Return how much longer or shorter than simulated they were, at how many of all sizes."""
+        times_s = list(filter(None, self._times_s))
+        most_s = max(self._times_s)
+        where = "at all sizes" if len(times_s) == rows else f"at {len(times_s)} of {rows} sizes"
+        direction = "longer" if self.scale > 1 else "shorter"
+        most = format_seconds(abs(self.scale - 1) * most_s)
+        if most_s <= min(times_s) * (1 + _SAME):
+            return f"{most} {direction} than the {format_seconds(most_s)} simulated, {where}"
+        far = f"{self.scale:.1f} times as long" if self.scale >= _TIMES else f"{abs(self.scale - 1):.0%} {direction}"
+        return f"{far}, up to {most}, {where}"
 
-def attribution_lines(result: LogComparisonResult) -> list[str]:
-    """Return a line per group of terms that explains much of the difference; none if no terms are known."""
-    if not result.terms:
-        return []
-    groups = [group for group in _sort_by_share(result)[:_FIRST] if group.explains >= _LEAST]
-    left = median(abs(row.not_explained_s) / row.measured_s for row in result.rows)
-    lines = [(_term_group_title(group), _deviation_text(group, len(result.rows))) for group in groups]
-    lines.append(("not explained", f"a median of {share_text(left)} of the measured time"))
-    return ["measured against simulated, by term:", *aligned(lines, indent="  ")]
 
-
-def difference_grid(result: LogComparisonResult) -> Grid:
+def _difference_grid(result: LogComparisonResult, groups: Sequence[_TermGroup]) -> Grid:
     """Return simulated minus measured time of each row, by the terms that explain most of it."""
-    groups = _sort_by_share(result)
-    others = groups[_FIRST:]
+
+    def signed(seconds: float | None) -> str:
+        return "" if seconds is None else f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
 
     def column(terms: _TermGroup) -> TableColumn[ComparedRow]:
         title = [*terms.names[0].split(", "), *(["and others"] if len(terms.names) > 1 else [])]
-        return number_column("\n".join(title), lambda row: _signed(terms.difference_s(row)))
+        return number_column("\n".join(title), lambda row: signed(terms.difference_s(row)))
 
     def rest(row: ComparedRow) -> str:
-        return _signed(sum(group.difference_s(row) or 0.0 for group in others))
+        return signed(sum(group.difference_s(row) or 0.0 for group in groups[_FIRST:]))
 
     return tabulate(
         "simulated - measured, term by term",
         result.rows,
         number_column("size\n(B)", lambda row: str(row.size_bytes)),
-        number_column("all", lambda row: _signed(row.difference_s)),
+        number_column("all", lambda row: signed(row.difference_s)),
         *map(column, groups[:_FIRST]),
-        number_column("other\nterms", rest) if others else None,
-        number_column("not\nexplained", lambda row: _signed(row.not_explained_s)),
+        number_column("other\nterms", rest) if groups[_FIRST:] else None,
+        number_column("not\nexplained", lambda row: signed(row.not_explained_s)),
     )
 
 
-def scales_grid(result: LogComparisonResult) -> Grid:
+def _scales_grid(result: LogComparisonResult) -> Grid:
     """Return the scale of each term, and the terms that it cannot be distinguished from."""
     ordered = sorted(result.terms, key=lambda scale: -scale.explains)
 
@@ -95,63 +125,16 @@ def scales_grid(result: LogComparisonResult) -> Grid:
         ordered,
         text_column("of", term_name),
         number_column("measured /\nsimulated", lambda scale: f"{scale.scale:.2f}"),
-        number_column("of all\ndifferences", lambda scale: share_text(scale.explains)),
+        number_column("of all\ndifferences", lambda scale: fmt.share_text(scale.explains)),
         text_column("told", together),
     )
-
-
-def _sort_by_share(result: LogComparisonResult) -> list[_TermGroup]:
-    groups = group_by(result.terms, lambda scale: scale.told_with)
-    return sorted((_TermGroup(result, scales) for scales in groups.values()), key=lambda each: -each.explains)
-
-
-def _term_group_title(terms: _TermGroup) -> str:
-    more = len(terms.names) - 1
-    return terms.names[0] + (f" and {format_number_of(more, 'term')} that cannot be told from it" if more else "")
-
-
-def _deviation_text(terms: _TermGroup, rows: int) -> str:
-    where = "at all sizes" if len(terms.rows) == rows else f"at {len(terms.rows)} of {rows} sizes"
-    direction = "longer" if terms.scale > 1 else "shorter"
-    most = format_seconds(abs(terms.scale - 1) * terms.most_s)
-    if terms.most_s <= terms.least_s * (1 + _SAME):
-        return f"{most} {direction} than the {format_seconds(terms.most_s)} simulated, {where}"
-    far = f"{terms.scale:.1f} times as long" if terms.scale >= _TIMES else f"{abs(terms.scale - 1):.0%} {direction}"
-    return f"{far}, up to {most}, {where}"
-
-
-def _signed(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
-
-
-_SHOWN_TRANSPORTS = 2
-
-
-def log_comparison_lines(result: LogComparisonResult) -> list[str]:
-    """Return the compared runs, median errors by size and the terms that explain them."""
-    large = sum(row.size_bytes >= LARGE_BYTES for row in result.rows)
-    small = len(result.rows) - large
-    errors = [
-        ("from 1 MiB on", *_error(result.median_abs_log_error_large, result.signed_log_error_large, large)),
-        ("below", *_error(result.median_abs_log_error_small, result.signed_log_error_small, small)),
-    ]
-    library = "the wire alone" if result.spec.library is None else result.spec.library
-    return [
-        f"{result.kind} over {workers_text(result.workers)}, {library}, against {result.log}",
-        *(f"  {_measured(table)}" for table in result.tables),
-        "ln(simulated / measured):",
-        *aligned(errors, indent="  "),
-        *attribution_lines(result),
-    ]
 
 
 def log_comparison_grid(result: LogComparisonResult) -> Grid:
     """Return a line per row of the log, in its order."""
 
     def measured_by(row: ComparedRow) -> str:
-        return UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
+        return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
 
     known = any(row.measured_algorithm for row in result.rows)
     return tabulate(
@@ -160,7 +143,7 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
         number_column("size\n(B)", lambda row: str(row.size_bytes)),
         number_column("measured", lambda row: format_seconds(row.measured_s)),
         number_column("simulated", lambda row: format_seconds(row.simulated_s)),
-        number_column("ratio", lambda row: factor_text(row.ratio)),
+        number_column("ratio", lambda row: fmt.factor_text(row.ratio)),
         number_column("ln", lambda row: f"{row.log_error:+.2f}"),
         number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
@@ -186,41 +169,48 @@ def _error(median: float | None, signed: float | None, rows: int) -> tuple[str, 
     return (f"median |ln| {median:.2f} over {format_number_of(rows, 'row')}", f"median {signed:+.2f}{direction}")
 
 
-def calibration_lines(result: CalibrationResult) -> list[str]:
-    """Return the data that constants were fitted to, and median errors before and after."""
-    if not result.points:
-        return []
+def calibrate_screen(result: CalibrationResult) -> Screen:
+    """Return fitted constants, median errors before and after, predictions with them, and what to measure next."""
 
     def errors(what: str, error: MedianError) -> tuple[str, ...]:
-        return what, *(UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
+        return what, *(fmt.UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
 
+    after = fmt.note_lines(result.notes)
+    if (next_one := result.suggestion) is not None:
+        band = f"the band of 90 % narrows from {next_one.band_now:.1%} to {next_one.band_after:.1%}"
+        after = [f"Measure next ({band}): {next_one.command}", *after]
+    if not result.points:
+        return Screen([result.cluster], [], after, [result.cluster, *after])
     runs = dict.fromkeys(f"{point.collective} over {point.workers} workers" for point in result.points)
     large = sum(point.size_bytes >= LARGE_BYTES for point in result.points)
+    constants = format_number_of(len(result.constants), "constant")
     counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
     by = f", {', '.join(result.versions)}" if result.versions else ""
-    constants, points = (
-        format_number_of(len(result.constants), "constant"),
-        format_number_of(len(result.points), "point"),
-    )
     medians = [
         errors("shipped constants", result.before),
         errors("fitted constants", result.after),
         errors("each point left out", result.held_out),
     ]
-    return [
-        f"{constants} fitted to {points} ({counts})",
+    before = [
+        result.cluster,
+        f"{constants} fitted to {format_number_of(len(result.points), 'point')} ({counts})",
         f"  {'; '.join(runs)}{by}",
         "median |ln(predicted / measured)|, from 1 MiB on and below:",
-        *aligned(medians, indent="  "),
+        *fmt.aligned(medians, indent="  "),
     ]
-
-
-def suggestion_lines(suggestion: Suggestion | None) -> list[str]:
-    """Return the measurement to run next, with its command."""
-    if suggestion is None:
-        return []
-    band = f"the band of 90 % narrows from {suggestion.band_now:.1%} to {suggestion.band_after:.1%}"
-    return [f"Measure next ({band}): {suggestion.command}"]
+    predicted = tabulate(
+        "predicted beside measured",
+        result.points,
+        text_column("collective", lambda point: point.collective),
+        number_column("workers", lambda point: str(point.workers)),
+        number_column("size (B)", lambda point: str(point.size_bytes)),
+        number_column("measured", lambda point: format_seconds(point.measured_s)),
+        number_column("shipped", lambda point: format_seconds(point.before_s)),
+        number_column("fitted", lambda point: format_seconds(point.after_s)),
+        number_column("left out", lambda point: fmt.seconds_text(point.held_out_s)),
+    )
+    after = ["", *after] if after else []
+    return Screen(before, [constants_grid(result.constants), predicted], after, [*before, *after])
 
 
 def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
@@ -236,19 +226,4 @@ def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
         number_column("shipped", lambda item: value(item.shipped, item)),
         number_column("fitted", lambda item: value(item.fitted, item)),
         text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
-    )
-
-
-def points_grid(result: CalibrationResult) -> Grid:
-    """Return a line per measured point."""
-    return tabulate(
-        "predicted beside measured",
-        result.points,
-        text_column("collective", lambda point: point.collective),
-        number_column("workers", lambda point: str(point.workers)),
-        number_column("size (B)", lambda point: str(point.size_bytes)),
-        number_column("measured", lambda point: format_seconds(point.measured_s)),
-        number_column("shipped", lambda point: format_seconds(point.before_s)),
-        number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column("left out", lambda point: seconds_text(point.held_out_s)),
     )

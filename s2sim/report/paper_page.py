@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
+from s2sim.claims.paper import Claim, PapersResult, Rebuilt
 from s2sim.report.figures.charts import chart_figure
 from s2sim.report.figures.style import svg_text
 from s2sim.report.html import page, paragraphs, table_html
 from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
-
-if TYPE_CHECKING:
-    from s2sim.claims.paper import Claim, PapersResult, Rebuilt
 
 _STYLE = (
     "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 from s2sim.report.format import UNDEFINED
 from s2sim.report.grid import Grid, continue_cells, number_column, tabulate, text_column
-
-if TYPE_CHECKING:
-    from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 
 LEGEND = (
     "Measured in a first step, on tables and dense layers: linear, whether nothing but sums, maxima and copies "

@@ -7,21 +7,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
-from s2sim.report.format import (
-    REFUSED,
-    UNDEFINED,
-    aligned,
-    cosine_text,
-    error_text,
-    factor_text,
-    group_by_workers,
-    reason_lines,
-    refused_lines,
-    rounds_text,
-    seconds_text,
-    share_text,
-    workers_with_mark,
-)
+from s2sim.report import format as fmt
 from s2sim.report.grid import Column, Grid, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.iteration_tables import scaling_efficiencies
 from s2sim.units import format_bytes, format_seconds
@@ -29,26 +15,18 @@ from s2sim.units import format_bytes, format_seconds
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Verdict
     from s2sim.experiment.rows import Result, Row
-    from s2sim.simulation.faults.fault import Effect
-    from s2sim.traffic.link_loads import LinkLoad
 
 T = TypeVar("T")
 
 _SHOWN_STEPS = 9
-_NAMED_FLOWS = 3
-
-
-def fault_lines(effects: Sequence[Effect]) -> list[str]:
-    """Return a line per fault: its option string and its effect."""
-    return aligned([(effect.fault, effect.description) for effect in effects], indent="  fault ")
 
 
 def _tables(
     result: Result, title: str, select: Callable[[list[Row]], Sequence[T]], *columns: TableColumn[T]
 ) -> list[Grid]:
     """Return a table of the selected items for each number of workers, which takes the place of ``{}`` in the title."""
-    groups = group_by_workers(result.results).values()
-    return [tabulate(title.format(workers_with_mark(rows[0])), select(rows), *columns) for rows in groups]
+    groups = fmt.group_by_workers(result.results).values()
+    return [tabulate(title.format(fmt.workers_with_mark(rows[0])), select(rows), *columns) for rows in groups]
 
 
 def _row_tables(
@@ -90,14 +68,14 @@ def errors_grids(result: Result) -> list[Grid]:
 
     def worst_layer(row: Row) -> str:
         layer, error = row.error_worst_layer
-        return UNDEFINED if layer is None else f"{layer} {error_text(error)}"
+        return fmt.UNDEFINED if layer is None else f"{layer} {fmt.error_text(error)}"
 
     return _row_tables(
         result,
         "{}: errors, that of an element over the L2 norm of what is compressed",
-        number_column("cosine", lambda row: cosine_text(row.error.cosine)),
-        number_column("of com-\npressed", lambda row: error_text(row.error_compressed.relative_l2)),
-        number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
+        number_column("cosine", lambda row: fmt.cosine_text(row.error.cosine)),
+        number_column("of com-\npressed", lambda row: fmt.error_text(row.error_compressed.relative_l2)),
+        number_column("largest,\nelement", lambda row: fmt.error_text(row.error_compressed_largest)),
         text_column("worst layer,\nits error", worst_layer),
         only=lambda row: not row.exact,
     )
@@ -107,16 +85,16 @@ def bounds_grids(result: Result) -> list[Grid]:
     """Return the errors of elements with their theoretical bounds, of reducers for which there are bounds."""
 
     def bound_error(row: Row, field: str) -> str:
-        return error_text(getattr(row.error_bound, field, None))
+        return fmt.error_text(getattr(row.error_bound, field, None))
 
     def shares(row: Row) -> str:
         bound = row.error_bound
-        return UNDEFINED if bound is None else f"{share_text(bound.share)}, {share_text(bound.share_found)}"
+        return fmt.UNDEFINED if bound is None else f"{fmt.share_text(bound.share)}, {fmt.share_text(bound.share_found)}"
 
     return _row_tables(
         result,
         "{}: bounds on the error of an element, by theorem",
-        number_column("largest,\nelement", lambda row: error_text(row.error_compressed_largest)),
+        number_column("largest,\nelement", lambda row: fmt.error_text(row.error_compressed_largest)),
         number_column("bound\non it", lambda row: bound_error(row, "element")),
         number_column("which holds for\nat least, found", shares),
         number_column("L2 error\nby law", lambda row: bound_error(row, "relative_l2")),
@@ -130,11 +108,11 @@ def mechanics_grids(result: Result) -> list[Grid]:
     return _row_tables(
         result,
         f"{{}}: rounds that wait for others, the ideal library and {library}",
-        number_column("bytes\nratio", lambda row: factor_text(row.ratio)),
-        number_column("rounds", rounds_text),
+        number_column("bytes\nratio", lambda row: fmt.factor_text(row.ratio)),
+        number_column("rounds", fmt.rounds_text),
         number_column(f"host\nsyncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
-        number_column("total,\nideal", lambda row: seconds_text(row.total_ideal_s)),
-        number_column(f"total,\n{library}", lambda row: seconds_text(row.total_real_s)),
+        number_column("total,\nideal", lambda row: fmt.seconds_text(row.total_ideal_s)),
+        number_column(f"total,\n{library}", lambda row: fmt.seconds_text(row.total_real_s)),
         number_column(f"sent,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
     )
 
@@ -154,7 +132,7 @@ def residual_grids(result: Result) -> list[Grid]:
     """Return the residual norms by step, of reducers that have residuals."""
 
     def residual(step: int, row: Row) -> str:
-        return error_text(row.steps[step].residual)
+        return fmt.error_text(row.steps[step].residual)
 
     return _row_tables(
         result,
@@ -171,9 +149,9 @@ def steps_grids(result: Result) -> list[Grid]:
     return _row_tables(
         result,
         f"{{}}: first and last of {result.spec.steps} steps",
-        number_column("error,\nfirst step", lambda row: error_text(row.steps[0].error)),
-        number_column("error,\nlast step", lambda row: error_text(row.steps[-1].error)),
-        number_column("error of\nall steps' sum", lambda row: error_text(row.steps[-1].error_so_far)),
+        number_column("error,\nfirst step", lambda row: fmt.error_text(row.steps[0].error)),
+        number_column("error,\nlast step", lambda row: fmt.error_text(row.steps[-1].error)),
+        number_column("error of\nall steps' sum", lambda row: fmt.error_text(row.steps[-1].error_so_far)),
         number_column("total,\nfirst step", lambda row: format_seconds(row.steps[0].total_s)),
         number_column("total,\nlast step", lambda row: format_seconds(row.steps[-1].total_s)),
         number_column("sent a rank,\nfirst step", lambda row: format_bytes(row.steps[0].bytes_sent_per_rank)),
@@ -188,7 +166,7 @@ def collectives_grids(result: Result) -> list[Grid]:
         result,
         "collectives, {}",
         lambda rows: [(row.reducer, item) for row in rows for item in row.collectives],
-        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or UNDEFINED}"),
+        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or fmt.UNDEFINED}"),
         text_column("collective", lambda ran: ran[1].kind),
         number_column("bytes\na rank", lambda ran: format_bytes(ran[1].bytes)),
         number_column("time", lambda ran: format_seconds(ran[1].time_s)),
@@ -204,7 +182,7 @@ def lowering_grids(result: Result) -> list[Grid]:
         result,
         f"lowering by {result.library}, {{}}; costs: by how much the phase would be shorter if this alone ran as asked",
         lambda rows: [(row.reducer, item) for row in rows for item in row.lowering],
-        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or UNDEFINED}"),
+        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or fmt.UNDEFINED}"),
         text_column("asks for", lambda ran: ran[1].asked),
         text_column("executed", lambda ran: "as asked" if ran[1].executes == ran[1].asked else ran[1].executes),
         number_column("sent a\nrank, ideal", lambda ran: format_bytes(ran[1].bytes_ideal)),
@@ -220,34 +198,17 @@ def layers_grids(result: Result) -> list[Grid]:
 
     def layer_error(row: Row, layer: str) -> str:
         error = row.error_per_layer[layer]
-        return f"{error_text(error.relative_l2)} ({cosine_text(error.cosine)})"
+        return f"{fmt.error_text(error.relative_l2)} ({fmt.cosine_text(error.cosine)})"
 
     return [
         tabulate(
-            f"relative L2 error (cosine) by layer, {workers_with_mark(rows[0])}",
+            f"relative L2 error (cosine) by layer, {fmt.workers_with_mark(rows[0])}",
             rows[0].error_per_layer,
             text_column("layer", str),
             *(number_column(row.reducer, partial(layer_error, row)) for row in rows),
         )
-        for rows in group_by_workers(result.results).values()
+        for rows in fmt.group_by_workers(result.results).values()
     ]
-
-
-def links_grid(loads: Sequence[LinkLoad]) -> Grid:
-    """Return the busiest links of a collective."""
-
-    def flows(load: LinkLoad) -> str:
-        return ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
-
-    return tabulate(
-        "busiest links (one direction each)",
-        loads,
-        text_column("link", lambda load: load.link),
-        number_column("bytes", lambda load: format_bytes(load.bytes)),
-        number_column("utilisation", lambda load: f"{load.utilisation:.1%}"),
-        number_column("flows", lambda load: str(load.flows)),
-        text_column("most of it from", flows),
-    )
 
 
 def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
@@ -271,7 +232,7 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     shown = {name: by_reducer[name] for name in sorted(by_reducer, key=time_s) if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
     never = {name: why for name, rows in shown.items() if (why := _common_rejection(list(rows.values())))}
-    titles = {row.workers: workers_with_mark(row).replace(", ", ",\n") for row in result.results}
+    titles = {row.workers: fmt.workers_with_mark(row).replace(", ", ",\n") for row in result.results}
     simulated = all(row.iteration is not None for row in result.results)
     shares = {name: scaling_efficiencies(rows.values()) if simulated else {} for name, rows in shown.items()}
     efficiency = f", throughput of a worker over that of {min(counts)}" if simulated else ""
@@ -284,7 +245,7 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
         ),
         faint=frozenset(number for number, (name, rows) in enumerate(shown.items()) if name in never or not rows),
     )
-    return grid, [*reason_lines(never), *same_as_dense_lines(as_dense), *refused_lines(result.refused)]
+    return grid, [*fmt.reason_lines(never), *same_as_dense_lines(as_dense), *fmt.refused_lines(result.refused)]
 
 
 def same_as_dense_lines(names: Sequence[str]) -> list[str]:
@@ -300,12 +261,12 @@ def time_scope_text(rows: Sequence[Row]) -> str:
 
 def _scaling_cell(row: Row | None, verdict: Verdict, efficiency: float | None) -> str:
     if row is None:
-        return REFUSED
+        return fmt.REFUSED
     judgement = row.judgement
     assert judgement is not None
     best = verdict.decision != "undecided" and row.reducer == verdict.best
     scaling = "" if efficiency is None else f", {round(100 * efficiency)}%"
-    return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {factor_text(judgement.speedup)}{scaling}"
+    return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {fmt.factor_text(judgement.speedup)}{scaling}"
 
 
 def _common_rejection(rows: Sequence[Row]) -> str | None:

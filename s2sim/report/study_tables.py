@@ -1,4 +1,4 @@
-"""Tables of several topologies, rebuilt papers and regime maps."""
+"""Screens of several topologies, advice, rebuilt papers and regime maps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from s2sim.options import split_option_string
-from s2sim.report.format import UNDEFINED, error_text, factor_text, percent_text, throughput_text, workers_text
-from s2sim.report.grid import Column, Grid, TableColumn, continue_cells, number_column, tabulate, text_column
+from s2sim.report import format as fmt
+from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
+from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
-from s2sim.units import format_money, format_rate, format_seconds
+from s2sim.units import format_money, format_number_of, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.advice.advise import Advice
@@ -78,7 +79,7 @@ def numbers_grid(table: Table) -> Grid:
 
 def papers_lines(result: PapersResult) -> list[str]:
     """Return the number of claims by judgement, and notes."""
-    return [result.headline, *(f"Note: {note}." for note in result.notes)]
+    return [result.headline, *fmt.note_lines(result.notes)]
 
 
 def short_names(reducers: Sequence[str]) -> dict[str, str]:
@@ -131,9 +132,9 @@ def regime_grids(result: RegimeMap) -> list[Grid]:
 def cell_text(cell: Cell | None, names: Mapping[str, str]) -> str:
     """Return the winner, the reducers that tie with it, and its speed-up."""
     if cell is None:
-        return UNDEFINED
+        return fmt.UNDEFINED
     winners = " ~ ".join(names[reducer] for reducer in (cell.winner, *cell.ties))
-    return f"{winners} {factor_text(cell.speedup_vs_dense)}"
+    return f"{winners} {fmt.factor_text(cell.speedup_vs_dense)}"
 
 
 def names_line(reducers: Sequence[str]) -> str | None:
@@ -142,7 +143,7 @@ def names_line(reducers: Sequence[str]) -> str | None:
     return f"Short names: {'; '.join(parts)}." if parts else None
 
 
-def topologies_grid(result: TopologiesResult) -> Grid:
+def _topologies_grid(result: TopologiesResult) -> Grid:
     """Return the best reducer on each topology, its time and gain, and what that costs where a price is known."""
     from s2sim.experiment.topologies import cost_unit
 
@@ -151,18 +152,20 @@ def topologies_grid(result: TopologiesResult) -> Grid:
     scope = time_scope_text(compared)
 
     def cost(row: TopologyRow) -> str:
-        return UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
+        return fmt.UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
 
     cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
     return tabulate(
-        f"time of {scope} with the best reducer" if several else f"{workers_text(rows[0].workers)}: time of {scope}",
+        f"time of {scope} with the best reducer"
+        if several
+        else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
         rows,
         text_column("topology", lambda row: row.name),
         number_column("workers", lambda row: str(row.workers)) if several else None,
         text_column("best", lambda row: row.best),
         number_column("time", lambda row: format_seconds(row.time_s)),
         number_column("dense", lambda row: format_seconds(row.dense_s)),
-        number_column("speed-\nup", lambda row: factor_text(row.speedup)),
+        number_column("speed-\nup", lambda row: fmt.factor_text(row.speedup)),
         _samples_column(rows),
         number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
     )
@@ -171,24 +174,58 @@ def topologies_grid(result: TopologiesResult) -> Grid:
 def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[TopologyRow | AdviceCell] | None:
     if not any(row.samples_per_s for row in rows):
         return None
-    return number_column("samples\n/s", lambda row: throughput_text(row.samples_per_s))
+    return number_column("samples\n/s", lambda row: fmt.throughput_text(row.samples_per_s))
 
 
-def advice_grid(result: Advice) -> Grid:
-    """Return the cells that advice rests on, what each changes, its time, error and price."""
+def regimes_screen(result: RegimeMap) -> Screen:
+    """Return the winners by rate, latency, density and overlap."""
+    names = names_line(result.spec.reducers)
+    after = ["", *filter(None, [names]), *fmt.note_lines(result.notes), "", result.summary]
+    return Screen([result.cluster], regime_grids(result), after, [result.summary])
+
+
+def papers_screen(result: PapersResult) -> Screen:
+    """Return the claims of papers with judgements and reasons."""
+    why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
+    lines = papers_lines(result)
+    return Screen(lines, [claims_grid(paper) for paper in result.papers], why, lines)
+
+
+def topologies_screen(result: TopologiesResult) -> Screen:
+    """Return which topology is fastest and cheapest, a row for each, and what to do on it."""
+    from s2sim.experiment.topologies import topology_name
+
+    says: dict[str, list[str]] = {}
+    for each in result.results:
+        for line in (
+            *verdict_lines(each)[: len(each.verdicts)],
+            *alternative_lines(each),
+            *price_lines(each),
+            *fmt.note_lines(each.caveats),
+        ):
+            says.setdefault(line, []).append(topology_name(each.spec.topology))
+    of_all = [line for line, names in says.items() if len(names) == len(result.results)]
+    of_some = [f"{', '.join(names)}: {line}" for line, names in says.items() if line not in of_all]
+    return Screen(result.lines, [_topologies_grid(result)], [*of_some, *of_all], result.lines)
+
+
+def advice_screen(result: Advice) -> Screen:
+    """Return the answer, the cells that it rests on, and how many were looked at."""
     cells, currency = result.cells, result.currency
     several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
     efficient = any(cell.efficiency is not None for cell in cells)
-    return tabulate(
+    grid = tabulate(
         f"{result.question}: the runs that this rests on",
         cells,
         text_column("changes", lambda cell: cell.changes) if several else None,
         number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
         text_column("reducer", lambda cell: cell.reducer),
         number_column("time", lambda cell: format_seconds(cell.time_s)),
-        number_column("speed-up\non dense", lambda cell: factor_text(cell.speedup_vs_dense or inf)),
+        number_column("speed-up\non dense", lambda cell: fmt.factor_text(cell.speedup_vs_dense or inf)),
         _samples_column(cells),
-        number_column("error", lambda cell: error_text(cell.relative_l2)),
-        number_column("efficiency", lambda cell: percent_text(cell.efficiency or 0.0)) if efficient else None,
+        number_column("error", lambda cell: fmt.error_text(cell.relative_l2)),
+        number_column("efficiency", lambda cell: fmt.percent_text(cell.efficiency or 0.0)) if efficient else None,
         number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
     )
+    looked = f"{result.runs} runs for {format_number_of(result.combinations, 'combination')}."
+    return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines)

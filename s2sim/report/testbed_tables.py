@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isinf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from s2sim.report.format import UNDEFINED, group_by, optional_text
-from s2sim.report.grid import Grid, TableColumn, filled, number_column, tabulate, text_column
+from s2sim.report.format import UNDEFINED, group_by, note_lines, optional_text
+from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.log_comparison import constants_grid
+from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.units import format_bytes, format_rate, format_seconds
 from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
-
-if TYPE_CHECKING:
-    from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
-    from s2sim.validation.testbed_fit import SettingFit
+from s2sim.validation.testbed_fit import SettingFit
 
 _WORST = 8
 
@@ -75,13 +73,20 @@ def comparison_lines(result: PredictionComparison) -> list[str]:
     return lines
 
 
-def fit_lines(fit: SettingFit) -> list[str]:
-    """Return the setting that constants were fitted to, and median errors before and after."""
+def comparison_screen(result: PredictionComparison) -> Screen:
+    """Return predicted times against measured ones, constants, errors, calls, break-even rates and the worst points."""
+    lines, notes = comparison_lines(result), note_lines(result.notes)
+    return Screen(lines, comparison_grids(result), notes, [*lines, *notes])
+
+
+def fit_screen(fit: SettingFit) -> Screen:
+    """Return the setting that constants were fitted to, median errors before and after, and the constants."""
     where = f"{fit.setting.name} ({fit.setting.workers} workers, {rate_text(fit.setting.rate_Bps)})"
-    return [
+    lines = [
         f"{len(fit.constants)} constants of gloo fitted to {len(fit.rows)} times of {where}",
         f"median |ln(predicted / measured)|: {fit.before:.3f} with shipped constants, {fit.after:.3f} with these",
     ]
+    return Screen(lines, [constants_grid(fit.constants)], [], lines)
 
 
 def comparison_grids(result: PredictionComparison) -> list[Grid]:

@@ -1,4 +1,4 @@
-"""Tables and lines of transfers, schedules and terms."""
+"""Screens of collectives and of transfers: lines, tables, and the listing of a schedule."""
 
 from __future__ import annotations
 
@@ -10,46 +10,41 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.report.format import UNDEFINED, aligned, group_by, share_text
-from s2sim.report.grid import Grid, number_column, tabulate, text_column
+from s2sim.report import format as fmt
+from s2sim.report.grid import Grid, Screen, filled, number_column, tabulate, text_column
+from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.traffic.collective_result import TermRow
+    from s2sim.simulation.faults.fault import Effect
+    from s2sim.traffic.collective_result import CollectiveResult, TermRow
     from s2sim.traffic.flows import FlowsResult
+    from s2sim.traffic.link_loads import LinkLoad
     from s2sim.validation.compare_log_result import TermScale
 
-_SHOWN_TRANSFERS = 10
+_SHOWN_TRANSFERS, _NAMED_FLOWS = 10, 3
 
 
-def flows_lines(result: FlowsResult) -> list[str]:
-    """Return the cluster, the cross-check of networks if there is one, and a summary of the transfers."""
-    count = len(result.finish_s)
-    if not count:
-        return [result.cluster, "no transfer was asked for"]
-    last = format_seconds(float(result.finish_s.max()))
-    median, worst = (format(float(value), ".3g") for value in (np.median(result.slowdown), result.slowdown.max()))
-    sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
-    slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
-    lines = [f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"]
-    return [result.cluster, *_cross_check_lines(result), *lines]
-
-
-def _cross_check_lines(result: FlowsResult) -> list[str]:
-    check = result.cross_check
-    if check is None:
-        return []
-    largest, median = (f"{share:.2%}" for share in (check.largest_difference, check.median_difference))
-    packets = f"{result.network} against {check.other}, packets of {format_bytes(check.packet_bytes)}"
-    differ = f"times differ by at most {largest}, median {median}"
-    return [f"{packets}: {differ}, after what store and forward adds to each transfer alone"]
-
-
-def flows_grid(result: FlowsResult) -> Grid:
-    """Return the transfers with the largest slowdown, ties in the order of the file."""
+def flows_screen(result: FlowsResult) -> Screen:
+    """Return the answer, the cross-check of networks if there is one, what waited most, and the busiest links."""
+    count, check = len(result.finish_s), result.cross_check
+    lines = [result.cluster]
+    answer = "no transfer was asked for"
+    if count:
+        if check is not None:
+            largest, median = (f"{share:.2%}" for share in (check.largest_difference, check.median_difference))
+            packets = f"{result.network} against {check.other}, packets of {format_bytes(check.packet_bytes)}"
+            differ = f"times differ by at most {largest}, median {median}"
+            lines.append(f"{packets}: {differ}, after what store and forward adds to each transfer alone")
+        last = format_seconds(float(result.finish_s.max()))
+        median, worst = (format(float(value), ".3g") for value in (np.median(result.slowdown), result.slowdown.max()))
+        sent = format_bytes(float(result.transfers.sizes_bytes.sum()))
+        slowdown = f"slowdown against an idle network: median {median}x, worst {worst}x"
+        answer = f"{count} transfers of {sent} together: the last is delivered at {last}; {slowdown}"
     transfers = result.transfers
+    # Those with the largest slowdown, ties in the order of the file.
     order = np.argsort(-result.slowdown, kind="stable")[:_SHOWN_TRANSFERS]
-    return tabulate(
+    slowest = tabulate(
         f"the {len(order)} most slowed down",
         order.tolist(),
         number_column("line", lambda index: str(index + 2)),
@@ -60,6 +55,8 @@ def flows_grid(result: FlowsResult) -> Grid:
         number_column("finish", lambda index: format_seconds(float(result.finish_s[index]))),
         number_column("slowdown", lambda index: f"{result.slowdown[index]:.3g}x"),
     )
+    grids = filled(slowest, links_grid(result.bottlenecks))
+    return Screen([*lines, answer, *fault_lines(result.effects)], grids, [], [answer])
 
 
 # Limits of listings: ranks with helpers, messages without repetitions, repetitions of a step, spans of a message.
@@ -115,16 +112,14 @@ def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageR
 
     ``messages`` are at least those of the first `SHOWN_TIMES` repetitions of each step.
     """
-    of_step = group_by(messages, lambda message: message.step)
+    of_step = fmt.group_by(messages, lambda message: message.step)
     ordered = all(not row.after_sent and row.after == ((step - 1,) if step else ()) for step, row in enumerate(steps))
     lines: list[str] = []
     rounds = 0
     for step, row in enumerate(steps):
         repeated = f"rounds {rounds + 1} to {rounds + row.times} (x{row.times})"
         head = _step_name(step, row) if not ordered else f"round {rounds + 1}" if row.times == 1 else repeated
-        own = of_step.get(step, [])
-        lines.append(head + _moment(own, row.times))
-        lines += _message_lines(own, row.times, ranks)
+        lines += [head, *_message_lines(of_step.get(step, []), row.times, ranks)]
         rounds += row.times
     return lines
 
@@ -138,16 +133,6 @@ def _step_name(step: int, row: ScheduleStepRow) -> str:
     if row.after_sent:
         waits.append(f"once {numbers(row.after_sent)} {'has' if len(row.after_sent) == 1 else 'have'} left")
     return f"{name}, {' and '.join(waits)}" if waits else name
-
-
-def _moment(messages: Sequence[MessageRow], times: int) -> str:
-    """Return the start of a step and the duration of its first repetition, if its messages have times."""
-    times_s = [(message.start_s, message.end_s) for message in messages if message.time == 0]
-    known = [(start_s, end_s) for start_s, end_s in times_s if start_s is not None and end_s is not None]
-    if not known or len(known) < len(times_s):
-        return ""
-    start_s, end_s = min(start for start, _ in known), max(end for _, end in known)
-    return f": at {format_seconds(start_s)}, for {format_seconds(end_s - start_s)}{' each time' if times > 1 else ''}"
 
 
 def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> list[str]:
@@ -172,7 +157,7 @@ def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> li
                 *(["..."] if times > SHOWN_TIMES else []),
             ]
         )
-    return aligned(rows, indent="  ")
+    return fmt.aligned(rows, indent="  ")
 
 
 def spans_text(spans: Sequence[tuple[int, int]], *, most: int) -> str:
@@ -199,7 +184,7 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
 
     def unit_time(term: TermRow) -> str:
         if not term.count:
-            return UNDEFINED
+            return fmt.UNDEFINED
         if term.kind in _OF_BYTES:
             return f"at {format_rate(term.count / term.time_s)}"
         return format_seconds(term.time_s / term.count)
@@ -213,7 +198,7 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
         ),
         number_column("each", unit_time),
         number_column("time", lambda term: format_seconds(term.time_s)),
-        number_column("share", lambda term: share_text(term.time_s / time_s)),
+        number_column("share", lambda term: fmt.share_text(term.time_s / time_s)),
     )
 
 
@@ -222,3 +207,88 @@ def term_name(term: TermRow | TermScale) -> str:
     if term.kind == term.of:
         return term.kind
     return f"{term.kind} {term.of}" if term.kind in ("launch", "library") else f"{term.kind}, {term.of}"
+
+
+def fault_lines(effects: Sequence[Effect]) -> list[str]:
+    """Return a line per fault: its option string and its effect."""
+    return fmt.aligned([(effect.fault, effect.description) for effect in effects], indent="  fault ")
+
+
+def links_grid(loads: Sequence[LinkLoad]) -> Grid:
+    """Return the busiest links of a collective."""
+
+    def flows(load: LinkLoad) -> str:
+        return ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
+
+    return tabulate(
+        "busiest links (one direction each)",
+        loads,
+        text_column("link", lambda load: load.link),
+        number_column("bytes", lambda load: format_bytes(load.bytes)),
+        number_column("utilisation", lambda load: f"{load.utilisation:.1%}"),
+        number_column("flows", lambda load: str(load.flows)),
+        text_column("most of it from", flows),
+    )
+
+
+def collective_summary(result: CollectiveResult) -> str:
+    """Return the answer in one line."""
+    answer = f"{_time(result)}, bus bandwidth {fmt.rates_text(result.busbw_Bps)}"
+    return f"{_request_text(result)} by {result.algorithm}: {answer}"
+
+
+def collective_screen(result: CollectiveResult) -> Screen:
+    """Return the answer and its explanation, its terms if there are any, and the busiest links."""
+    lines = [result.cluster, *collective_lines(result), *fault_lines(result.effects), *fmt.note_lines(result.notes)]
+    grids = filled(terms_grid(result.terms, result.time_s), links_grid(result.bottlenecks))
+    return Screen(lines, grids, [], [collective_summary(result)])
+
+
+def collective_lines(result: CollectiveResult) -> list[str]:
+    """Return the answer and its explanation, a line per number, and what was simulated beside it."""
+    facts = [("time", _time(result))]
+    if result.clocked_s is not None:
+        difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
+        # 0.05 % rounds to a tenth of a per cent.
+        takes = f"{difference:+.1%}" if abs(difference) >= 0.0005 else "the same"
+        clocked = f"{format_seconds(result.clocked_s)} where all ranks wait for whole rounds"
+        facts.append(("in rounds", f"{clocked}: by message it takes {takes}"))
+    if (check := result.cross_check) is not None:
+        packets = f" with packets of {format_bytes(check.packet_bytes)}" if check.other == "packet" else ""
+        fill = "" if check.fill_s is None else f", fill of {format_seconds(check.fill_s)} subtracted"
+        differs = f"{check.difference:+.2%} from packets to fluid{fill}"
+        facts.append(("cross-check", f"{format_seconds(check.time_s)} by {check.other}{packets}: {differs}"))
+    if (groups := result.groups) is not None:
+        factor = "no time" if groups.contention is None else fmt.factor_text(groups.contention)
+        alone = f"{format_seconds(groups.alone_s)}: all {groups.groups} at once take {factor}"
+        facts.append(("one group alone", alone))
+    over = fmt.factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
+    closed_form = f"none holds: {'things happen meanwhile, or ' if result.effects else ''}messages share links"
+    if result.closed_form_s is not None:
+        closed_form = f"{format_seconds(result.closed_form_s)}, without simulation"
+    facts += [
+        ("algbw", f"{fmt.rates_text(result.algbw_Bps)}: size over time"),
+        ("busbw", f"{fmt.rates_text(result.busbw_Bps)}: as nccl-tests defines it"),
+        ("lower bound", f"{format_seconds(result.lower_bound_s)}: {result.lower_bound_why}"),
+        ("time / bound", over),
+        ("closed form", closed_form),
+        ("algorithm", f"{result.algorithm} ({result.why})"),
+    ]
+    if (other := result.faster) is not None:
+        protocol = f" ({other.protocol})" if other.protocol else ""
+        untried = f"which auto does not try (--algorithm {other.algorithm})"
+        facts.append(("faster", f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}, {untried}"))
+    facts.append(("sent per rank", format_bytes(result.bytes_per_rank)))
+    return [_request_text(result), *fmt.aligned(facts, indent="  ")]
+
+
+def _request_text(result: CollectiveResult) -> str:
+    request, groups = f"{result.kind} of {format_bytes(result.size_bytes)} over", result.groups
+    if groups is None:
+        return f"{request} {fmt.workers_text(result.workers)}"
+    return f"{request} {fmt.workers_text(groups.dp)} in each of {groups.groups} groups (tp={groups.tp}, pp={groups.pp})"
+
+
+def _time(result: CollectiveResult) -> str:
+    text = format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
+    return text if result.band is None else f"{text} ({format_interval(result.band.low_s, result.band.high_s)})"

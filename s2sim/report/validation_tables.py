@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.format import UNDEFINED, log_error_text, seconds_text, signed_text
-from s2sim.report.grid import Grid, TableColumn, filled, number_column, tabulate, text_column
+from s2sim.report.format import UNDEFINED, log_error_text, note_lines, seconds_text, signed_text
+from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
     from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
-    from s2sim.validation.iteration_result import Calls, IterationError, IterationsResult, SourceErrors
+    from s2sim.validation.iteration_result import IterationError, IterationsResult
 
 _COLUMNS = (
     "Values: of every rank in every step, relative L2; up to 1e-6 where sums are in the library's order. script B: "
@@ -271,9 +271,33 @@ def iterations_lines(result: IterationsResult) -> list[str]:
 def iterations_grids(result: IterationsResult) -> list[Grid]:
     """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
     apart = [row for row in result.iterations if row.predicted and not row.scored]
+    sources = tabulate(
+        "by source",
+        result.by_source,
+        text_column("source", lambda source: source.name[:_MAX_NAME]),
+        number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
+        *_error_columns("iteration"),
+        *_error_columns("communication"),
+        number_column(
+            "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
+        ),
+    )
+    rows = []
+    if (calls := result.overall.calls) is not None:
+        rows = [
+            ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
+            ("slower than dense", calls.false_wins, calls.losses_as_predicted),
+        ]
+    called = tabulate(
+        "calls",
+        rows,
+        text_column("measured", lambda row: row[0]),
+        number_column("called\nfaster", lambda row: str(row[1])),
+        number_column("called\nslower", lambda row: str(row[2])),
+    )
     return filled(
-        _sources_grid(result.by_source),
-        _calls_grid(result.overall.calls),
+        sources,
+        called,
         _rows_grid("iterations", [row for row in result.iterations if row.scored]),
         _rows_grid("apart: parts do not sum to the whole", apart),
     )
@@ -286,38 +310,6 @@ def worst_iteration_lines(result: IterationsResult) -> list[str]:
     return _with_reasons(
         "Worst of the iterations (bias of iteration / communication), and what the model lacks there:",
         [(row.id, row.log_error, row.communication_log_error, row.likely_why) for row in worst],
-    )
-
-
-def _sources_grid(sources: tuple[SourceErrors, ...]) -> Grid:
-    return tabulate(
-        "by source",
-        sources,
-        text_column("source", lambda source: source.name[:_MAX_NAME]),
-        number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
-        *_error_columns("iteration"),
-        *_error_columns("communication"),
-        number_column(
-            "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
-        ),
-    )
-
-
-def _calls_grid(calls: Calls | None) -> Grid:
-    rows = (
-        []
-        if calls is None
-        else [
-            ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
-            ("slower than dense", calls.false_wins, calls.losses_as_predicted),
-        ]
-    )
-    return tabulate(
-        "calls",
-        rows,
-        text_column("measured", lambda row: row[0]),
-        number_column("called\nfaster", lambda row: str(row[1])),
-        number_column("called\nslower", lambda row: str(row[2])),
     )
 
 
@@ -334,3 +326,18 @@ def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
         number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
         text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
     )
+
+
+def validate_screen(result: ValidationResult) -> Screen:
+    """Return the errors of predicted curves: over all, by class and source, of single curves, and the worst."""
+    after = ["", LEGEND, "", *worst_lines(result), *not_predicted_lines(result.curves), "", *note_lines(result.notes)]
+    brief = answer_lines(result)
+    return Screen([result.what, *brief], validate_grids(result), after, brief)
+
+
+def iterations_screen(result: IterationsResult) -> Screen:
+    """Return the errors of predicted iterations: by source, right calls, of single rows, and the worst."""
+    details = [*worst_iteration_lines(result), *not_predicted_lines(result.iterations)]
+    after = ["", ITERATIONS_LEGEND, "", *details, "", *note_lines(result.notes)]
+    brief = iterations_lines(result)
+    return Screen([result.what, *brief], iterations_grids(result), after, brief)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from s2sim.network.fluid import OnLoads
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
-from s2sim.topology.shape import ClusterShape
 from s2sim.traffic.collective_result import BesideRow, CollectiveResult, FasterAlgorithm, TermRow
 from s2sim.traffic.link_loads import RoutedBytes, busiest_links
 from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
@@ -77,8 +76,7 @@ def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: Libr
     return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SimulatedCollective:
+class SimulatedCollective(NamedTuple):
     """A simulated collective; ``sent`` returns the bytes on routes, all of which may not fit in memory."""
 
     duration_ps: int
@@ -92,10 +90,8 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     """Run a collective in the requested network, and in the other one for a cross-check."""
     spec, scenario, cluster, timed = planned.spec, planned.scenario, planned.cluster, planned.timed
     schedule, check = timed.schedule, None
-    effects = permanent_effects(
-        scenario.faults, planned.healthy, healthy_and_damaged_routes(schedule, planned.healthy, cluster)
-    )
-
+    routes = healthy_and_damaged_routes(schedule, planned.healthy, cluster)
+    effects = permanent_effects(scenario.faults, planned.healthy, routes)
     workers = np.arange(cluster.workers) if planned.concurrent is None else planned.concurrent.workers
 
     def sent(wanted: Wanted | None) -> Iterable[RoutedBytes]:
@@ -104,7 +100,8 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
             yield RoutedBytes(timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes)
 
     if spec.as_packets:
-        packets_ps, packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
+        packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
+        packets_ps = int(packet_ends_ps.max())
         if spec.cross_check:
             check = compare_networks_on(schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps)
     if spec.network == "packet":
@@ -112,7 +109,9 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     if planned.by_message:
         disturbed = simulate_with_faults(schedule, cluster, scenario.faults)
         both = effects_in_order([*effects, *disturbed.effects], scenario.faults)
-        return SimulatedCollective(disturbed.duration_ps, disturbed.ends_ps, lambda _: [disturbed.sent], check, both)
+        return SimulatedCollective(
+            int(disturbed.ends_ps.max()), disturbed.ends_ps, lambda _: [disturbed.sent], check, both
+        )
     ends_ps = rank_ends_ps(schedule, cluster, timed.times)
     return SimulatedCollective(timed.duration_ps, ends_ps, sent, check, effects_in_order(effects, scenario.faults))
 
@@ -134,6 +133,13 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
         contention = time_s / alone_s if alone_s else None
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, contention)
+    other = None
+    if spec.network == "fluid" and not planned.by_message and concurrent is None:
+        other = planned.timer.faster(timed)
+    faster = None
+    if other is not None:
+        protocol = other.schedule.protocol or None
+        faster = FasterAlgorithm(other.schedule.algorithm, protocol, other.duration_ps / PS_PER_S)
     uses_clock = spec.execution != "by-message" or planned.scenario.disturbed
     size_bytes = nccl_tests_bytes(demand)
     sent = [(demand.kind, size_bytes)]
@@ -165,19 +171,9 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
         groups=groups,
         protocol=timed.schedule.protocol or None,
-        faster=_faster(planned),
+        faster=faster,
         notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
     )
-
-
-def _faster(planned: PlannedCollective) -> FasterAlgorithm | None:
-    if planned.spec.network != "fluid" or planned.by_message or planned.concurrent is not None:
-        return None
-    other = planned.timer.faster(planned.timed)
-    if other is None:
-        return None
-    schedule = other.schedule
-    return FasterAlgorithm(schedule.algorithm, schedule.protocol or None, other.duration_ps / PS_PER_S)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,8 +203,7 @@ class PlannedCollective:
 
     def spec_sha256(self) -> str:
         """Return the hash of the computation."""
-        demand = self.demand
-        asked = [demand.kind, self.spec.size_bytes, demand.root, profile_content(self.profile)]
+        asked = [self.demand.kind, self.spec.size_bytes, self.demand.root, profile_content(self.profile)]
         groups = [] if self.concurrent is None else [self.concurrent.groups.text]
         how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
         return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups, *how)
@@ -223,8 +218,12 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
             f"execution clocked: under {fault} ranks wait for their own messages alone, and rounds have no clock: "
             "leave it out"
         )
-    library = None if spec.library is None else _load_library(spec.library, scenario.shape)
+    library = None if spec.library is None else choose_library(spec.library).on(scenario.shape)
     profile = NO_OVERHEADS if library is None else library.profile
+    if library is not None and profile == NO_OVERHEADS:
+        why = None if library.name == IDEAL.name else library.unmodelled_reason(scenario.shape)
+        why = why or "a collective runs as asked, on the wire alone"
+        warnings.warn(f"--library {spec.library} changes nothing here: {why}", S2SimWarning, stacklevel=2)
     concurrent = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario, profile)
     ranks = spec.workers if concurrent is None else concurrent.groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
@@ -243,15 +242,6 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         timer, healthy = concurrent.timer, healthy.within(concurrent.workers.tolist())
     timed = timer.time(demand)
     return PlannedCollective(spec, scenario, demand, profile, timed, timer, healthy, timer.cluster, library, concurrent)
-
-
-def _load_library(library: str, shape: ClusterShape) -> Library:
-    chosen = choose_library(library).on(shape)
-    if chosen.profile == NO_OVERHEADS:
-        why = None if chosen.name == IDEAL.name else chosen.unmodelled_reason(shape)
-        text = f"--library {library} changes nothing here: {why or 'a collective runs as asked, on the wire alone'}"
-        warnings.warn(text, S2SimWarning, stacklevel=2)
-    return chosen
 
 
 def collective_cost(spec: CollectiveSpec) -> Cost:
@@ -287,11 +277,7 @@ def collective_timeline(planned: PlannedCollective) -> Timeline:
     schedule = planned.timed.schedule
     check_messages([schedule], f"{schedule.algorithm} over {schedule.demand.ranks} ranks")
     timeline = Timeline(planned.cluster)
-
-    def note(ran: CompletedRound) -> None:
-        timeline.add_round(ran, schedule.demand.kind)
-
-    watch_rounds(planned, note, timeline.add_loads)
+    watch_rounds(planned, lambda ran: timeline.add_round(ran, schedule.demand.kind), timeline.add_loads)
     return timeline
 
 

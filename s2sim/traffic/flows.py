@@ -29,7 +29,7 @@ from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
-from s2sim.traffic.networks import CrossCheck, Transfers, cross_check, deliver_packets, simulate_flows_with_faults
+from s2sim.traffic.networks import CrossCheck, Transfers, deliver_packets, simulate_flows_with_faults
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
@@ -188,7 +188,14 @@ def simulate_transfers(
     span_s = float(finish_ps.max(initial=0) - start_ps.min(initial=0)) / PS_PER_S
     check = None
     if spec.cross_check:
-        check = cross_check(spec.other_network, spec.packet_size_bytes, start_ps, finished_ps, fills_ps)
+        fluid_ps, packets_ps = finished_ps["fluid"] - start_ps, finished_ps["packet"] - fills_ps - start_ps
+        check = CrossCheck(
+            other=spec.other_network,
+            packet_bytes=spec.packet_size_bytes,
+            finish_s=finished_ps[spec.other_network] / PS_PER_S,
+            fill_s=fills_ps / PS_PER_S,
+            difference=(packets_ps - fluid_ps) / np.maximum(fluid_ps, 1),
+        )
     return FlowsResult(
         spec=spec,
         spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),

@@ -13,16 +13,13 @@ from typing import NamedTuple
 class MeasuredRow:
     """One message size; None if the log does not state it.
 
-    ``line`` counts from 1, ``size_bytes`` is as nccl-tests counts it, bandwidths are rounded as printed.
+    ``line`` counts from 1, ``size_bytes`` is as nccl-tests counts it, ``wrong`` values were found by its check.
     ``algorithm``, ``protocol`` (as ``ring``, ``LL128``) and ``channels`` are the stated choice of the library.
     """
 
     line: int
     size_bytes: int
-    dtype: str
     time_s: float
-    algbw_Bps: float | None
-    busbw_Bps: float | None
     wrong: float | None
     algorithm: str | None = None
     protocol: str | None = None
@@ -50,7 +47,6 @@ class MeasuredTable:
     library: str | None
     channels: int | None  # Channels that the library has for collectives
     rows: tuple[MeasuredRow, ...]  # In the order of the log, in which sizes may come again
-    average_busbw_Bps: float | None
     unfinished: tuple[int, ...]  # Lines of rows that were begun and have no figures
     # rings, trees: of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1
     # of the root
@@ -67,40 +63,6 @@ class MeasuredTable:
     def gpus(self) -> tuple[str, ...]:
         """Names of the GPUs that are listed, each once."""
         return tuple(dict.fromkeys(device.gpu for device in self.devices if device.gpu))
-
-
-def is_ring(order: Sequence[int], ranks: int) -> bool:
-    """Return whether an order has each of ``ranks`` ranks once."""
-    return len(order) == ranks and sorted(order) == list(range(ranks))
-
-
-def ring_of_pairs(following: Mapping[int, int], ranks: int) -> list[int]:
-    """Return the ring from rank 0 with these successors; empty if none passes through all ranks.
-
-    >>> ring_of_pairs({0: 2, 2: 1, 1: 0}, 3)
-    [0, 2, 1]
-    >>> ring_of_pairs({0: 1, 1: 0, 2: 2}, 3)
-    []
-    """
-    order = [0]
-    while len(order) < ranks and (at := following.get(order[-1])) is not None:
-        order.append(at)
-    return order if following.get(order[-1]) == 0 and is_ring(order, ranks) else []
-
-
-def is_tree(parents: Sequence[int]) -> bool:
-    """Return whether each member reaches the only one with parent -1 over parents.
-
-    >>> is_tree([-1, 0, 1]), is_tree([-1, 2, 1]), is_tree([1, -1, 5])
-    (True, False, False)
-    """
-    children = defaultdict(list)
-    for member, parent in enumerate(parents):
-        children[parent].append(member)
-    reached = list(children[-1])
-    for member in reached:
-        reached += children[member]
-    return len(children[-1]) == 1 and len(reached) == len(parents)
 
 
 _NRANKS = re.compile(r"\bn[rR]anks (\d{1,8})\b")
@@ -179,22 +141,49 @@ class NcclDebugInfo:
         """Return the ring of each channel through all ranks, if complete."""
         found = []
         for channel in sorted({*self._listed, *self._following}):
-            listed = self._listed.get(channel, [])
-            ring = listed if is_ring(listed, ranks) else ring_of_pairs(self._following.get(channel, {}), ranks)
-            if ring:
-                found.append(tuple(ring))
+            for ring in (self._listed.get(channel, []), _ring_of_pairs(self._following.get(channel, {}))):
+                if ring and sorted(ring) == list(range(ranks)):
+                    found.append(tuple(ring))
+                    break
         return tuple(found)
 
     def trees(self, ranks: int) -> tuple[tuple[int, ...], ...]:
         """Return the parent of each rank in the tree of each channel, -1 of its root, if complete."""
         every = (self._parents[channel] for channel in sorted(self._parents))
         whole = ([parents[rank] for rank in range(ranks)] for parents in every if parents.keys() == set(range(ranks)))
-        return tuple(tuple(parents) for parents in whole if is_tree(parents))
+        return tuple(tuple(parents) for parents in whole if _is_tree(parents))
 
     @property
     def transports(self) -> tuple[str, ...]:
         """Transports between ranks, as ``P2P/CUMEM`` or ``NET/IB/0/GDRDMA``, the most frequent first."""
         return tuple(name for name, _ in self._transports.most_common())
+
+
+def _ring_of_pairs(following: Mapping[int, int]) -> list[int]:
+    """Return the ring from rank 0 with these successors; empty if they do not lead back to it.
+
+    >>> _ring_of_pairs({0: 2, 2: 1, 1: 0}), _ring_of_pairs({0: 1, 1: 1})
+    ([0, 2, 1], [])
+    """
+    order = [0]
+    while len(order) < len(following) and (at := following.get(order[-1])):
+        order.append(at)
+    return order if following.get(order[-1]) == 0 else []
+
+
+def _is_tree(parents: Sequence[int]) -> bool:
+    """Return whether each member reaches the only one with parent -1 over parents.
+
+    >>> _is_tree([-1, 0, 1]), _is_tree([-1, 2, 1]), _is_tree([1, -1, 5])
+    (True, False, False)
+    """
+    children = defaultdict(list)
+    for member, parent in enumerate(parents):
+        children[parent].append(member)
+    reached = list(children[-1])
+    for member in reached:
+        reached += children[member]
+    return len(children[-1]) == 1 and len(reached) == len(parents)
 
 
 def _lookup_name(text: str, names: tuple[str, ...]) -> str:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
@@ -18,47 +17,18 @@ _ERROR_TITLES = "#wrong"
 _NONE = ("n/a", "nan", "-nan")
 # An asterisk marks errors that old versions find too large.
 _FIGURE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\*?")
-_GIGA = 1e9
 _MICRO = 1e-6
 # A day: beyond is damage.
 _MAX_S = 86_400.0
 
 
-class RowFigures(NamedTuple):
-    """One group of columns of a row: out-of-place or in-place. None where there is no number."""
-
-    time_s: float | None
-    algbw_Bps: float | None
-    busbw_Bps: float | None
-    wrong: float | None
+# The titles of each group of figures of a table; a group begins with its time, the first is out-of-place.
+_Columns = tuple[tuple[str, ...], ...]
+# Seconds, and how many values were wrong, of each group of a row; None where there is no number.
+_Figures = list[tuple[float | None, float | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """The titles of each group of figures of a table; a group begins with its time, the first is out-of-place."""
-
-    groups: tuple[tuple[str, ...], ...]
-
-    @property
-    def count(self) -> int:
-        """Figures in a whole row."""
-        return sum(map(len, self.groups))
-
-    def figures(self, cells: Sequence[str]) -> list[RowFigures] | None:
-        """Return the groups of a row without the root before them; None if their number does not fit.
-
-        A program that was stopped may have printed only the first group. `S2SimError` for a malformed figure.
-        """
-        for count in (len(self.groups), 1):
-            groups = self.groups[:count]
-            needed = sum(map(len, groups))
-            if len(cells) - needed in (0, 1):
-                left = iter(cells[len(cells) - needed :])
-                return [_figures({title: next(left) for title in group}) for group in groups]
-        return None
-
-
-def read_columns(words: Sequence[str]) -> TableColumns | None:
+def _read_columns(words: Sequence[str]) -> _Columns | None:
     """Return the columns of a header's words; None if it is no header, or has a title twice in a group."""
     if "size" not in words or "type" not in words:
         return None
@@ -71,10 +41,31 @@ def read_columns(words: Sequence[str]) -> TableColumns | None:
     whole = bool(groups) and all(
         {"time", "algbw", "busbw"} <= set(group) and len(set(group)) == len(group) for group in groups
     )
-    return TableColumns(tuple(map(tuple, groups))) if whole else None
+    return tuple(map(tuple, groups)) if whole else None
 
 
-def is_figure(text: str) -> bool:
+def _read_figures(columns: _Columns, cells: Sequence[str]) -> _Figures | None:
+    """Return the figures of a row without the root before them; None if their number does not fit.
+
+    A program that was stopped may have printed only the first group. `S2SimError` for a malformed figure.
+    """
+    for groups in (columns, columns[:1]):
+        needed = sum(map(len, groups))
+        if len(cells) - needed in (0, 1):
+            left = iter(cells[len(cells) - needed :])
+            return [_group_figures({title: next(left) for title in group}) for group in groups]
+    return None
+
+
+def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None]:
+    # Bandwidths follow from sizes and times, but have to be numbers.
+    time_us, *_ = (number(cells[title]) for title in ("time", "algbw", "busbw"))
+    if time_us is not None and time_us * _MICRO > _MAX_S:
+        raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
+    return None if time_us is None else time_us * _MICRO, number(cells.get(_ERROR_TITLES, "n/a"))
+
+
+def _is_figure(text: str) -> bool:
     """Return whether a cell has a number, or states that there is none."""
     return text.lower() in _NONE or _FIGURE.fullmatch(text) is not None
 
@@ -88,18 +79,6 @@ def number(text: str) -> float | None:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
         raise S2SimError(f"{shown!r} is no figure of a measured row: mend the line or take it out")
     return value
-
-
-def _figures(cells: dict[str, str]) -> RowFigures:
-    time_us, algbw, busbw = (number(cells[title]) for title in ("time", "algbw", "busbw"))
-    if time_us is not None and time_us * _MICRO > _MAX_S:
-        raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
-    return RowFigures(
-        None if time_us is None else time_us * _MICRO,
-        None if algbw is None else algbw * _GIGA,
-        None if busbw is None else busbw * _GIGA,
-        number(cells[_ERROR_TITLES]) if _ERROR_TITLES in cells else None,
-    )
 
 
 MAX_BYTES = 2**26
@@ -190,10 +169,6 @@ class _TablePreamble:
         # A list may be cut short in the middle, and its last rank still be there.
         return max(self.devices) + 1 if self.devices else self.said.nranks
 
-    def ran(self, row: MeasuredRow) -> MeasuredRow:
-        """Return a row with how it ran, where the library says so."""
-        return replace(row, **self.said.choice(row.size_bytes)._asdict())
-
     def note(self, line: str) -> None:
         """Take what a line says that is none of the table."""
         if found := _TABLE_START.search(line):
@@ -213,15 +188,6 @@ class _TablePreamble:
             self.library = f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
-@dataclass(slots=True)
-class _PartialRow:
-    """A row of which the library's own lines cut off the figures."""
-
-    line: int
-    size_bytes: int
-    dtype: str
-
-
 class _LogReader:
     """The tables so far, and the one that lines go to."""
 
@@ -230,9 +196,10 @@ class _LogReader:
         self._group = int(in_place)
         self._tables: list[MeasuredTable] = []
         self._run = _TablePreamble()
-        self._columns: TableColumns | None = None
+        self._columns: _Columns | None = None
         self._rows: list[MeasuredRow] = []
-        self._begun: _PartialRow | None = None
+        # Line and size of a row of which the library's own lines cut off the figures.
+        self._begun: tuple[int, int] | None = None
         self._unfinished: list[int] = []
 
     def finished(self) -> tuple[MeasuredTable, ...]:
@@ -249,7 +216,7 @@ class _LogReader:
             if self._columns is not None and (row := _ROW.search(line[: said.start()])):
                 self._begin(line_number, row)
             return
-        columns = read_columns(line.replace("#wrong", " #wrong ").split())
+        columns = _read_columns(line.replace("#wrong", " #wrong ").split())
         if columns is not None:
             self._close()
             self.header, self._columns = line_number, columns
@@ -258,7 +225,8 @@ class _LogReader:
 
     def _take_other(self, line: str) -> None:
         if (found := _AVERAGE.search(line)) and self._columns is not None:
-            self._close(number(found[1]))
+            number(found[1])
+            self._close()
             return
         found = _PROGRAM_NAME.search(line)
         if found and found[1] == "concluded":
@@ -270,20 +238,19 @@ class _LogReader:
             self._close()
         self._run.note(line)
 
-    def _take_row(self, line_number: int, line: str, columns: TableColumns) -> bool:
+    def _take_row(self, line_number: int, line: str, columns: _Columns) -> bool:
         """Return whether a line is a row, or the second half of one, and store it."""
-        row = _ROW.search(line)
+        row, count = _ROW.search(line), sum(map(len, columns))
         if row is None:
             words = line.split()
-            cells = words[-columns.count :]
-            before = len(words) - columns.count
-            if self._begun is None or not 0 <= before <= _MAX_PREFIX_WORDS or not all(map(is_figure, cells)):
+            before, cells = len(words) - count, words[-count:]
+            if self._begun is None or not 0 <= before <= _MAX_PREFIX_WORDS or not all(map(_is_figure, cells)):
                 return False
-            self._keep(self._begun, columns.figures(cells))
+            self._keep(*self._begun, _read_figures(columns, cells))
             self._begun = None
             return True
         cells = row[4].split()
-        if cells and cells[0].isalpha() and not is_figure(cells[0]):
+        if cells and cells[0].isalpha() and not _is_figure(cells[0]):
             del cells[0]
         while cells and _STAMP.fullmatch(cells[-1]):
             del cells[-1]
@@ -291,36 +258,32 @@ class _LogReader:
         if len(cells) <= 1 and known:
             self._begin(line_number, row)
             return True
-        if not known and not all(map(is_figure, cells)):
+        if not known and not all(map(_is_figure, cells)):
             return False
-        figures = columns.figures(cells)
+        figures = _read_figures(columns, cells)
         if figures is None and known:
-            raise S2SimError(
-                f"a row of {len(cells)} figures under a header of {columns.count}: mend the line or take it out"
-            )
+            raise S2SimError(f"a row of {len(cells)} figures under a header of {count}: mend the line or take it out")
         if figures is not None:
             self._drop_begun()
-            self._keep(_PartialRow(line_number, _size(row[1]), row[3]), figures)
+            self._keep(line_number, _size(row[1]), figures)
         return figures is not None
 
     def _begin(self, line_number: int, row: re.Match[str]) -> None:
         self._drop_begun()
-        self._begun = _PartialRow(line_number, _size(row[1]), row[3])
+        self._begun = line_number, _size(row[1])
 
     def _drop_begun(self) -> None:
         if self._begun is not None:
-            self._unfinished.append(self._begun.line)
+            self._unfinished.append(self._begun[0])
             self._begun = None
 
-    def _keep(self, row: _PartialRow, figures: list[RowFigures] | None) -> None:
+    def _keep(self, line: int, size_bytes: int, figures: _Figures | None) -> None:
         if figures is None or len(figures) <= self._group:
-            self._unfinished.append(row.line)
-            return
-        found = figures[self._group]
-        if found.time_s is not None:
-            self._rows.append(MeasuredRow(row.line, row.size_bytes, row.dtype, found.time_s, *found[1:]))
+            self._unfinished.append(line)
+        elif (time_s := figures[self._group][0]) is not None:
+            self._rows.append(MeasuredRow(line, size_bytes, time_s, figures[self._group][1]))
 
-    def _close(self, average_GBps: float | None = None) -> None:
+    def _close(self) -> None:
         """End the open table; its preamble holds for no other, unless it has no rows."""
         self._drop_begun()
         if self._rows and self.header is not None:
@@ -333,8 +296,7 @@ class _LogReader:
                 gpus_per_thread=run.gpus_per_thread,
                 library=run.library,
                 channels=run.said.channels,
-                rows=tuple(map(run.ran, self._rows)),
-                average_busbw_Bps=None if average_GBps is None else average_GBps * 1e9,
+                rows=tuple(replace(row, **run.said.choice(row.size_bytes)._asdict()) for row in self._rows),
                 unfinished=tuple(self._unfinished),
                 rings=run.said.rings(ranks),
                 trees=run.said.trees(ranks),

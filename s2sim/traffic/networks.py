@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -80,10 +80,8 @@ def _packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> 
     )
 
 
-def run_as_packets(
-    schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT
-) -> tuple[int, Ints]:
-    """Return the ends of the last rank and of each rank in the packet network, in integer picoseconds.
+def run_as_packets(schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT) -> Ints:
+    """Return the end of each rank in the packet network, int64 picoseconds of shape (places,).
 
     `S2SimError` if it would take too long, or if a switch reduces.
     """
@@ -108,7 +106,7 @@ def run_as_packets(
     CollectiveRun(network, schedule, cluster, lambda: None, on_round=note).start()
     env.run()
     progress.stop()
-    return int(ends_ps.max()), ends_ps
+    return ends_ps
 
 
 def compare_networks_on(
@@ -131,18 +129,12 @@ def compare_networks_on(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FaultySimulation:
-    """A simulation with faults."""
+class FaultySimulation(NamedTuple):
+    """A simulation with faults: the end of each rank or transfer, what faults did, and what was sent."""
 
     ends_ps: Ints
     effects: list[Effect]
     sent: RoutedBytes
-
-    @property
-    def duration_ps(self) -> int:
-        """The end of the last rank or transfer."""
-        return int(self.ends_ps.max(initial=0))
 
 
 def simulate_with_faults(
@@ -231,22 +223,6 @@ class CrossCheck(JsonForm):
             "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
             "other network is packet"
         )
-
-
-def cross_check(other: str, packet_bytes: int, start_ps: Ints, finish_ps: dict[str, Ints], fill_ps: Ints) -> CrossCheck:
-    """Return the difference of the finish times, by network int64 arrays of shape (n,).
-
-    ``fill_ps`` is the store-and-forward time of each transfer alone.
-    """
-    fluid_ps = finish_ps["fluid"] - start_ps
-    packets_ps = finish_ps["packet"] - fill_ps - start_ps
-    return CrossCheck(
-        other=other,
-        packet_bytes=packet_bytes,
-        finish_s=finish_ps[other] / PS_PER_S,
-        fill_s=fill_ps / PS_PER_S,
-        difference=(packets_ps - fluid_ps) / np.maximum(fluid_ps, 1),
-    )
 
 
 def deliver_packets(

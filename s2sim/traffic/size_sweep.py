@@ -10,7 +10,7 @@ from typing import NamedTuple
 from s2sim import __version__
 from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import OptionError
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.tables import Table, table_of
 from s2sim.topology.cluster import Cluster
@@ -38,6 +38,11 @@ class SizeTiming:
     protocol: str | None  # Of the library; None where it is not modelled
     itemsize: int
 
+    @property
+    def algbw_Bps(self) -> float | None:
+        """Size over time; None where no time passes."""
+        return self.size_bytes / self.time_s if self.time_s else None
+
 
 def sweep_sizes(first: int, last: int, factor: int) -> list[int]:
     """Return the sizes in bytes from ``first`` to at most ``last``, each ``factor`` times the previous.
@@ -60,14 +65,11 @@ def time_sizes(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWat
     if spec.kind == "barrier":
         raise OptionError("a barrier has no size: ask for another collective")
     found: dict[int, SizeTiming] = {}
-    progress.start(len(set(sizes)), "simulating sizes")
-    for size in dict.fromkeys(sizes):
+    for size in watched(progress, "simulating sizes", dict.fromkeys(sizes)):
         planned = plan_collective(replace(spec, size_bytes=size))
         time_s = simulate_collective(planned).duration_ps / PS_PER_S
         ran = planned.timed.schedule
         found[size] = SizeTiming(size, time_s, ran.algorithm, ran.protocol or None, planned.demand.itemsize)
-        progress.advance()
-    progress.stop()
     sent = [(spec.kind, size) for size in found]
     notes = extrapolated_constants_notes(planned.library, planned.scenario, spec.workers, sent)
     return SizeSweep([found[size] for size in sizes], planned.cluster, notes)
@@ -83,9 +85,8 @@ def size_table(spec: CollectiveSpec, swept: SizeSweep) -> Table:
     bus = bus_factor(spec.kind, spec.workers)
     rows = []
     for each in swept.sizes:
-        algbw_Bps = each.size_bytes / each.time_s if each.time_s else None
-        figures = {"size_bytes": each.size_bytes, "time_s": each.time_s, "algbw_Bps": algbw_Bps}
-        figures["busbw_Bps"] = None if algbw_Bps is None else algbw_Bps * bus
+        figures = {name: getattr(each, name) for name in ("size_bytes", "time_s", "algbw_Bps")}
+        figures["busbw_Bps"] = None if each.algbw_Bps is None else each.algbw_Bps * bus
         ran = {"algorithm": each.algorithm, "protocol": each.protocol}
         rows.append({"kind": spec.kind, "workers": spec.workers, **figures, **ran})
     return table_of(rows)
@@ -120,7 +121,7 @@ def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list
     gpus = cluster.shape.gpus_per_node if launches_by_node(spec.library) else 1
     sizes, program = [size.size_bytes for size in timed], program_of(spec.kind)
     bus = bus_factor(spec.kind, spec.workers)
-    bus_rates = [size.size_bytes / size.time_s * bus for size in timed if size.time_s]
+    bus_rates = [size.algbw_Bps * bus for size in timed if size.algbw_Bps is not None]
     return [
         *(f"# {remark}" for remark in remarks),
         f"# Collective test starting: {program}",
@@ -149,10 +150,8 @@ def _device_lines(cluster: Cluster, workers: int) -> Iterator[str]:
 
 def _row(spec: CollectiveSpec, size: SizeTiming, bus: float) -> str:
     dtype, item_bytes = ("float", 4) if size.itemsize == 4 else ("int8", 1)
-    bandwidths = ["N/A", "N/A"]
-    if size.time_s:
-        algbw_Bps = size.size_bytes / size.time_s
-        bandwidths = [_fitting(rate_Bps / 1e9, 6) for rate_Bps in (algbw_Bps, algbw_Bps * bus)]
+    rates_Bps = (None, None) if size.algbw_Bps is None else (size.algbw_Bps, size.algbw_Bps * bus)
+    bandwidths = ["N/A" if rate_Bps is None else _fitting(rate_Bps / 1e9, 6) for rate_Bps in rates_Bps]
     return _line(
         str(size.size_bytes),
         str(size.size_bytes // item_bytes // (spec.workers if spec.kind in _PARTS else 1)),

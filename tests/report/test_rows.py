@@ -3,6 +3,7 @@ import dataclasses
 from s2sim.experiment.row_parts import StepRow
 from s2sim.report import run_tables as rows
 from s2sim.report.run_tables import scaling_grid
+from s2sim.report.traffic_tables import links_grid
 from s2sim.traffic.link_loads import FlowShare, LinkLoad
 
 
@@ -117,7 +118,7 @@ def test_layers_have_a_column_per_reducer(result):
 
 
 def test_busiest_links():
-    grid = rows.links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632, 1, (FlowShare(3, 4, 206438400.0),))])
+    grid = links_grid([LinkLoad("node0.nic0.out", 206438400.0, 0.9632, 1, (FlowShare(3, 4, 206438400.0),))])
     assert grid.rows == (("node0.nic0.out", "206.4 MB", "96.3%", "1", "3 to 4"),)
 
 

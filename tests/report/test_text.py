@@ -1,5 +1,6 @@
 from s2sim.report.answer import lines_text
-from s2sim.report.format import aligned, bottleneck_lines, collective_lines, collective_summary, lowering_lines
+from s2sim.report.format import aligned, bottleneck_lines, lowering_lines
+from s2sim.report.traffic_tables import collective_lines, collective_summary
 from s2sim.traffic.collective_result import CollectiveResult
 from s2sim.traffic.spec import CollectiveSpec
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+from s2sim.experiment.rows import Row
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, names_size
-from s2sim.report.figures.style import (
-    GREY,
-    ITERATION_PARTS,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    WIDTH,
-    family_style,
-    figure_style,
-    fix_layout,
-    label_axes,
-    label_point,
-    style_axes,
-    text_size,
-    workers_title,
-)
 from s2sim.report.format import ENDS_WITH, error_text, factor_text, throughput_text
 from s2sim.report.iteration_tables import exchange_text, iteration_of
 from s2sim.units import format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from s2sim.experiment.rows import Row
 
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
 _FRAME, _LEGEND, _MIN_INNER = 0.8, 0.3, 4.1
@@ -47,35 +36,31 @@ class _Bars(NamedTuple):
     draw: Callable[[Axes, Sequence[Row]], None]  # Draws the bars of rows, at 0, 1, ... from the top
     length_s: Callable[[Row], float]  # Length of a row's bar
     text: Callable[[Row], str]  # The text next to it
+    legend: Sequence[Artist]
 
 
-def _bars_figure(
-    bars: _Bars, rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str, legend: Callable[[], Sequence[Artist]]
-) -> Figure:
-    titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
+def _bars_figure(bars: _Bars, rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str) -> Figure:
+    titles = list(map(style.workers_title, rows_by_workers.values()))
     heights = [_FRAME + bars.inches * len(rows) for rows in rows_by_workers.values()]
     names = {row.reducer for rows in rows_by_workers.values() for row in rows}
-    with figure_style():
-        width = max(WIDTH, names_size(names)[0] * TEXT_SIZE / SMALL_SIZE + _MIN_INNER)
+    with style.figure_style():
+        width = max(style.WIDTH, names_size(names)[0] * style.TEXT_SIZE / style.SMALL_SIZE + _MIN_INNER)
         figure, body = figure_with_head(bars.title, subtitle, sum(heights) + _LEGEND, width)
-        parts = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
+        *parts, last = body.subfigures(len(heights) + 1, 1, height_ratios=[*heights, _LEGEND], squeeze=False)[:, 0]
         panels = []
-        for part, (workers, rows) in zip(parts, rows_by_workers.items(), strict=False):
+        for part, title, rows in zip(parts, titles, rows_by_workers.values(), strict=True):
             axes = part.subplots()
             bars.draw(axes, rows)
-            style_axes(axes, grid="x")
-            axes.set(ylim=(len(rows) - 0.5, -0.5))
+            style.style_axes(axes, grid="x")
             # One tick will do for the layout: the others are set once limits are known.
-            axes.set_xticks([0.0], ["0 s"])
-            axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=TEXT_SIZE)
+            axes.set(ylim=(len(rows) - 0.5, -0.5), xticks=[0.0], xticklabels=["0 s"])
+            axes.set_yticks(range(len(rows)), [row.reducer for row in rows], fontsize=style.TEXT_SIZE)
             axes.tick_params(axis="y", length=0)
-            label_axes(axes, bars.axis, title=titles[workers])
+            style.label_axes(axes, bars.axis, title=title)
             panels.append((axes, rows))
-        shown = list(legend())
-        parts[-1].legend(
-            handles=shown, fontsize=SMALL_SIZE, frameon=False, ncols=len(shown), loc="center", columnspacing=1.2
-        )
-        fix_layout(figure)
+        look: dict[str, Any] = {"fontsize": style.SMALL_SIZE, "frameon": False, "ncols": len(bars.legend)}
+        last.legend(handles=bars.legend, loc="center", columnspacing=1.2, **look)
+        style.fix_layout(figure)
         for axes, rows in panels:
             _write_texts(axes, rows, bars)
         return figure
@@ -83,39 +68,30 @@ def _bars_figure(
 
 def _write_texts(axes: Axes, rows: Sequence[Row], bars: _Bars) -> None:
     """Write a text next to each bar, and make the axis long enough for bars and texts."""
-    from matplotlib.ticker import MaxNLocator
-
     figure = axes.get_figure(root=True)
     assert figure is not None
     width = axes.bbox.width / figure.dpi
-    taken = [float(text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
+    taken = [float(style.text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
     end = max(bars.length_s(row) * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
     # A tick at the very end would have no room for its text.
     ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= 0.96 * end]
     axes.set_xlim(0, end)
     axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
     for place, row in enumerate(rows):
-        label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
+        style.label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
 
 
 def _stack_bars(
-    axes: Axes,
-    rows: Sequence[Row],
-    parts: Iterable[str],
-    length_s: Callable[[Row, str], float],
-    colour: Callable[[Row, str], Any],
-    thickness: float,
-    edge: float,
+    axes: Axes, parts: Mapping[str, Sequence[float]], colour: Callable[[int, str], Any], thickness: float, edge: float
 ) -> dict[str, list[float]]:
-    """Draw the parts of each row's bar in order; return where each part begins, in seconds by row."""
+    """Draw the parts of bars, in seconds by row, in order; return where each part begins in each row."""
     starts: dict[str, list[float]] = {}
-    ends = [0.0] * len(rows)
-    for part in parts:
+    ends = [0.0] * len(next(iter(parts.values())))
+    for part, lengths in parts.items():
         starts[part] = ends
-        lengths = [length_s(row, part) for row in rows]
-        colours = [colour(row, part) for row in rows]
-        style: dict[str, Any] = {"color": colours, "edgecolor": "white", "linewidth": edge, "label": part}
-        axes.barh(range(len(rows)), lengths, thickness, left=ends, **style)
+        colours = [colour(place, part) for place in range(len(ends))]
+        look: dict[str, Any] = {"color": colours, "edgecolor": "white", "linewidth": edge, "label": part}
+        axes.barh(range(len(ends)), lengths, thickness, left=ends, **look)
         ends = [end + length for end, length in zip(ends, lengths, strict=True)]
     return starts
 
@@ -130,67 +106,45 @@ _PHASE_BAR = 0.25
 _BAR_SHARE = 0.68
 
 
-def phase_s(row: Row) -> tuple[float, float, float]:
-    """Return the seconds of each of `PHASES`."""
-    return row.time_s.communication, row.time_s.encode, row.time_s.decode
-
-
 def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
     """Return, for each number of workers, a bar per reducer with its phases, and a tick at its bandwidth bound."""
     iterations = all(row.iteration_s is not None for rows in rows_by_workers.values() for row in rows)
     compared = " of iterations" if iterations else ""
+    bound = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="lower bound of communication")
     bars = _Bars(
         f"Where the time goes, with total, speed-up{compared} over dense and relative L2 error",
         "time of the communication phase on the slowest rank",
         _PHASE_BAR,
         _draw_phase_bars,
         lambda row: row.time_s.total,
-        lambda row: f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {loss_text(row)}",
+        lambda row: f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {_loss_text(row)}",
+        [*(Patch(facecolor=_tint(style.GREY, phase), label=phase) for phase in PHASES), bound],
     )
-    return _bars_figure(bars, rows_by_workers, subtitle, _phase_legend)
+    return _bars_figure(bars, rows_by_workers, subtitle)
 
 
 def _tint(colour: str, phase: str) -> tuple[float, float, float]:
-    from matplotlib.colors import to_rgb
-
     strength = _STRENGTHS[phase]
     red, green, blue = (1 - strength + strength * part for part in to_rgb(colour))
     return red, green, blue
 
 
 def _draw_phase_bars(axes: Axes, rows: Sequence[Row]) -> None:
-    from matplotlib.patheffects import withStroke
-
-    _stack_bars(
-        axes,
-        rows,
-        PHASES,
-        lambda row, phase: phase_s(row)[PHASES.index(phase)],
-        lambda row, phase: _tint(family_style(row.name).colour, phase),
-        _BAR_SHARE,
-        0.4,
-    )
+    phases = {phase: [getattr(row.time_s, phase) for row in rows] for phase in PHASES}
+    colours = [style.family_style(row.name).colour for row in rows]
+    _stack_bars(axes, phases, lambda place, phase: _tint(colours[place], phase), _BAR_SHARE, 0.4)
     outline = [withStroke(linewidth=3.0, foreground="white")]
     for y, row in enumerate(rows):
         ends = y - _BAR_SHARE / 2, y + _BAR_SHARE / 2
         axes.vlines(row.lower_bound_s, *ends, color="black", linewidth=1.2, path_effects=outline)
 
 
-def loss_text(row: Row) -> str:
+def _loss_text(row: Row) -> str:
     """Return the error of a row, or what its ranks have instead of the mean."""
     return ENDS_WITH.get(row.estimates, "exact" if row.exact else f"error {error_text(row.error.relative_l2)}")
 
 
-def _phase_legend() -> list[Artist]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    samples = [Patch(facecolor=_tint(GREY, phase), label=phase) for phase in PHASES]
-    bound = Line2D([], [], color="black", marker="|", linestyle="", markersize=9, label="lower bound of communication")
-    return [*samples, bound]
-
-
-*STACKED, HIDDEN = ITERATION_PARTS
+*STACKED, HIDDEN = style.ITERATION_PARTS
 """The parts that add up to an iteration, in order; and communication that overlaps with them."""
 
 # Inches of a bar with its surroundings; shares of them: the stack and, below it, what is hidden.
@@ -198,55 +152,41 @@ _ITERATION_BAR = 0.3
 _STACK, _THIN = 0.6, 0.18
 
 
-def part_s(row: Row, part: str) -> float:
-    """Return the seconds of one of the parts of a row's iteration, by its name in a legend."""
-    seconds: float = getattr(iteration_of(row), part.replace(" ", "_"))
-    return seconds
-
-
 def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
     """Return, for each number of workers, a bar per reducer with the parts of its iteration, the fastest first.
 
     A thin bar below it is hidden communication; it ends where exposed communication begins.
     """
-    fastest_first = {workers: sorted(rows, key=_length_s) for workers, rows in rows_by_workers.items()}
+
+    def length_s(row: Row) -> float:
+        return iteration_of(row).total_s
+
+    def summary(row: Row) -> str:
+        rate = iteration_of(row).samples_per_s
+        throughput = "" if rate is None else f"{throughput_text(rate)}/s, "
+        return f"{format_seconds(length_s(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{_loss_text(row)}"
+
+    fastest_first = {workers: sorted(rows, key=length_s) for workers, rows in rows_by_workers.items()}
     how = exchange_text([row for rows in fastest_first.values() for row in rows])
     bars = _Bars(
         "Where an iteration goes, with its time, speed-up over dense, throughput and relative L2 error",
         "time of an iteration on the slowest rank",
         _ITERATION_BAR,
         _draw_iteration_bars,
-        _length_s,
-        _iteration_summary,
+        length_s,
+        summary,
+        [Patch(facecolor=colour, label=part) for part, colour in style.ITERATION_PARTS.items()],
     )
-    return _bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how, _iteration_legend)
-
-
-def _length_s(row: Row) -> float:
-    return iteration_of(row).total_s
+    return _bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how)
 
 
 def _draw_iteration_bars(axes: Axes, rows: Sequence[Row]) -> None:
-    starts = _stack_bars(axes, rows, STACKED, part_s, lambda _, part: ITERATION_PARTS[part], _STACK, 0.3)
-    hidden = [part_s(row, HIDDEN) for row in rows]
-    exposed = starts["exposed communication"]
-    axes.barh(
-        [y + (_STACK + _THIN) / 2 for y in range(len(rows))],
-        hidden,
-        _THIN,
-        left=[max(0.0, end - length) for end, length in zip(exposed, hidden, strict=True)],
-        color=ITERATION_PARTS[HIDDEN],
-        label=HIDDEN,
-    )
+    def seconds(part: str) -> list[float]:
+        return [getattr(iteration_of(row), part.replace(" ", "_")) for row in rows]
 
-
-def _iteration_summary(row: Row) -> str:
-    rate = iteration_of(row).samples_per_s
-    throughput = "" if rate is None else f"{throughput_text(rate)}/s, "
-    return f"{format_seconds(_length_s(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{loss_text(row)}"
-
-
-def _iteration_legend() -> list[Artist]:
-    from matplotlib.patches import Patch
-
-    return [Patch(facecolor=colour, label=part) for part, colour in ITERATION_PARTS.items()]
+    parts = {part: seconds(part) for part in STACKED}
+    starts = _stack_bars(axes, parts, lambda _, part: style.ITERATION_PARTS[part], _STACK, 0.3)
+    hidden, exposed = seconds(HIDDEN), starts["exposed communication"]
+    places = [y + (_STACK + _THIN) / 2 for y in range(len(rows))]
+    lefts = [max(0.0, end - length) for end, length in zip(exposed, hidden, strict=True)]
+    axes.barh(places, hidden, _THIN, left=lefts, color=style.ITERATION_PARTS[HIDDEN], label=HIDDEN)

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from s2sim.claims.paper import Chart, HeatMap, Line
 from s2sim.errors import OptionError
-from s2sim.report.figures.style import (
-    SMALL_SIZE,
-    TITLE_SIZE,
-    blank_figure,
-    figure_style,
-    label_axes,
-    log_limits,
-    set_log,
-    style_axes,
-)
+from s2sim.report.figures import style
 from s2sim.sweeps.study import Scale
 from s2sim.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Inches.
 _WIDTH, _HEIGHT = 7.2, 3.6
@@ -38,7 +27,7 @@ _DARK = 0.6  # share of the range from the middle colour to either end above whi
 
 def chart_figure(picture: Chart | HeatMap) -> Figure:
     """Return a picture as a figure, to be written by `s2sim.report.figures.style.figure_bytes`."""
-    with figure_style():
+    with style.figure_style():
         return _draw_chart(picture) if isinstance(picture, Chart) else _draw_heat_map(picture)
 
 
@@ -79,46 +68,48 @@ def _is_wide(values: Sequence[float]) -> bool:
 
 
 def _draw_chart(chart: Chart) -> Figure:
-    figure = blank_figure(_HEIGHT, _WIDTH)
+    figure = style.blank_figure(_HEIGHT, _WIDTH)
     axes = figure.add_subplot()
     for place, line in enumerate(chart.lines):
         colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
         # A marker per point would hide a long line.
-        style: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(line.x) // 12)}
-        axes.plot(line.x, line.y, color=colour, label=line.name, linewidth=1.2, **style)
+        look: dict[str, Any] = {"marker": marker, "markersize": 3.5, "markevery": max(1, len(line.x) // 12)}
+        axes.plot(line.x, line.y, color=colour, label=line.name, linewidth=1.2, **look)
         if line.low:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-    style_axes(axes)
+    style.style_axes(axes)
     for which, is_log in (("x", chart.log_x), ("y", chart.log_y)):
         if is_log:
             bounds = () if which == "x" else ("low", "high")
-            limits = log_limits(value for line in chart.lines for of in (which, *bounds) for value in getattr(line, of))
-            set_log(axes, which, limits, lambda value: f"{value:g}")
-    figure.suptitle(chart.title, fontsize=TITLE_SIZE, x=0.01, ha="left")
-    label_axes(axes, chart.x, chart.y)
-    figure.legend(fontsize=SMALL_SIZE, frameon=False, loc="outside right center")
+            limits = style.log_limits(
+                value for line in chart.lines for of in (which, *bounds) for value in getattr(line, of)
+            )
+            style.set_log(axes, which, limits, lambda value: f"{value:g}")
+    figure.suptitle(chart.title, fontsize=style.TITLE_SIZE, x=0.01, ha="left")
+    style.label_axes(axes, chart.x, chart.y)
+    figure.legend(fontsize=style.SMALL_SIZE, frameon=False, loc="outside right center")
     return figure
 
 
 def _draw_heat_map(heat: HeatMap) -> Figure:
     values = np.array([[np.nan if value is None else value for value in row] for row in heat.values], np.float64)
     height = _HEAD + _CELL_HEIGHT * len(heat.rows)
-    figure = blank_figure(height, _NAMES_WIDTH + _CELL_WIDTH * len(heat.columns))
+    figure = style.blank_figure(height, _NAMES_WIDTH + _CELL_WIDTH * len(heat.columns))
     axes = figure.add_subplot()
     # Equal ratios to the middle have equal shades.
     shades = np.log(np.maximum(values, 1e-9) / heat.middle)
     finite = shades[np.isfinite(shades)]
     most = float(np.abs(finite).max()) if len(finite) else 1.0
     axes.imshow(shades, cmap="RdBu", vmin=-(most or 1.0), vmax=most or 1.0, aspect="auto")
-    axes.set_xticks(range(len(heat.columns)), heat.columns, rotation=45, ha="left", fontsize=SMALL_SIZE)
+    axes.set_xticks(range(len(heat.columns)), heat.columns, rotation=45, ha="left", fontsize=style.SMALL_SIZE)
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(heat.rows)), heat.rows, fontsize=SMALL_SIZE)
+    axes.set_yticks(range(len(heat.rows)), heat.rows, fontsize=style.SMALL_SIZE)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     for row, column in np.ndindex(values.shape):
         if np.isfinite(values[row, column]):
             dark = abs(shades[row, column]) > _DARK * most
             place: dict[str, Any] = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
-            axes.text(column, row, f"{values[row, column]:.2f}", fontsize=SMALL_SIZE, **place)
-    label_axes(axes, title=heat.title)
+            axes.text(column, row, f"{values[row, column]:.2f}", fontsize=style.SMALL_SIZE, **place)
+    style.label_axes(axes, title=heat.title)
     return figure

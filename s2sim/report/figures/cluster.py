@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.path import Path
 
 from s2sim.report.figures.cluster_arrange import ClusterDrawing, lay_out_drawing, place_counts, point_on_line
 from s2sim.report.figures.cluster_sizes import NO_LINK, ClusterGraph, base_class
@@ -14,9 +18,6 @@ from s2sim.report.figures.labels import headed_figure
 from s2sim.report.figures.style import TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style
 from s2sim.report.format import rates_text
 from s2sim.units import PS_PER_S, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Inches.
 _MARGIN, _MIN_WIDTH, _LEGEND_LINE = 0.25, 8.0, 0.17
@@ -57,10 +58,11 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
 
     Of repeated parts, only the first ones and the last are drawn; ``facts`` are lines below the title.
     """
-    from matplotlib.lines import Line2D
-
     plan = lay_out_drawing(graph)
-    left, right, bottom, top = _extent(plan)
+    # All corners of boxes, and points of lines, in inches.
+    corners = [(item.x + i * item.width / 2, item.y + i * item.height / 2) for item in plan.items for i in (-1, 1)]
+    points = [point_on_line(line, share) for line in plan.lines for share in (0.0, 0.5, 1.0)]
+    (left, bottom), (right, top) = (find([*corners, *points], axis=0).tolist() for find in (np.min, np.max))
     width = max(_MIN_WIDTH, right - left) + 2 * _MARGIN
     legend = legend_rows(graph, plan)
     below = len(legend) * _LEGEND_LINE + 2 * _MARGIN
@@ -73,10 +75,12 @@ def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Se
         axes.set_axis_off()
         middle = (left + right) / 2
         axes.set(xlim=(middle - width / 2, middle + width / 2), ylim=(bottom - below, top + _MARGIN + above))
+        # The slowest link is the thinnest line.
+        slowest_Bps = min((line.rate_Bps for line in plan.lines if line.rate_Bps), default=1.0)
         _draw_items(axes, plan)
-        _draw_lines(axes, plan)
+        _draw_lines(axes, plan, slowest_Bps)
         samples = [
-            Line2D([], [], color=_colour(plan, code), linewidth=_thickness(rate_Bps, _slowest_Bps(plan)), label=text)
+            Line2D([], [], color=_colour(plan, code), linewidth=_thickness(rate_Bps, slowest_Bps), label=text)
             for code, rate_Bps, text in legend
         ]
         figure.legend(handles=samples, loc="lower left", fontsize=TEXT_SIZE, frameon=False)
@@ -87,7 +91,6 @@ def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int, fl
     """Return the class, greatest rate and description of each class of links."""
     class_of_link = np.array([plan.classes.index(base_class(name)) for name in graph.class_names])[graph.link_class]
     rows: list[tuple[int, float, str]] = []
-    lines = (*plan.outer, *plan.inner)
     for code, name in enumerate(plan.classes):
         rates_Bps, latency_ps = graph.rate_Bps[class_of_link == code], graph.latency_ps[class_of_link == code]
         ends_ps = (int(latency_ps.min()), int(latency_ps.max()))
@@ -95,7 +98,7 @@ def legend_rows(graph: ClusterGraph, plan: ClusterDrawing) -> list[tuple[int, fl
             _range([rates_text(float(rate)) for rate in (rates_Bps.min(), rates_Bps.max())]),
             _range([format_seconds(ps / PS_PER_S) if ps else "no latency given" for ps in ends_ps]),
         ]
-        counts = [line.count for line in lines if line.link_class == code and not line.hidden]
+        counts = [line.count for line in plan.lines if line.link_class == code and not line.hidden]
         if max(counts, default=1) > 1:
             parts.append(f"{_range([str(min(counts)), str(max(counts))])} in parallel")
         words = _CLASS_WORDS.get(name, f"{name.replace('-', ' ')} link")
@@ -115,18 +118,6 @@ def _range(texts: list[str]) -> str:
     return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
 
 
-def _extent(plan: ClusterDrawing) -> tuple[float, float, float, float]:
-    """Return the left, right, bottom and top ends of the drawing in inches."""
-    corners = [(item.x + i * item.width / 2, item.y + i * item.height / 2) for item in plan.items for i in (-1, 1)]
-    points = [point_on_line(line, share) for line in (*plan.outer, *plan.inner) for share in (0.0, 0.5, 1.0)]
-    xs, ys = zip(*corners, *points, strict=True)
-    return min(xs), max(xs), min(ys), max(ys)
-
-
-def _slowest_Bps(plan: ClusterDrawing) -> float:
-    return min((line.rate_Bps for line in (*plan.outer, *plan.inner) if line.rate_Bps), default=1.0)
-
-
 def _thickness(rate_Bps: float, slowest_Bps: float) -> float:
     return min(_THICKEST, _THINNEST + _PER_DOUBLING * log2(max(1.0, rate_Bps / slowest_Bps)))
 
@@ -138,39 +129,28 @@ def _colour(plan: ClusterDrawing, code: int) -> str:
 
 
 def _draw_items(axes: Axes, plan: ClusterDrawing) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
     for item in plan.items:
         left, bottom = item.x - item.width / 2, item.y - item.height / 2
         fill, edge = _BOX_COLOURS[item.kind]
         # From the back: lines between frames, frames, lines inside them, boxes, texts.
         shape = f"round,pad=0,rounding_size={0.0 if item.kind in _SHARP else 0.05}"
         dash, depth = "--" if item.kind == "more" else "-", 2 if item.kind == "group" else 4
-        look: dict[str, Any] = {
-            "facecolor": fill,
-            "edgecolor": edge,
-            "linewidth": 0.7,
-            "linestyle": dash,
-            "zorder": depth,
-        }
-        axes.add_patch(FancyBboxPatch((left, bottom), item.width, item.height, boxstyle=shape, **look))
+        look: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "linewidth": 0.7, "linestyle": dash}
+        axes.add_patch(FancyBboxPatch((left, bottom), item.width, item.height, boxstyle=shape, zorder=depth, **look))
+        text: dict[str, Any] = {"fontsize": _BOX_SIZE, "zorder": 5}
         if item.kind == "group":
-            axes.text(left + 0.08, bottom + item.height - 0.16, item.text, fontsize=_BOX_SIZE, zorder=5)
+            axes.text(left + 0.08, bottom + item.height - 0.16, item.text, **text)
         else:
-            centred: dict[str, Any] = {"ha": "center", "va": "center", "linespacing": 1.1}
-            axes.text(item.x, item.y, item.text, fontsize=_BOX_SIZE, zorder=5, **centred)
+            axes.text(item.x, item.y, item.text, ha="center", va="center", linespacing=1.1, **text)
 
 
-def _draw_lines(axes: Axes, plan: ClusterDrawing) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
-
+def _draw_lines(axes: Axes, plan: ClusterDrawing, slowest_Bps: float) -> None:
     for line, depth in (*((line, 1) for line in plan.outer), *((line, 3) for line in plan.inner)):
         # A parabola's control point is twice as far from the straight line as its middle.
         x, y = point_on_line(line, 0.5)
-        curve = Curve([line.start, (x, y + line.bend), line.end], [Curve.MOVETO, Curve.CURVE3, Curve.CURVE3])
+        curve = Path([line.start, (x, y + line.bend), line.end], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
         look: dict[str, Any] = {"edgecolor": _colour(plan, line.link_class), "linestyle": ":" if line.hidden else "-"}
-        width = _THINNEST if line.hidden else _thickness(line.rate_Bps, _slowest_Bps(plan))
+        width = _THINNEST if line.hidden else _thickness(line.rate_Bps, slowest_Bps)
         axes.add_patch(PathPatch(curve, facecolor="none", linewidth=width, zorder=depth, **look))
     for x, y, text in place_counts(plan):
         axes.text(x, y, text, fontsize=_COUNT_SIZE, ha="center", va="center", bbox=WHITE_BOX, zorder=3.5)

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 from math import ceil, cos, pi, sin
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from s2sim.arrays import Ints
 from s2sim.report.figures.cluster_canvas import Canvas, DrawnLink, Item, bundle_links, level_lines, straight_lines
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts, shortened, text_width
 from s2sim.units import plural
-
-if TYPE_CHECKING:
-    from s2sim.arrays import Ints, Mask
 
 # Inches: the figure, a part, its offset from its switch, gaps to the next part and the next plane.
 _GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
@@ -32,10 +29,9 @@ Place = tuple[float, float, float]
 """Plane, row and column; fractions for the hidden part of an axis."""
 
 
-def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place parts row by row, the planes of a grid of three dimensions side by side."""
-    canvas, names = wholes.canvas, wholes.names
-    parts, shape = canvas.parts, canvas.parts.graph.grid
+def _arrange_grid(canvas: Canvas) -> list[DrawnLink]:
+    """Place parts row by row, the planes of a grid of three dimensions side by side; return the links between them."""
+    parts, names, shape = canvas.parts, canvas.names, canvas.parts.graph.grid
     sizes = (*(1,) * (3 - len(shape)), *shape)
     canvas.choose(_PART)
     width = max(canvas.width(parts.top, names[end]) for end in (0, -1)) + _ASIDE + _GAP
@@ -62,7 +58,7 @@ def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
     for text, place in _left_out(sizes, axes):
         canvas.add(Item(*corner(place), text_width(text), _MORE_HEIGHT, text, "more"))
     lines = []
-    for one, other, code, rate_Bps, count in bundle_links(parts, wholes.outer, wholes.number_of):
+    for one, other, code, rate_Bps, count in bundle_links(parts, canvas.outer, canvas.number_of):
         start, end = place_of.get(one), place_of.get(other)
         if start and end and start[0] == end[0] and abs(start[1] - end[1]) + abs(start[2] - end[2]) == 1:
             lines.append(DrawnLink(corner(start), corner(end), code, rate_Bps, count))
@@ -71,19 +67,13 @@ def _arrange_grid(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
         for near, far in ((one, other), (other, one)):
             if near in place_of:
                 x, y = corner(place_of[near])
-                right, up = _direction(sizes, near, far)
+                ends = np.unravel_index((near, far), sizes)
+                axis = next(axis for axis, (tail, head) in enumerate(ends) if tail != head)
+                tail, head = ends[axis]
+                right, up = (_FORWARD if (head - tail) % sizes[axis] == 1 else _BACKWARD)[axis]
                 stub = (x + right * _STUB, y + up * _STUB)
                 lines.append(DrawnLink((x, y), stub, code, rate_Bps, count, hidden=far not in place_of))
-    note = "Short lines lead round the edge"
-    return lines, f"{note} or to the same place of the next plane." if sizes[0] > 1 else f"{note}."
-
-
-def _direction(sizes: tuple[int, ...], start: int, end: int) -> tuple[float, float]:
-    """Return the direction in which the link between two switches leaves the first."""
-    ends = np.unravel_index((start, end), sizes)
-    axis = next(axis for axis, (tail, head) in enumerate(ends) if tail != head)
-    tail, head = ends[axis]
-    return (_FORWARD if (head - tail) % sizes[axis] == 1 else _BACKWARD)[axis]
+    return lines
 
 
 def _places(size: int, most: int, room: float) -> dict[int, float]:
@@ -122,54 +112,38 @@ class ClusterDrawing:
     classes: tuple[str, ...]
     note: str  # Explanation of the arrangement, may be empty
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _TopParts:
-    """The parts of the highest level: several if the highest switches are linked to each other."""
-
-    canvas: Canvas
-    names: list[int]
-    number_of: Ints  # of each vertex, shape (V,)
-    outer: Mask  # links between two of them, shape (M,)
-
-    def shown(self, places: int) -> list[list[int]]:
-        """Return the names in order, the hidden ones together at one position."""
-        first, hidden, last = shortened(self.names, places)
-        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
+    @property
+    def lines(self) -> tuple[DrawnLink, ...]:
+        """All lines."""
+        return self.outer + self.inner
 
 
 def lay_out_drawing(graph: ClusterGraph) -> ClusterDrawing:
     """Return the boxes and lines of the figure of a cluster."""
     parts = find_parts(graph)
-    canvas = Canvas.of(parts)
-    whole = parts.part[parts.top]
-    names = np.unique(whole[parts.level >= 0])
-    wholes = _TopParts(canvas, names.tolist(), np.searchsorted(names, whole), whole[parts.tail] != whole[parts.head])
-    # Parts without another arrangement are on a circle.
-    arrange = (
-        {"ring": _arrange_ring, "grid": _arrange_grid}.get(graph.arrangement, _arrange_circle)
-        if len(names) > 1
-        else _arrange_levels
-    )
-    outer, note = arrange(wholes)
-    inner = level_lines(parts, ~wholes.outer, canvas.item_of, canvas.items)
+    canvas = Canvas(parts)
+    note, outer = "", list[DrawnLink]()
+    if len(canvas.names) == 1:
+        canvas.choose(_FIGURE_WIDTH)
+        canvas.put(parts.top, canvas.names[0], 0.0, 0.0)
+    elif graph.arrangement == "grid":
+        outer = _arrange_grid(canvas)
+        note = "Short lines lead round the edge"
+        note += " or to the same place of the next plane." if len(graph.grid) > 2 and graph.grid[0] > 1 else "."
+    else:
+        # Parts without another arrangement are on a circle.
+        frames = _arrange_ring(canvas) if graph.arrangement == "ring" else _arrange_circle(canvas)
+        outer = straight_lines(parts, canvas.outer, frames, canvas.items)
+    inner = level_lines(parts, ~canvas.outer, canvas.item_of, canvas.items)
     return ClusterDrawing(tuple(canvas.items), tuple(outer), tuple(inner), parts.classes, note)
 
 
-def _arrange_levels(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    canvas = wholes.canvas
-    canvas.choose(_FIGURE_WIDTH)
-    canvas.put(canvas.parts.top, wholes.names[0], 0.0, 0.0)
-    return [], ""
-
-
-def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts in two rows that are linked at their ends."""
-    canvas = wholes.canvas
+def _arrange_ring(canvas: Canvas) -> Ints:
+    """Place the parts in two rows that are linked at their ends; return the box of each vertex."""
     top = canvas.parts.top
     slot = canvas.choose(_RING_PART) + _RING_GAP
     most = 2 * int(_RING_WIDTH / slot)
-    row = wholes.shown(most - (len(wholes.names) > most))
+    row = canvas.shown(most - (len(canvas.names) > most))
     above = ceil(len(row) / 2)
     step_below = slot * (above - 1) / max(1, len(row) - above - 1)
     height = canvas.height_of(top)
@@ -181,16 +155,15 @@ def _arrange_ring(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
             continue
         left = x - canvas.width(top, names[0]) / 2
         canvas.put(top, names[0], left, _RING_CHANNEL + height if upper else -height, upside=-1 if upper else 1)
-    return straight_lines(canvas.parts, wholes.outer, canvas.item_of, canvas.items), ""
+    return canvas.item_of
 
 
-def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
-    """Place the parts in frames on an ellipse, and link the frames."""
-    canvas = wholes.canvas
+def _arrange_circle(canvas: Canvas) -> Ints:
+    """Place the parts in frames on an ellipse; return the frame of each vertex."""
     parts = canvas.parts
     # The level of groups has no switches of its own.
     groups = parts.top > parts.level.max()
-    row = wholes.shown(_MAX_ON_CIRCLE - (len(wholes.names) > _MAX_ON_CIRCLE))
+    row = canvas.shown(_MAX_ON_CIRCLE - (len(canvas.names) > _MAX_ON_CIRCLE))
     canvas.choose(max(_CIRCLE_PART, _FIGURE_WIDTH / len(row)))
     width = max(canvas.width(parts.top, names[0]) for names in row if len(names) == 1) + 2 * _FRAME
     height = canvas.height_of(parts.top - groups) + (1.0 if groups else 0.5)
@@ -211,36 +184,32 @@ def _arrange_circle(wholes: _TopParts) -> tuple[list[DrawnLink], str]:
         if len(names) > 1:
             canvas.put_more(parts.top, names, x, y)
             continue
-        title = f"group {wholes.names.index(names[0])}" if groups else ""
+        title = f"group {canvas.names.index(names[0])}" if groups else ""
         canvas.add(Item(x, y, width, height, title, "group"))
         canvas.put(parts.top, names[0], x - canvas.width(parts.top, names[0]) / 2, y - height / 2 + 0.25)
-    return straight_lines(parts, wholes.outer, frame_of, canvas.items), ""
+    return frame_of
 
 
 # Positions of a number on its line, as shares from the start, in order of preference.
 _SHARES = (0.4, 0.6, 0.3, 0.7, 0.5, 0.25, 0.75, 0.35, 0.65, 0.2, 0.8)
 _HEIGHT = 0.13
 
-Box = tuple[float, float, float, float]
-
 
 def place_counts(plan: ClusterDrawing) -> list[tuple[float, float, str]]:
     """Return the centre and the text of numbers of parallel links that overlap nothing."""
-    taken: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind != "group"]
     # Lines between frames run below them.
-    frames: list[Box] = [(item.x, item.y, item.width, item.height) for item in plan.items if item.kind == "group"]
+    taken, frames = ([item for item in plan.items if (item.kind == "group") == group] for group in (False, True))
     placed = []
-    for line, covered in chain(((line, frames) for line in plan.outer), ((line, []) for line in plan.inner)):
+    for number, line in enumerate(plan.lines):
         if line.count < 2 or line.hidden:
             continue
         text = f"{line.count}\N{MULTIPLICATION SIGN}"
-        width = text_width(text) - 0.06
+        covered = frames if number < len(plan.outer) else []
         for share in _SHARES:
-            x, y = point_on_line(line, share)
-            box = (x, y, width, _HEIGHT)
-            if not any(_overlap(box, other) for other in chain(taken, covered)):
+            box = Item(*point_on_line(line, share), text_width(text) - 0.06, _HEIGHT, text, "number")
+            if not any(box.overlaps(other) for other in chain(taken, covered)):
                 taken.append(box)
-                placed.append((x, y, text))
+                placed.append((box.x, box.y, text))
                 break
     return placed
 
@@ -249,7 +218,3 @@ def point_on_line(line: DrawnLink, share: float) -> tuple[float, float]:
     """Return the point at a share of a line, which is a parabola if it is bent."""
     (x, y), (end_x, end_y) = line.start, line.end
     return x + share * (end_x - x), y + share * (end_y - y) + 4 * share * (1 - share) * line.bend
-
-
-def _overlap(one: Box, other: Box) -> bool:
-    return abs(one[0] - other[0]) * 2 < one[2] + other[2] and abs(one[1] - other[1]) * 2 < one[3] + other[3]

@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from s2sim.report.figures.cluster_sizes import (
-    DOT,
-    MIN_SWITCHES,
-    GraphParts,
-    PartSizes,
-    level_height,
-    part_gap,
-    shortened,
-    text_width,
-)
+from s2sim.arrays import Ints, Mask
+from s2sim.report.figures import cluster_sizes as sizes
+from s2sim.report.figures.cluster_sizes import GraphParts
 from s2sim.units import plural
 
-if TYPE_CHECKING:
-    from s2sim.arrays import Ints, Mask
-
 # Limit of switches in a row that does not show all.
-_MAX_OF_MANY = 8
+_MAX_OF_MANY, _MIN_SHOWN = 8, 2
 _BOX_HEIGHT, _CELL_HEIGHT, _MORE_HEIGHT = 0.22, 0.2, 0.34
 
 
@@ -40,26 +29,68 @@ class Item:
     text: str
     kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for hidden parts
 
+    def overlaps(self, other: Item) -> bool:
+        """Return whether two boxes share some area."""
+        across, along = abs(self.x - other.x) * 2, abs(self.y - other.y) * 2
+        return across < self.width + other.width and along < self.height + other.height
 
-@dataclass(slots=True, eq=False)
+
 class Canvas:
-    """The boxes that have been placed."""
+    """The boxes that have been placed, and the greatest widths of parts of each level, in inches."""
 
-    parts: GraphParts
-    sizes: PartSizes
-    limits: list[int]  # Number of shown parts of each level
-    items: list[Item]
-    item_of: Ints  # The box of each vertex, its own or that of hidden parts; -1 for none
+    def __init__(self, parts: GraphParts) -> None:
+        self.parts = parts
+        whole = parts.part[parts.top]
+        names = np.unique(whole[parts.level >= 0])
+        # The parts of the highest level, several if the highest switches are linked to each other; the number among
+        # them of each vertex, shape (V,); and which links are between two of them, shape (M,).
+        self.names: list[int] = names.tolist()
+        self.number_of = np.searchsorted(names, whole)
+        self.outer = whole[parts.tail] != whole[parts.head]
+        self.items: list[Item] = []
+        # The box of each vertex, its own or that of hidden parts; -1 for none.
+        self.item_of = np.full(len(parts.level), -1)
+        # Number of shown parts of each level.
+        self.limits: list[int] = []
+        self.cell = max(sizes.MIN_CELL, len(str(parts.graph.gpus - 1)) * sizes.LETTER + sizes.PADDING / 2)
+        # At each level, the most parts that any part of the level above holds.
+        self._children: list[int] = []
+        # At each level, the least width of a row of its own vertices.
+        self._switches = [0.0]
+        for level in range(1, parts.top + 1):
+            inside = (parts.level >= 0) & (parts.level < level)
+            child, first = np.unique(parts.part[level - 1][inside], return_index=True)
+            parents = parts.part[level][inside][first]
+            self._children.append(int(np.unique(parents, return_counts=True)[1].max()) if len(child) else 0)
+            own = np.flatnonzero(parts.level == level)
+            most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
+            width = min(most, sizes.MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0
+            self._switches.append(width)
 
-    @classmethod
-    def of(cls, parts: GraphParts) -> Canvas:
-        """Return an empty canvas for the parts of a graph."""
-        return cls(parts, PartSizes.of(parts), [], [], np.full(len(parts.level), -1))
+    def shown(self, places: int) -> list[list[int]]:
+        """Return the names of the parts of the highest level, the hidden ones together at one position."""
+        first, hidden, last = sizes.shortened(self.names, places)
+        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
 
     def choose(self, width: float) -> float:
         """Choose the number of shown parts per level for ``width`` inches; return the width of the widest part."""
-        self.limits = self.sizes.fitting(self.parts.top, width)
-        return self.sizes.width(self.parts.top, self.limits)
+        top = self.parts.top
+        self.limits = self._children[:top]
+        while self._widest(top) > width and max(self.limits, default=0) > _MIN_SHOWN:
+            # Of the longest rows, the outermost are sizes.shortened first.
+            self.limits[top - 1 - self.limits[::-1].index(max(self.limits))] -= 1
+        return self._widest(top)
+
+    def _widest(self, level: int) -> float:
+        """Return the greatest width of a part that shows up to the chosen number of parts of each level below."""
+        width = self.cell
+        for below in range(level):
+            children, limit, gap = self._children[below], self.limits[below], sizes.part_gap(below)
+            width = min(children, limit) * (width + gap) - gap
+            if children > limit:
+                width += gap + (self.cell if below == 0 else sizes.text_width("999999 more"))
+            width = max(width, self._switches[below + 1])
+        return width
 
     def add(self, item: Item, vertices: Ints | int | None = None) -> None:
         """Place a box that represents ``vertices``."""
@@ -69,29 +100,33 @@ class Canvas:
 
     def height_of(self, level: int) -> float:
         """Return the height of a level above the GPUs."""
-        return sum(level_height(below, self.sizes.width(below + 1, self.limits)) for below in range(level))
+        return sum(sizes.level_height(below, self._widest(below + 1)) for below in range(level))
 
     def width(self, level: int, part: int) -> float:
         """Return the width of a part with its hidden parts."""
         if level == 0:
-            return self.sizes.cell
+            return self.cell
         widths = [width for _, width in self._row(level, part)]
         own = self.parts.own(level, part)
-        least = min(len(own), MIN_SWITCHES) * self.parts.slot_width(int(own[-1])) - part_gap(1) if len(own) else 0.0
-        return max(sum(widths) + part_gap(level - 1) * (len(widths) - 1), least)
+        least = (
+            min(len(own), sizes.MIN_SWITCHES) * self.parts.slot_width(int(own[-1])) - sizes.part_gap(1)
+            if len(own)
+            else 0.0
+        )
+        return max(sum(widths) + sizes.part_gap(level - 1) * (len(widths) - 1), least)
 
     def put(self, level: int, part: int, left: float, bottom: float, *, upside: int = 1) -> None:
         """Place a part, its GPUs at the height ``bottom`` and the rest above, or below where ``upside`` is -1."""
         width = self.width(level, part)
         if level > 0:
             row = self._row(level, part)
-            x = left + (width - sum(wide for _, wide in row) - part_gap(level - 1) * (len(row) - 1)) / 2
+            x = left + (width - sum(wide for _, wide in row) - sizes.part_gap(level - 1) * (len(row) - 1)) / 2
             for children, wide in row:
                 if len(children) > 1:
                     self.put_more(level - 1, children, x + wide / 2, bottom + upside * self.height_of(level - 1))
                 else:
                     self.put(level - 1, children[0], x, bottom, upside=upside)
-                x += wide + part_gap(level - 1)
+                x += wide + sizes.part_gap(level - 1)
         own = self.parts.own(level, part)
         if len(own):
             self._put_own(own, left, width, bottom + upside * self.height_of(level))
@@ -104,7 +139,7 @@ class Canvas:
 
     def _row(self, level: int, part: int) -> list[tuple[list[int], float]]:
         """Return the parts below one with their widths, the hidden ones together at one position."""
-        first, hidden, last = shortened(self.parts.children(level, part), self.limits[level - 1])
+        first, hidden, last = sizes.shortened(self.parts.children(level, part), self.limits[level - 1])
         row = [([child], self.width(level - 1, child)) for child in first]
         if hidden:
             row.append((hidden, self._more_text(level - 1, hidden)[1]))
@@ -113,28 +148,30 @@ class Canvas:
     def _more_text(self, level: int, hidden: list[int]) -> tuple[str, float]:
         """Return the text of a box for hidden parts, and the width of the box."""
         if level == 0:
-            return f"+{len(hidden)}", self.sizes.cell
+            return f"+{len(hidden)}", self.cell
         text = f"{len(hidden)} more\n{plural(len(hidden), self.parts.part_name(level, hidden[0]))}"
-        return text, text_width(text)
+        return text, sizes.text_width(text)
 
     def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
         """Place the vertices of a part's own level side by side, as far as there is room."""
-        places = max(MIN_SWITCHES, int((width + part_gap(1)) / self.parts.slot_width(int(own[-1]))))
-        first, hidden, last = shortened(own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1)
+        places = max(sizes.MIN_SWITCHES, int((width + sizes.part_gap(1)) / self.parts.slot_width(int(own[-1]))))
+        first, hidden, last = sizes.shortened(
+            own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1
+        )
         row = [*first, *hidden[:1], *last]
         for place, vertex in enumerate(row):
             x = left + (place + 0.5) * width / len(row)
             kind, name, number = self.parts.vertex_name(vertex)
             if vertex in hidden:
                 text = f"{len(hidden)} more\n{plural(len(hidden), name)}"
-                self.add(Item(x, y, text_width(text), _MORE_HEIGHT, text, "more"), np.array(hidden))
+                self.add(Item(x, y, sizes.text_width(text), _MORE_HEIGHT, text, "more"), np.array(hidden))
             elif kind == "gpu":
-                self.add(Item(x, y, self.sizes.cell, _CELL_HEIGHT, str(number), kind), vertex)
+                self.add(Item(x, y, self.cell, _CELL_HEIGHT, str(number), kind), vertex)
             elif kind == "dot":
-                self.add(Item(x, y, DOT, DOT, "", kind), vertex)
+                self.add(Item(x, y, sizes.DOT, sizes.DOT, "", kind), vertex)
             else:
                 text = f"{name} {number}"
-                wide = width if kind == "node" and len(row) == 1 else text_width(text)
+                wide = width if kind == "node" and len(row) == 1 else sizes.text_width(text)
                 self.add(Item(x, y, wide, _BOX_HEIGHT, text, kind), vertex)
 
 

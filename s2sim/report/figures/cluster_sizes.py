@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, Mask
 
 # Class of the connection of a GPU without a port to its node, which is no link of the cluster.
 NO_LINK = -1
@@ -122,38 +120,12 @@ def base_class(name: str) -> str:
     return name.removesuffix("-up").removesuffix("-down")
 
 
-def _levels(graph: ClusterGraph, tail: Ints, head: Ints, vertices: int) -> Ints:
-    """Return the number of links from each vertex to the nearest GPU."""
-    level = np.full(vertices, -1, np.int64)
-    level[: graph.gpus] = 0
-    reached = 0
-    while True:
-        near = np.concatenate([head[level[tail] == reached], tail[level[head] == reached]])
-        near = near[level[near] < 0]
-        if not len(near):
-            break
-        reached += 1
-        level[near] = reached
-    if graph.arrangement != "levels":
-        # Switches without nodes are on the level of those with nodes.
-        level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
-    return level
-
-
-def _joined(tail: Ints, head: Ints, links: Mask, vertices: int) -> Ints:
-    """Return the first vertex of the connected component of each vertex."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ones = np.ones(int(links.sum()), np.bool_)
-    graph = coo_array((ones, (tail[links], head[links])), shape=(vertices, vertices))
-    _, component = connected_components(graph, directed=False)
-    _, first, which = np.unique(component, return_index=True, return_inverse=True)
-    return first.astype(np.int64)[which]
-
-
 def find_parts(graph: ClusterGraph) -> GraphParts:
     """Return the levels and nested parts of a graph."""
+    # No run needs these, and they take time to import.
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
     classes = tuple(dict.fromkeys(map(base_class, graph.class_names)))
     new_code = np.array([classes.index(base_class(name)) for name in graph.class_names], np.int64)
     gpu = np.arange(graph.gpus, dtype=np.int64)
@@ -162,13 +134,28 @@ def find_parts(graph: ClusterGraph) -> GraphParts:
     head = np.concatenate([graph.head, graph.gpus + graph.node_of_gpu[alone]])
     link_class = np.concatenate([new_code[graph.link_class], np.full(len(alone), NO_LINK)])
     vertices = 1 + int(max(tail.max(), head.max(), graph.gpus + graph.nodes - 1))
-    level = _levels(graph, tail, head, vertices)
+
+    def chosen(links: Mask) -> coo_array:
+        ones = np.ones(np.count_nonzero(links), np.bool_)
+        return coo_array((ones, (tail[links], head[links])), shape=(vertices, vertices))
+
+    def joined(links: Mask) -> Ints:
+        """Return the first vertex of the connected component of each vertex."""
+        _, component = connected_components(chosen(links), directed=False)
+        _, first, which = np.unique(component, return_index=True, return_inverse=True)
+        return first.astype(np.int64)[which]
+
+    hops = dijkstra(chosen(tail >= 0), directed=False, indices=gpu, unweighted=True, min_only=True)
+    level = np.where(np.isinf(hops), -1, hops).astype(np.int64)
+    if graph.arrangement != "levels":
+        # Switches without nodes are on the level of those with nodes.
+        level[graph.gpus + graph.nodes :] = level[graph.gpus] + 1
     highest = np.maximum(level[tail], level[head])
     upwards = level[tail] != level[head]
-    part = [_joined(tail, head, upwards & (highest <= number), vertices) for number in range(level.max() + 1)]
+    part = [joined(upwards & (highest <= number)) for number in range(level.max() + 1)]
     groups = [classes.index(base_class(name)) for name in graph.between_groups if base_class(name) in classes]
     if groups:
-        part.append(_joined(tail, head, ~np.isin(link_class, groups), vertices))
+        part.append(joined(~np.isin(link_class, groups)))
     rate_Bps = np.concatenate([graph.rate_Bps, np.zeros(len(alone))])
     return GraphParts(graph, tail, head, link_class, rate_Bps, classes, level, tuple(part))
 
@@ -189,7 +176,7 @@ def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], 
 
 
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
-_LETTER, _PADDING, _MIN_CELL = 0.058, 0.12, 0.2
+LETTER, PADDING, MIN_CELL = 0.058, 0.12, 0.2
 DOT = 0.12
 # Gaps between neighbours of each level, and from each level to the next; the last for all above.
 _GAPS = (0.03, 0.12, 0.35, 0.6)
@@ -197,12 +184,11 @@ _RISES = (0.42, 0.75, 1.1)
 # Additional inches per inch of width, for long horizontal distances.
 _SLOPES = (0.0, 0.03, 0.05)
 MIN_SWITCHES = 4
-_MIN_SHOWN = 2
 
 
 def text_width(text: str) -> float:
     """Return the inches of a box around a text of one or more lines."""
-    return max(map(len, text.split("\n"))) * _LETTER + _PADDING
+    return max(map(len, text.split("\n"))) * LETTER + PADDING
 
 
 def part_gap(level: int) -> float:
@@ -214,46 +200,3 @@ def level_height(level: int, width: float) -> float:
     """Return the inches from a level to the next, the parts of which are ``width`` inches wide."""
     step = min(level, len(_RISES) - 1)
     return _RISES[step] + _SLOPES[step] * width
-
-
-@dataclass(frozen=True, slots=True)
-class PartSizes:
-    """The greatest widths of parts of each level."""
-
-    cell: float  # Width of a GPU, in inches
-    children: tuple[int, ...]  # At each level, the most parts that any part of the level above holds
-    switches: tuple[float, ...]  # At each level, the least width of a row of its own vertices, in inches
-
-    @classmethod
-    def of(cls, parts: GraphParts) -> PartSizes:
-        """Return the sizes of a graph's parts."""
-        children, switches = [], [0.0]
-        for level in range(1, parts.top + 1):
-            inside = (parts.level >= 0) & (parts.level < level)
-            child, first = np.unique(parts.part[level - 1][inside], return_index=True)
-            parents = parts.part[level][inside][first]
-            children.append(int(np.unique(parents, return_counts=True)[1].max()) if len(child) else 0)
-            own = np.flatnonzero(parts.level == level)
-            most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
-            switches.append(min(most, MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0)
-        cell = max(_MIN_CELL, len(str(parts.graph.gpus - 1)) * _LETTER + _PADDING / 2)
-        return cls(cell, tuple(children), tuple(switches))
-
-    def width(self, level: int, limits: Sequence[int]) -> float:
-        """Return the greatest width of a part that shows up to ``limits`` parts of each level below."""
-        width = self.cell
-        for below in range(level):
-            places = min(self.children[below], limits[below])
-            width = places * (width + part_gap(below)) - part_gap(below)
-            if self.children[below] > limits[below]:
-                width += part_gap(below) + (self.cell if below == 0 else text_width("999999 more"))
-            width = max(width, self.switches[below + 1])
-        return width
-
-    def fitting(self, level: int, width: float) -> list[int]:
-        """Return the number of shown parts per level for which a part of ``level`` is no wider than ``width``."""
-        limits = list(self.children[:level])
-        while self.width(level, limits) > width and max(limits, default=0) > _MIN_SHOWN:
-            # Of the longest rows, the outermost are shortened first.
-            limits[level - 1 - limits[::-1].index(max(limits))] -= 1
-        return limits

@@ -5,35 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log2, log10
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from s2sim.arrays import Floats
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
-from s2sim.report.figures.style import (
-    GREY,
-    SMALL_SIZE,
-    family_of,
-    family_style,
-    figure_bytes,
-    figure_style,
-    label_axes,
-    line_styles,
-    style_axes,
-    svg_text,
-)
 from s2sim.report.format import group_by, signed_text
 from s2sim.report.html import lines_html, page
+from s2sim.report.validation_tables import validate_screen
+from s2sim.training.curve import Curve
+from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from s2sim.arrays import Floats
-    from s2sim.report.screens import Screen
-    from s2sim.training.curve import Curve
-    from s2sim.training.result import TrainResult
-    from s2sim.validation.curve_result import CurveErrors, ValidationResult
+from s2sim.validation.curve_result import CurveErrors, ValidationResult
 
 # Inches.
 _TRAINING_HEIGHT = 4.6
@@ -43,31 +29,31 @@ def draw_training(result: TrainResult, file_format: str) -> bytes:
     """Return the picture of a training: the same bytes for the same result and release of matplotlib."""
     seeds = format_number_of(result.spec.seeds, "seed")
     bands = f"Lines are means over {seeds}, bands from the least to the most of them."
-    with figure_style():
+    with style.figure_style():
         figure, body = figure_with_head(f"{result.headline}.", bands, _TRAINING_HEIGHT)
         axes = body.subplots(2, 2, sharey="row", sharex="col")
         for row, what in zip(axes, ("loss", "accuracy"), strict=True):
             for panel, against in zip(row, ("iterations", "time"), strict=True):
                 _draw_training_panel(panel, result, what, against)
-        label_axes(axes[0][0], y="loss on held-out data")
-        label_axes(axes[1][0], "iterations", f"right: {result.score}")
-        label_axes(axes[1][1], f"simulated time ({_unit(result)[1]})")
+        style.label_axes(axes[0][0], y="loss on held-out data")
+        style.label_axes(axes[1][0], "iterations", f"right: {result.score}")
+        style.label_axes(axes[1][1], f"simulated time ({_unit(result)[1]})")
         write_legend(body, axes[0][0].lines[: len(result.rows)])
-        return figure_bytes(figure, file_format)
+        return style.figure_bytes(figure, file_format)
 
 
 def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: str) -> None:
-    for reducer, dash in line_styles(row.reducer for row in result.rows).items():
+    for reducer, dash in style.line_styles(row.reducer for row in result.rows).items():
         curves = [curve for curve in result.curves if curve.reducer == reducer]
         points = min(len(curve.iterations) for curve in curves)
         values = np.array([_values(curve, what)[:points] for curve in curves])
         times = np.mean([curve.time_s[:points] for curve in curves], axis=0) / _unit(result)[0]
         where = curves[0].iterations[:points] if against == "iterations" else times
-        colour = family_style(family_of(reducer)).colour
+        colour = style.family_style(style.family_of(reducer)).colour
         axes.plot(where, values.mean(axis=0), dash, color=colour, linewidth=1.2, label=reducer)
         axes.fill_between(where, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     if result.target is not None and result.target.what == what:
-        axes.axhline(result.target.value, color=GREY, linewidth=0.6, linestyle=":")
+        axes.axhline(result.target.value, color=style.GREY, linewidth=0.6, linestyle=":")
     # Curves that diverge leave the figure at the top.
     starts, lows, highs = zip(
         *((values[0], values.min(), values.max()) for values in (_values(curve, what) for curve in result.curves)),
@@ -77,8 +63,8 @@ def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: st
     bottom = min(lows) - 0.05 * (top - min(lows)) if what == "loss" else 0.0
     axes.set_ylim(bottom, top)
     axes.set_xlim(left=0)
-    axes.tick_params(labelsize=SMALL_SIZE)
-    style_axes(axes)
+    axes.tick_params(labelsize=style.SMALL_SIZE)
+    style.style_axes(axes)
 
 
 def _values(curve: Curve, what: str) -> Floats:
@@ -103,14 +89,14 @@ _STYLE = (
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def curves_page(result: ValidationResult, screen: Screen) -> str:
-    """Return a self-contained page with the lines and tables of a screen, and a figure per source."""
+def curves_page(result: ValidationResult) -> str:
+    """Return a self-contained page with the screen of a validation, and a figure per source."""
     sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
     pictures = "".join(
         f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
     )
     key = "<p>Dots are measured, lines predicted; below a name stands the bias at large and at small sizes.</p>"
-    return page("Predicted against measured", _STYLE, f"{lines_html(*screen)}{key}{pictures}")
+    return page("Predicted against measured", _STYLE, f"{lines_html(validate_screen(result))}{key}{pictures}")
 
 
 def _links(curves: Sequence[CurveErrors]) -> str:
@@ -123,20 +109,16 @@ def _links(curves: Sequence[CurveErrors]) -> str:
 
 def _draw_curves(curves: Sequence[CurveErrors]) -> str:
     """Return an SVG with a panel per curve: time over size, both logarithmic."""
-    from matplotlib.figure import Figure
-
     rows, columns = ceil(len(curves) / _COLUMNS), min(_COLUMNS, len(curves))
     width, height = columns * _WIDTH, rows * _CURVES_HEIGHT
     across, along = _CURVES_LEFT + _RIGHT, _CURVES_TOP + _CURVES_BOTTOM
-    with figure_style():
+    edges = (_CURVES_LEFT / width, _CURVES_BOTTOM / height, 1 - _RIGHT / width, 1 - _CURVES_TOP / height)
+    with style.figure_style():
         figure = Figure(figsize=(width, height), facecolor="white")
-        figure.subplots_adjust(
-            _CURVES_LEFT / width, _CURVES_BOTTOM / height, 1 - _RIGHT / width, 1 - _CURVES_TOP / height
-        )
-        figure.subplots_adjust(wspace=across / (_WIDTH - across), hspace=along / (_CURVES_HEIGHT - along))
+        figure.subplots_adjust(*edges, across / (_WIDTH - across), along / (_CURVES_HEIGHT - along))
         for number, curve in enumerate(curves, 1):
             _draw_curve_panel(figure.add_subplot(rows, columns, number), curve)
-    return svg_text(figure)
+    return style.svg_text(figure)
 
 
 def _draw_curve_panel(axes: Axes, curve: CurveErrors) -> None:
@@ -152,9 +134,9 @@ def _draw_curve_panel(axes: Axes, curve: CurveErrors) -> None:
     first, last = round(min(sizes)), round(max(sizes))
     powers = [power for power in range(0, last + 1, 5) if power >= first] or [first]
     axes.set_xticks(powers, [f"{2 ** (power % 10)} {_UNITS[power // 10]}" for power in powers])
-    axes.tick_params(labelsize=SMALL_SIZE, color=GREY, length=2)
+    axes.tick_params(labelsize=style.SMALL_SIZE, color=style.GREY, length=2)
     axes.grid(visible=True, color="#e4e4e4", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
     mark = "" if curve.counts else " (apart)"
     bias = f"{signed_text(curve.signed_log_error_large)} / {signed_text(curve.signed_log_error_small)}"
-    axes.set_title(f"{curve.id}{mark}\n{bias}", fontsize=SMALL_SIZE, loc="left")
+    axes.set_title(f"{curve.id}{mark}\n{bias}", fontsize=style.SMALL_SIZE, loc="left")

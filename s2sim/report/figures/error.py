@@ -5,40 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
 
+from s2sim.arrays import Floats
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import Label, figure_with_head, place_labels
-from s2sim.report.figures.style import (
-    SMALL_SIZE,
-    STYLES,
-    TITLE_SIZE,
-    PlottedQuantity,
-    Series,
-    draw_rings,
-    draw_steps,
-    family_style,
-    figure_style,
-    find_series,
-    fix_layout,
-    front_corners,
-    label_axes,
-    log_limits,
-    set_log,
-    style_axes,
-    workers_title,
-)
 from s2sim.report.format import ENDS_WITH
 from s2sim.report.iteration_tables import iteration_of
 from s2sim.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
-
-    from s2sim.arrays import Floats
 
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
@@ -47,18 +26,27 @@ _MARKER_SIZE = 5.5
 _NEVER_WINS = "#f0f0f0"
 # Fillings of the markers of one family, in order.
 _FILLS = ("full", "none", "left", "bottom", "right", "top")
+_KEY_STYLE: dict[str, Any] = {
+    "title_fontsize": style.TITLE_SIZE,
+    "alignment": "left",
+    "fontsize": style.SMALL_SIZE,
+    "frameon": False,
+    "borderpad": 0,
+} | {"ncols": _KEY_COLUMNS, "loc": "outside upper left", "handlelength": 2.6, "labelspacing": 0.25}
 _BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
-_SENT = PlottedQuantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
-_PAYLOAD = PlottedQuantity(
+_SENT = style.PlottedQuantity(
+    "bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes
+)
+_PAYLOAD = style.PlottedQuantity(
     "bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes
 )
-_TIME = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
-_ITERATION = PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
+_TIME = style.PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+_ITERATION = style.PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
-def _quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
+def _quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, style.PlottedQuantity]:
     # A single rank sends nothing.
     time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
     return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
@@ -67,7 +55,7 @@ def _quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
 class _Panels(NamedTuple):
     """The axes of one quantity: errors on a logarithmic axis, and below them a line for each exact reducer."""
 
-    quantity: PlottedQuantity
+    quantity: style.PlottedQuantity
     front: frozenset[str]
     main: Axes
     exact: Axes | None
@@ -78,7 +66,7 @@ class _Group(NamedTuple):
 
     rows: list[Row]
     hidden: dict[str, str]
-    series: list[tuple[Series, str]]
+    series: list[tuple[style.Series, str]]
 
     @property
     def exact(self) -> list[Row]:
@@ -104,26 +92,26 @@ def error_figure(
     separate panel. ``fronts`` has, by number of workers, the option strings on the Pareto fronts of error and bytes,
     and of error and time.
     """
-    titles = {workers: workers_title(rows) for workers, rows in rows_by_workers.items()}
-    groups = {workers: _make_group(rows) for workers, rows in rows_by_workers.items()}
-    heights = [group.height for group in groups.values()]
+    titles = list(map(style.workers_title, rows_by_workers.values()))
+    groups = list(map(_make_group, rows_by_workers.values()))
+    heights = [group.height for group in groups]
     ringed = "" if fronts is None else "; ringed: nothing beats it"
-    with figure_style():
+    with style.figure_style():
         title = f"What a byte and a second buy{ringed}; shaded: further from the mean than zeros are"
         figure, body = figure_with_head(title, subtitle, sum(heights))
         parts = body.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         drawn = []
-        for part, (workers, group) in zip(parts, groups.items(), strict=True):
+        for part, workers, name, group in zip(parts, rows_by_workers, titles, groups, strict=True):
             panels = _panels(part, group, (fronts or {}).get(workers, (frozenset(), frozenset())))
             _draw(panels, group)
-            _write_key(part, titles[workers], panels[0].main)
+            part.legend(*panels[0].main.get_legend_handles_labels(), title=name, **_KEY_STYLE)
             if group.hidden:
                 hidden = ", ".join(f"{text} ({reason})" for text, reason in group.hidden.items())
-                part.supxlabel(f"not shown: {hidden}", fontsize=SMALL_SIZE, x=0.01, ha="left")
-            drawn.append((panels, group))
-        fix_layout(figure)
-        for panels, group in drawn:
-            _label(panels, group)
+                part.supxlabel(f"not shown: {hidden}", fontsize=style.SMALL_SIZE, x=0.01, ha="left")
+            drawn += [(panel, group) for panel in panels]
+        style.fix_layout(figure)
+        for panel, group in drawn:
+            _label(panel, group)
         return figure
 
 
@@ -132,7 +120,7 @@ def _make_group(rows: Sequence[Row]) -> _Group:
     shown = [row for row in rows if row.reducer not in hidden]
     drawn: Counter[str] = Counter()
     series = []
-    for one in find_series([row for row in shown if not row.exact]):
+    for one in style.find_series([row for row in shown if not row.exact]):
         family = one.rows[0].name
         series.append((one, _FILLS[drawn[family] % len(_FILLS)]))
         drawn[family] += 1
@@ -167,79 +155,61 @@ def _panels(part: SubFigure, group: _Group, fronts: tuple[frozenset[str], frozen
 
 
 def _series_style(family: str, fill: str) -> dict[str, Any]:
-    look = family_style(family)
+    look = style.family_style(family)
     return {
         "color": look.colour,
         "marker": look.marker,
         "markersize": _MARKER_SIZE,
         "fillstyle": fill,
         "markerfacecoloralt": "white",
-        "linestyle": STYLES[_FILLS.index(fill) % len(STYLES)],
+        "linestyle": style.STYLES[_FILLS.index(fill) % len(style.STYLES)],
         "linewidth": 1.2,
     }
 
 
 def _draw(panels: Sequence[_Panels], group: _Group) -> None:
-    limits = log_limits([_error(row) for row in group.rows if not row.exact], include=1.5)
+    limits = style.log_limits([_error(row) for row in group.rows if not row.exact], include=1.5)
     for quantity, front, main, band in panels:
-        style_axes(main)
-        set_log(main, "y", limits, lambda value: f"{value:g}")
-        set_log(main, "x", log_limits(map(quantity.of, group.rows), air=0.12), quantity.text, most=5)
+        style.style_axes(main)
+        style.set_log(main, "y", limits, lambda value: f"{value:g}")
+        style.set_log(main, "x", style.log_limits(map(quantity.of, group.rows), air=0.12), quantity.text, most=5)
         main.axhspan(1, limits[1], color=_NEVER_WINS, zorder=0)
         for series, fill in group.series:
             points = [(quantity.of(row), _error(row)) for row in series.rows]
             main.plot(*zip(*points, strict=True), label=series.name, **_series_style(series.rows[0].name, fill))
+        style.draw_steps(main, _steps(quantity, front, group))
+        on_front = [row for row in group.rows if row.reducer in front and not row.exact]
+        style.draw_rings(main, [(quantity.of(row), _error(row)) for row in on_front])
         if band is not None:
             _draw_band(band, quantity, group.exact)
-        draw_steps(main, _steps(quantity, front, group))
-        on_front = [row for row in group.rows if row.reducer in front and not row.exact]
-        draw_rings(main, [(quantity.of(row), _error(row)) for row in on_front])
-        if band is not None:
             lines = enumerate(group.exact)
-            draw_rings(band, [(quantity.of(row), line) for line, row in lines if row.reducer in front])
-        label_axes(band or main, quantity.title)
-    label_axes(panels[0].main, y="relative L2 error of the mean gradient")
+            style.draw_rings(band, [(quantity.of(row), line) for line, row in lines if row.reducer in front])
+        style.label_axes(band or main, quantity.title)
+    style.label_axes(panels[0].main, y="relative L2 error of the mean gradient")
 
 
-def _draw_band(band: Axes, quantity: PlottedQuantity, exact: Sequence[Row]) -> None:
-    style_axes(band)
+def _draw_band(band: Axes, quantity: style.PlottedQuantity, exact: Sequence[Row]) -> None:
+    style.style_axes(band)
     for place, row in enumerate(exact):
         look = {**_series_style(row.name, "full"), "linestyle": ""}
         band.plot([quantity.of(row)], [place], label=row.reducer, clip_on=False, **look)
-    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.reducer for row in exact)], fontsize=SMALL_SIZE)
+    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.reducer for row in exact)], fontsize=style.SMALL_SIZE)
     band.tick_params(axis="y", length=0)
     band.set_ylim(len(exact) - 0.4, -1.5)
     band.set_facecolor("#f8fbf8")
 
 
-def _write_key(part: SubFigure, title: str, axes: Axes) -> None:
-    part.legend(
-        *axes.get_legend_handles_labels(),
-        title=title,
-        title_fontsize=TITLE_SIZE,
-        alignment="left",
-        fontsize=SMALL_SIZE,
-        frameon=False,
-        ncols=_KEY_COLUMNS,
-        loc="outside upper left",
-        handlelength=2.6,
-        labelspacing=0.25,
-        borderpad=0,
-    )
-
-
-def _steps(quantity: PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
+def _steps(quantity: style.PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
     held = [row for row in group.rows if row.reducer in front]
-    return front_corners([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
+    return style.front_corners([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
 
 
-def _label(panels: Sequence[_Panels], group: _Group) -> None:
-    for quantity, front, main, _ in panels:
-        labels = []
-        lines = [_steps(quantity, front, group)]
-        for series, _ in group.series:
-            points = [(quantity.of(row), _error(row)) for row in series.rows]
-            colour = family_style(series.rows[0].name).colour
-            labels += [Label(*point, text, colour) for point, text in zip(points, series.labels(), strict=True)]
-            lines.append(np.array(points, np.float64))
-        place_labels(main, labels, lines)
+def _label(panel: _Panels, group: _Group) -> None:
+    labels = []
+    lines = [_steps(panel.quantity, panel.front, group)]
+    for series, _ in group.series:
+        points = [(panel.quantity.of(row), _error(row)) for row in series.rows]
+        colour = style.family_style(series.rows[0].name).colour
+        labels += [Label(*point, text, colour) for point, text in zip(points, series.labels(), strict=True)]
+        lines.append(np.array(points, np.float64))
+    place_labels(panel.main, labels, lines)

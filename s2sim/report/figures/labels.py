@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s2sim.report.figures.style import (
-    GREY,
-    SMALL_SIZE,
-    TITLE_SIZE,
-    WIDTH,
-    blank_figure,
-    family_of,
-    family_style,
-    label_point,
-    text_size,
-)
+from s2sim.report.figures import style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
 
     from s2sim.arrays import Floats
     from s2sim.experiment.rows import Result
@@ -45,8 +34,8 @@ def label_with_rejection(reducer: str, rejected: Mapping[str, str]) -> str:
 
 def names_size(names: Iterable[str]) -> tuple[float, float]:
     """Return the width and height in inches of names one above the other, with the gap to their lines."""
-    figure = blank_figure(1.0)
-    widths = [float(text_size(figure, name)[0]) for name in names]
+    figure = style.blank_figure(1.0)
+    widths = [float(style.text_size(figure, name)[0]) for name in names]
     return _GAP + max(widths) + _END_NAME_AIR, _HEIGHT * len(widths)
 
 
@@ -64,16 +53,15 @@ def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str])
     dpi = axes.figure.dpi
     places = spread_positions([share[reducer] for reducer in order], _HEIGHT * dpi / axes.bbox.height)
     gap = _GAP * dpi / axes.bbox.width
+    across = [1.0 + part * gap for part in (0.1, 0.7, 0.9)]
     for reducer, place in zip(order, places, strict=True):
-        axes.plot(
-            [1.0 + 0.1 * gap, 1.0 + 0.7 * gap, 1.0 + 0.9 * gap],
-            [share[reducer], place, place],
-            color=family_style(family_of(reducer)).colour,
-            linewidth=0.8,
-            transform=axes.transAxes,
-            clip_on=False,
-        )
-        axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=SMALL_SIZE)
+        look: dict[str, Any] = {
+            "color": style.family_style(style.family_of(reducer)).colour,
+            "linewidth": 0.8,
+            "clip_on": False,
+        }
+        axes.plot(across, [share[reducer], place, place], transform=axes.transAxes, **look)
+        axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=style.SMALL_SIZE)
 
 
 def spread_positions(wanted: Sequence[float], gap: float) -> list[float]:
@@ -118,7 +106,7 @@ def describe_setup(result: Result) -> str:
     return f"{several}{result.cluster}; {', '.join(parts)}"
 
 
-def figure_with_head(title: str, subtitle: str, height: float, width: float = WIDTH) -> tuple[Figure, SubFigure]:
+def figure_with_head(title: str, subtitle: str, height: float, width: float = style.WIDTH) -> tuple[Figure, SubFigure]:
     """Return a figure with a head, and the part below it, ``height`` inches high."""
     figure, above = headed_figure(title, subtitle, height, width)
     parts = figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)
@@ -128,12 +116,12 @@ def figure_with_head(title: str, subtitle: str, height: float, width: float = WI
 def headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
     """Return a figure with a title and the wrapped lines of a subtitle, and the inches of these above ``height``."""
     room = width - 2 * _HEAD_AIR
-    lines = [(line, TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
+    lines = [(line, style.TITLE_SIZE, "black", _TITLE_LINE) for line in wrap(title, int(room / _TITLE_LETTER))]
     for paragraph in subtitle.split("\n"):
         wrapped = wrap(paragraph, int(room / _LETTER), break_on_hyphens=False)
-        lines += [(line, SMALL_SIZE, GREY, _LINE) for line in wrapped]
+        lines += [(line, style.SMALL_SIZE, style.GREY, _LINE) for line in wrapped]
     above = 2 * _HEAD_AIR + sum(line_height for *_, line_height in lines)
-    figure = blank_figure(above + height, width)
+    figure = style.blank_figure(above + height, width)
     y = above + height - _HEAD_AIR
     for line, size, colour, line_height in lines:
         figure.text(_HEAD_AIR / width, y / (above + height), line, fontsize=size, color=colour, va="top")
@@ -147,7 +135,7 @@ def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
         return
     widest = max(len(str(handle.get_label())) for handle in handles) * _LETTER + 0.4
     columns = max(1, int(figure.bbox.width / figure.dpi / widest))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=SMALL_SIZE, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=style.SMALL_SIZE, frameon=False)
 
 
 # Points: distances from a point to its text, in order of preference; half the size of a marker; gap between texts.
@@ -174,15 +162,6 @@ class Label(NamedTuple):
     colour: str
 
 
-class _Place(NamedTuple):
-    """Offset of a text in points, its box in pixels, and the line to it."""
-
-    right: float
-    up: float
-    box: Bbox
-    leader: Path | None
-
-
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
     """Write each text next to its point if there is a free position; the most important labels are the first.
 
@@ -199,45 +178,38 @@ def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -
     centres = [axes.transData.transform((label.x, label.y)) for label in labels]
     taken = [Bbox([centre - reach, centre + reach]) for centre in centres]
     crossed = [Path(axes.transData.transform(line)) for line in lines if len(line) > 1]
-    frame = axes.bbox
 
-    def free(place: _Place, own: int) -> bool:
-        inside = frame.contains(place.box.x0, place.box.y0) and frame.contains(place.box.x1, place.box.y1)
-        air = place.box.padded(_LABEL_AIR * pixels)
-        if not inside or any(air.overlaps(other) for other in taken):
+    def free(box: Bbox, leader: Path | None, own: int) -> bool:
+        """Return whether a text and the line to its point cross nothing."""
+        inside = axes.bbox.contains(box.x0, box.y0) and axes.bbox.contains(box.x1, box.y1)
+        air = box.padded(_LABEL_AIR * pixels)
+        if not inside or any(map(air.overlaps, taken)):
             return False
         if any(line.intersects_bbox(air, filled=False) for line in crossed):
             return False
-        leader = place.leader
+        others = taken[:own] + taken[own + 1 :]
         return leader is None or not (
-            any(leader.intersects_bbox(other, filled=False) for number, other in enumerate(taken) if number != own)
+            any(leader.intersects_bbox(other, filled=False) for other in others)
             or any(leader.intersects_path(line, filled=False) for line in crossed)
         )
 
     for number, (label, centre) in enumerate(zip(labels, centres, strict=True)):
-        size = text_size(figure, label.text) * figure.dpi
-        place = next((place for place in _places(centre, size, pixels) if free(place, number)), None)
-        if place is None:
-            continue
-        sides = {"ha": _HORIZONTAL[int(np.sign(place.right))], "va": _VERTICAL[int(np.sign(place.up))]}
-        label_point(axes, label.text, (label.x, label.y), (place.right, place.up), color=label.colour, **sides)
-        taken.append(place.box)
-        if place.leader is not None:
-            start, end = axes.transData.inverted().transform(place.leader.vertices)
-            axes.plot(*zip(start, end, strict=True), color=label.colour, linewidth=0.5, zorder=1.5, label="_leader")
-            crossed.append(place.leader)
-
-
-def _places(centre: Floats, size: Floats, pixels: float) -> Iterator[_Place]:
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
-
-    for distance in _DISTANCES:
-        for side in _SIDES:
+        size = style.text_size(figure, label.text) * figure.dpi
+        for distance, side in product(_DISTANCES, _SIDES):
             offset = np.array(side) * distance
+            length = float(np.hypot(*offset))
             # A text grows away from its point.
             corner = centre + offset * pixels + (np.sign(side) - 1) / 2 * size
-            length = float(np.hypot(*offset))
-            leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
-            right, up = map(float, offset)
-            yield _Place(right, up, Bbox([corner, corner + size]), leader if distance > _LABEL_OFFSET else None)
+            box, leader = Bbox([corner, corner + size]), None
+            if distance > _LABEL_OFFSET:
+                leader = Path([centre + offset * pixels * at / length for at in (_MARKER + 1.5, length - 1.0)])
+            if not free(box, leader, number):
+                continue
+            look = {"ha": _HORIZONTAL[int(np.sign(side[0]))], "va": _VERTICAL[int(np.sign(side[1]))]}
+            style.label_point(axes, label.text, (label.x, label.y), (offset[0], offset[1]), color=label.colour, **look)
+            taken.append(box)
+            if leader is not None:
+                start, end = axes.transData.inverted().transform(leader.vertices)
+                axes.plot(*zip(start, end, strict=True), color=label.colour, linewidth=0.5, zorder=1.5, label="_leader")
+                crossed.append(leader)
+            break

@@ -5,27 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+from matplotlib.patches import Patch, Polygon
 
 from s2sim.errors import OptionError
+from s2sim.regimes.map import Cell, RegimeMap
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
-from s2sim.report.figures.style import (
-    SMALL_SIZE,
-    TEXT_SIZE,
-    family_of,
-    family_style,
-    figure_bytes,
-    figure_style,
-    label_axes,
-)
 from s2sim.report.study_tables import axis_values
 from s2sim.units import format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import SubFigure
-
-    from s2sim.regimes.map import Cell, RegimeMap
 
 MAX_CELLS = 4000
 """Limit of drawn fields."""
@@ -56,23 +47,19 @@ class _CellStyle:
 
 def draw_regimes(result: RegimeMap, file_format: str) -> bytes:
     """Return the figure of a map, missing cells empty: the same bytes for the same map and release of matplotlib."""
-    from matplotlib.patches import Patch
-
     check_picture_size(result.spec.cells)
     densities, overlaps, rates, latencies = axis_values(result.cells)
     fills = _cell_styles(result)
     width = _AROUND_WIDTH + len(overlaps) * max(_PANEL_WIDTH, _FIELD_WIDTH * len(rates))
     height = _AROUND_HEIGHT + len(latencies) * max(_PANEL_HEIGHT, _FIELD_HEIGHT * len(densities))
-    with figure_style():
+    with style.figure_style():
         figure, body = figure_with_head(result.cluster, _reading_note(result, fills), height, max(_MIN_WIDTH, width))
         if result.cells:
             _draw_panels(body, result.cells, fills)
         look: dict[str, Any] = {"edgecolor": "white", "linewidth": 0}
-        styles = fills.items()
-        write_legend(
-            body, [Patch(facecolor=fill.colour, hatch=fill.hatch, label=name, **look) for name, fill in styles]
-        )
-        return figure_bytes(figure, file_format)
+        handles = [Patch(facecolor=fill.colour, hatch=fill.hatch, label=name, **look) for name, fill in fills.items()]
+        write_legend(body, handles)
+        return style.figure_bytes(figure, file_format)
 
 
 def _draw_panels(body: SubFigure, cells: Sequence[Cell], fills: dict[str, _CellStyle]) -> None:
@@ -84,16 +71,16 @@ def _draw_panels(body: SubFigure, cells: Sequence[Cell], fills: dict[str, _CellS
             fields = [[known.get((overlap, latency, density, rate)) for rate in rates] for density in densities]
             _draw_panel(axes, fields, fills)
         row[-1].yaxis.set_label_position("right")
-        row[-1].set_ylabel(f"latency {format_seconds(latency)}", fontsize=TEXT_SIZE, rotation=270, labelpad=12)
+        row[-1].set_ylabel(f"latency {format_seconds(latency)}", fontsize=style.TEXT_SIZE, rotation=270, labelpad=12)
     for overlap, axes in zip(overlaps, panels[0], strict=True):
         meaning = {0.0: " (each rank its own rows)", 1.0: " (all ranks the same rows)"}.get(overlap, "")
-        axes.set_title(f"overlap {overlap:g}{meaning}", fontsize=TEXT_SIZE, pad=4)
+        axes.set_title(f"overlap {overlap:g}{meaning}", fontsize=style.TEXT_SIZE, pad=4)
     for axes in panels[-1]:
-        label_axes(axes, "rate of a NIC")
+        style.label_axes(axes, "rate of a NIC")
     rate_names = [format_rate(rate).replace(" ", "\n") for rate in rates]
     panels[-1, 0].set_xticks([x + 0.5 for x in range(len(rates))], rate_names)
     panels[-1, 0].set_yticks([y + 0.5 for y in range(len(densities))], [f"{density:g}" for density in densities])
-    body.supylabel("density: share of the rows\nthat one rank holds", fontsize=TEXT_SIZE)
+    body.supylabel("density: share of the rows\nthat one rank holds", fontsize=style.TEXT_SIZE)
 
 
 def check_picture_size(cells: int) -> None:
@@ -109,8 +96,8 @@ def _cell_styles(result: RegimeMap) -> dict[str, _CellStyle]:
     families: Counter[str] = Counter()
     for reducer in result.spec.reducers:
         if reducer in drawn:
-            family = family_of(reducer)
-            fills[reducer] = _CellStyle(family_style(family).colour, _HATCHES[families[family] % len(_HATCHES)])
+            family = style.family_of(reducer)
+            fills[reducer] = _CellStyle(style.family_style(family).colour, _HATCHES[families[family] % len(_HATCHES)])
             families[family] += 1
     return fills
 
@@ -125,7 +112,7 @@ def _reading_note(result: RegimeMap, fills: dict[str, _CellStyle]) -> str:
 
 def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict[str, _CellStyle]) -> None:
     axes.set(xlim=(0, len(fields[0])), ylim=(0, len(fields)))
-    axes.tick_params(length=0, labelsize=SMALL_SIZE, pad=3)
+    axes.tick_params(length=0, labelsize=style.SMALL_SIZE, pad=3)
     axes.spines[:].set_visible(False)
     for y, row in enumerate(fields):
         for x, cell in enumerate(row):
@@ -136,14 +123,12 @@ def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict
             if cell.ties:
                 _draw_shape(axes, [(x + 1, y + 0.3), (x + 1, y + 1), (x + 0.68, y + 1)], fills[cell.ties[0]])
             text = axes.text(x + (0.45 if cell.ties else 0.5), y + 0.48, _speedup_text(cell.speedup_vs_dense))
-            text.set(fontsize=SMALL_SIZE, color=fill.ink, ha="center", va="center")
+            text.set(fontsize=style.SMALL_SIZE, color=fill.ink, ha="center", va="center")
             if fill.hatch:
                 text.set_bbox({"boxstyle": "square,pad=0.12", "facecolor": fill.colour, "edgecolor": "none"})
 
 
 def _draw_shape(axes: Axes, corners: Sequence[tuple[float, float]], fill: _CellStyle) -> None:
-    from matplotlib.patches import Polygon
-
     axes.add_patch(Polygon(corners, facecolor=fill.colour, hatch=fill.hatch, edgecolor="white", linewidth=0.0))
     axes.add_patch(Polygon(corners, fill=False, edgecolor="white", linewidth=0.9))
 

@@ -26,8 +26,6 @@ _MAX_LABELS, _MAX_LABEL = 40, 12
 # Their position as a share of the arrow: near the source, where arrows are apart.
 _LABEL_AT = 0.2
 _REPLACES = (0, (4, 2))
-# Share of a round that is free before and after its arrows without a time axis.
-_AIR = 0.06
 # Units of a time axis, the largest first.
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps"))
 
@@ -42,43 +40,28 @@ def draw_schedule(
 ) -> bytes:
     """Return the figure of a schedule, the same bytes for the same schedule and release of matplotlib.
 
-    The axis is time if all messages have times, else rounds. Lines of the diagram are ranks, helpers, and a switch if a
-    message needs it.
+    All messages have times. Lines of the diagram are ranks, helpers, and a switch if a message needs it.
     """
     places: list[int | None] = list(range(ranks + helpers))
     if any(message.src is None or message.dst is None for message in messages):
         places.append(None)
-    times, unit, ticks = _time_axis(messages)
+    times_s = [(message.start_s or 0.0, message.end_s or 0.0) for message in messages]
+    end_s = max((end for _, end in times_s), default=0.0)
+    unit_s, unit = next((each for each in _UNITS if end_s >= each[0]), _UNITS[-1])
+    times = [(start / unit_s, end / unit_s) for start, end in times_s]
     rounds = len({(message.step, message.time) for message in messages})
     width = min(_MAX_WIDTH, max(_MIN_WIDTH, _ROUND_WIDTH * rounds))
     with figure_style():
         figure, body = figure_with_head(title, "", _AROUND_HEIGHT + _PLACE * max(2, len(places)), width)
         axes = body.subplots()
-        _draw_frame(axes, [place_name(place, ranks) for place in places], unit, ticks)
-        end = max((right for _, right in times), default=0.0) or 1.0
+        _draw_frame(axes, [place_name(place, ranks) for place in places], sorted({start for start, _ in times}))
+        label_axes(axes, f"time ({unit})", "rank")
+        end = end_s / unit_s or 1.0
         axes.set(xlim=(-0.01 * end, 1.01 * end), ylim=(len(places) - 0.4, -0.6))
         colours = _position_colours(messages)
         _draw_messages(axes, messages, times, places, colours)
         _draw_legend(body, axes, messages, colours)
         return figure_bytes(figure, file_format)
-
-
-def _time_axis(messages: Sequence[MessageRow]) -> tuple[list[tuple[float, float]], str, list[float]]:
-    """Return the start and end of each message on the axis, the label of the axis, and its ticks."""
-    known = [
-        (message.start_s, message.end_s)
-        for message in messages
-        if message.start_s is not None and message.end_s is not None
-    ]
-    if messages and len(known) == len(messages):
-        longest = max(end for _, end in known)
-        factor, name = next((each for each in _UNITS if longest >= each[0]), _UNITS[-1])
-        scaled = [(start / factor, end / factor) for start, end in known]
-        return scaled, f"time ({name})", sorted({start for start, _ in scaled})
-    order = sorted({(message.step, message.time) for message in messages})
-    column = {key: float(number) for number, key in enumerate(order)}
-    lefts = [column[message.step, message.time] for message in messages]
-    return [(left + _AIR, left + 1 - _AIR) for left in lefts], "round", [*map(float, range(len(order) + 1))]
 
 
 def _first_position(message: MessageRow) -> int:
@@ -97,18 +80,12 @@ def _position_colours(messages: Sequence[MessageRow]) -> ScalarMappable:
     return ScalarMappable(Normalize(min(starts), max(starts)), LinearSegmentedColormap.from_list("positions", shades))
 
 
-def _draw_frame(axes: Axes, names: Sequence[str], unit: str, ticks: Sequence[float]) -> None:
+def _draw_frame(axes: Axes, names: Sequence[str], starts: Sequence[float]) -> None:
     for y in range(len(names)):
         axes.axhline(y, color="#c8c8c8", linewidth=0.9, zorder=1)
-    for x in ticks:
+    for x in starts:
         axes.axvline(x, color="#e6e6e6", linewidth=0.6, zorder=0)
     axes.set_yticks(range(len(names)), names, fontsize=TEXT_SIZE)
-    label_axes(axes, unit, "rank")
-    if unit == "round":
-        # The number of a round is in its middle.
-        step = max(1, (len(ticks) - 1) // 24)
-        shown = range(0, len(ticks) - 1, step)
-        axes.set_xticks([number + 0.5 for number in shown], [str(number + 1) for number in shown])
     axes.tick_params(length=0, labelsize=TEXT_SIZE)
     axes.spines[:].set_visible(False)
 

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import floor, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from s2sim.errors import OptionError
+from s2sim.experiment.rate_curve import RateCurves
+from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.rows import Row
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import PALE, figure_with_head, label_with_rejection, names_size, write_names
-from s2sim.report.figures.style import (
-    GREY,
-    SMALL_SIZE,
-    WHITE_BOX,
-    WIDTH,
-    PlottedQuantity,
-    family_of,
-    family_style,
-    figure_style,
-    fix_layout,
-    label_axes,
-    label_point,
-    line_styles,
-    log_limits,
-    log_ticks,
-    set_log,
-    style_axes,
-)
 from s2sim.report.format import workers_text
 from s2sim.report.iteration_tables import iteration_of, scaling_efficiencies
 from s2sim.units import format_bytes, format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.row_parts import Crossing
-    from s2sim.experiment.rows import Row
 
 # Inches: a panel with its labels at least, and what labels take of its height.
 _MIN_WIDTH, _MIN_SCALING_WIDTH, _MIN_HEIGHT, _FRAME = 4.0, 3.0, 2.7, 1.05
@@ -58,10 +40,10 @@ def break_even_figure(
     compared = "iterations" if panels[0].compute else "communication phases"
     rings = "; rings: break-even" if any(map(_shown_crossings, panels)) else ""
     title = f"Speed-up of {compared} over dense, at other rates{rings}"
-    with figure_style():
+    with style.figure_style():
         sizes = [names_size(panel.values()) for panel in names]
         heights = [_FRAME + max(_MIN_HEIGHT, height) for _, height in sizes]
-        width = max(WIDTH, _MIN_WIDTH + max(width for width, _ in sizes))
+        width = max(style.WIDTH, _MIN_WIDTH + max(width for width, _ in sizes))
         figure, body = figure_with_head(title, subtitle, sum(heights), width)
         drawn = body.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
         for axes, curves in zip(drawn, panels, strict=True):
@@ -70,7 +52,7 @@ def break_even_figure(
         for axes, curves, panel_names in zip(drawn, panels, names, strict=True):
             ends = {curves.baseline: 1.0} | {reducer: speedups[-1] for reducer, speedups in curves.speedups.items()}
             write_names(axes, ends, panel_names)
-        fix_layout(figure)
+        style.fix_layout(figure)
         return figure
 
 
@@ -81,59 +63,47 @@ def _shown_crossings(curves: RateCurves) -> list[Crossing]:
 
 def _break_even_names(curves: RateCurves, rejected: Mapping[str, str]) -> dict[str, str]:
     """Return the reducer of each curve, with the sides of its crossings on which it pays."""
-
-    def name(reducer: str) -> str:
-        sides = [
-            f"{item.pays} {format_rate(item.at_Bps)}" for item in _shown_crossings(curves) if item.reducer == reducer
-        ]
-        return ", ".join([label_with_rejection(reducer, rejected), *sides])
-
-    return {reducer: name(reducer) for reducer in (curves.baseline, *curves.speedups)}
+    names = {reducer: label_with_rejection(reducer, rejected) for reducer in (curves.baseline, *curves.speedups)}
+    for item in _shown_crossings(curves):
+        names[item.reducer] += f", {item.pays} {format_rate(item.at_Bps)}"
+    return names
 
 
 def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str, str]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    limits = (min(curves.rates_Bps) * 0.9, max(curves.rates_Bps))
-    style_axes(axes)
+    low, high = limits = (min(curves.rates_Bps) * 0.9, max(curves.rates_Bps))
+    style.style_axes(axes)
     values = [value for speedups in curves.speedups.values() for value in speedups]
-    set_log(axes, "y", log_limits(values, include=1.0), lambda value: f"{value:g}x")
-    set_log(axes, "x", limits, format_rate, unit=_GBPS)
+    style.set_log(axes, "y", style.log_limits(values, include=1.0), lambda value: f"{value:g}x")
+    style.set_log(axes, "x", limits, format_rate, unit=_GBPS)
     above = axes.secondary_xaxis("top")
-    ticks = log_ticks(*limits, most=5)
+    ticks = style.log_ticks(*limits, most=5)
     above.set_xticks(ticks, [f"{format_bytes(tick)}/s" for tick in ticks])
     above.xaxis.set_minor_locator(NullLocator())
-    above.tick_params(labelsize=SMALL_SIZE, color=GREY, labelcolor=GREY, length=2)
-    above.spines["top"].set_color(GREY)
-    axes.axhline(1.0, color=family_style("dense").colour, linewidth=1.2, zorder=1.5)
-    for reducer, dash in line_styles(curves.speedups).items():
+    above.tick_params(labelsize=style.SMALL_SIZE, color=style.GREY, labelcolor=style.GREY, length=2)
+    above.spines["top"].set_color(style.GREY)
+    axes.axhline(1.0, color=style.family_style("dense").colour, linewidth=1.2, zorder=1.5)
+    for reducer, dash in style.line_styles(curves.speedups).items():
         line, speedups = _line_style(reducer, dash, rejected), curves.speedups[reducer]
         axes.plot(curves.rates_Bps, speedups, **line, label=reducer, markevery=max(1, len(speedups) // 5))
-    _mark_cluster_rate(axes, curves)
-    crossings = _shown_crossings(curves)
-    at_Bps, edges = (
-        [item.at_Bps for item in crossings],
-        [family_style(family_of(item.reducer)).colour for item in crossings],
+    axes.axvline(curves.own_Bps, color=style.GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    # On the side that has more room.
+    side = 1 if curves.own_Bps**2 < low * high else -1
+    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": style.WHITE_BOX}
+    style.label_point(
+        axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=style.GREY, **look
     )
-    axes.scatter(at_Bps, [1.0] * len(at_Bps), s=28, facecolor="white", edgecolor=edges, linewidth=1.4, zorder=4)
-    mark = ", extrapolated" if curves.extrapolated else ""
-    title = f"{workers_text(curves.workers)}{mark}"
-    label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
+    crossings = _shown_crossings(curves)
+    edges = [style.family_style(style.family_of(item.reducer)).colour for item in crossings]
+    rings: dict[str, Any] = {"s": 28, "facecolor": "white", "edgecolor": edges, "linewidth": 1.4, "zorder": 4}
+    axes.scatter([item.at_Bps for item in crossings], [1.0] * len(crossings), **rings)
+    title = f"{workers_text(curves.workers)}{', extrapolated' if curves.extrapolated else ''}"
+    style.label_axes(axes, f"{curves.field} (bits per second; above: bytes)", "speed-up over dense", title)
 
 
 def _line_style(reducer: str, dash: str, rejected: Mapping[str, str]) -> dict[str, Any]:
-    look, alpha = family_style(family_of(reducer)), PALE if reducer in rejected else 1.0
+    look, alpha = style.family_style(style.family_of(reducer)), PALE if reducer in rejected else 1.0
     line = {"color": look.colour, "linestyle": dash, "linewidth": 1.4, "alpha": alpha}
     return {**line, "marker": look.marker, "markersize": 5.0}
-
-
-def _mark_cluster_rate(axes: Axes, curves: RateCurves) -> None:
-    axes.axvline(curves.own_Bps, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    low, high = axes.get_xlim()
-    # On the side that has more room.
-    side = 1 if curves.own_Bps**2 < low * high else -1
-    look = {"xycoords": ("data", "axes fraction"), "ha": "left" if side > 0 else "right", "bbox": WHITE_BOX}
-    label_point(axes, f"here: {format_rate(curves.own_Bps)}", (curves.own_Bps, 0.0), (3 * side, 3), color=GREY, **look)
 
 
 def scaling_figure(
@@ -154,20 +124,20 @@ def scaling_figure(
     quantities = _scaling_quantities(rows)
     mark = "; hollow: extrapolated" if any(row.extrapolated for row in rows) else ""
     title = f"How reducers scale with the number of workers{mark}"
-    with figure_style():
+    with style.figure_style():
         names_width, names_height = names_size(names.values())
-        width = max(WIDTH, 2 * _MIN_SCALING_WIDTH + names_width)
+        width = max(style.WIDTH, 2 * _MIN_SCALING_WIDTH + names_width)
         figure, body = figure_with_head(title, subtitle, _FRAME + max(_MIN_HEIGHT, names_height), width)
         for axes, quantity in zip(body.subplots(1, 2), quantities, strict=True):
             _draw_scaling_panel(axes, quantity, rows, rejected)
         figure.draw_without_rendering()
         largest = {row.reducer: quantities[-1].of(row) for row in sorted(rows, key=lambda row: row.workers)}
         write_names(axes, largest, names)
-        fix_layout(figure)
+        style.fix_layout(figure)
         return figure
 
 
-def _scaling_quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
+def _scaling_quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, style.PlottedQuantity]:
     def percent(value: float) -> str:
         return f"{value:.0%}"
 
@@ -180,23 +150,21 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQu
         shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
         title = f"throughput of a worker over that of {min(row.workers for row in rows)}"
         return (
-            PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
-            PlottedQuantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
+            style.PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
+            style.PlottedQuantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
         )
-    time = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+    time = style.PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
     if rows[0].iteration_s is not None:
-        return time, PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
-    return time, PlottedQuantity(
+        return time, style.PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
+    return time, style.PlottedQuantity(
         "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
     )
 
 
 def _draw_scaling_panel(
-    axes: Axes, quantity: PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
+    axes: Axes, quantity: style.PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
 ) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    style_axes(axes)
+    style.style_axes(axes)
     counts = sorted({row.workers for row in rows})
     values = [value for value in map(quantity.shown, rows) if isfinite(value)]
     if quantity.share:
@@ -206,17 +174,17 @@ def _draw_scaling_panel(
         axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter(lambda value, _: quantity.text(value))
     else:
-        set_log(axes, "y", log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
-    set_log(axes, "x", log_limits(counts, air=0.06), lambda value: f"{value:g}")
+        style.set_log(axes, "y", style.log_limits(map(quantity.of, rows), include=quantity.mark), quantity.text)
+    style.set_log(axes, "x", style.log_limits(counts, air=0.06), lambda value: f"{value:g}")
     axes.set_xticks(counts, map(str, counts))
     if quantity.mark is not None:
-        axes.axhline(quantity.mark, color=GREY, linewidth=1.0, zorder=1)
-    for name, dash in line_styles(dict.fromkeys(row.reducer for row in rows)).items():
+        axes.axhline(quantity.mark, color=style.GREY, linewidth=1.0, zorder=1)
+    for name, dash in style.line_styles(dict.fromkeys(row.reducer for row in rows)).items():
         points = sorted((row for row in rows if row.reducer == name), key=lambda row: row.workers)
         line = _line_style(name, dash, rejected)
         axes.plot([row.workers for row in points], [quantity.shown(row) for row in points], **line, label=name)
         hollow = [row for row in points if row.extrapolated]
         line |= {"linestyle": "", "markerfacecolor": "white"}
         axes.plot([row.workers for row in hollow], [quantity.shown(row) for row in hollow], **line)
-    label_axes(axes, "workers", title=quantity.title)
-    axes.tick_params(axis="x", labelsize=SMALL_SIZE)
+    style.label_axes(axes, "workers", title=quantity.title)
+    axes.tick_params(axis="x", labelsize=style.SMALL_SIZE)

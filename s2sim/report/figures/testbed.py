@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
-from s2sim.report.figures.style import (
-    FAMILY_STYLES,
-    GREY,
-    SMALL_SIZE,
-    TEXT_SIZE,
-    WHITE_BOX,
-    WIDTH,
-    figure_style,
-    label_axes,
-    label_point,
-    style_axes,
-)
 from s2sim.report.testbed_tables import rate_text
 from s2sim.units import format_bytes, format_count, format_seconds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from numpy.typing import NDArray
-
-    from s2sim.validation.testbed import ComparedTime, PredictionComparison
+from s2sim.validation.testbed import ComparedTime, PredictionComparison
 
 _HEIGHT = 3.2
 # Share of all bytes from which tensors have their name next to the curve.
@@ -40,28 +27,28 @@ def profile_figure(described: Mapping[str, Any]) -> Figure:
     ready = [0, *(tensor["ready_bytes"] for tensor in described["tensors"])]
     parameters = f"{format_count(described['parameters'])} parameters, {len(described['tensors'])} tensors"
     about = f"{described['gpu']}, {described['batch']} x {described['sample']}"
-    with figure_style():
+    with style.figure_style():
         figure, below = figure_with_head(
             f"When gradients of {described['model']} are ready in backward ({described['kind']})",
             f"{parameters}, {format_bytes(whole)} in float32; {about}; {described['source']}",
             _HEIGHT,
         )
         axes = below.subplots()
-        style_axes(axes)
-        axes.step(times, ready, where="post", color=FAMILY_STYLES["owner-reduce"].colour, linewidth=1.4)
-        axes.plot([0, backward_s], [0, whole], color=GREY, linewidth=0.8, linestyle=":", zorder=1)
+        style.style_axes(axes)
+        axes.step(times, ready, where="post", color=style.FAMILY_STYLES["owner-reduce"].colour, linewidth=1.4)
+        axes.plot([0, backward_s], [0, whole], color=style.GREY, linewidth=0.8, linestyle=":", zorder=1)
         for tensor in described["tensors"]:
             if tensor["bytes"] >= _NAMED_SHARE * whole:
                 late = tensor["ready_s"] > backward_s / 2
                 text = f"{tensor['name']}, {format_bytes(tensor['bytes'])} "
                 point = (tensor["ready_s"], tensor["ready_bytes"] - tensor["bytes"] / 2)
-                look = {"ha": "right" if late else "left", "va": "center", "color": GREY, "bbox": WHITE_BOX}
-                label_point(axes, text, point, (-4 if late else 4, 0), **look)
+                look = {"ha": "right" if late else "left", "va": "center", "color": style.GREY, "bbox": style.WHITE_BOX}
+                style.label_point(axes, text, point, (-4 if late else 4, 0), **look)
         axes.set(xlim=(0, backward_s * 1.02 or 1.0), ylim=(0, whole * 1.04))
         axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
         axes.yaxis.set_major_formatter(lambda value, _: format_bytes(value) if value else "0")
-        label_axes(axes, "since backward began (dotted: bytes in proportion to time)")
-        axes.set_title("gradients ready", fontsize=TEXT_SIZE, loc="left")
+        style.label_axes(axes, "since backward began (dotted: bytes in proportion to time)")
+        axes.set_title("gradients ready", fontsize=style.TEXT_SIZE, loc="left")
         return figure
 
 
@@ -75,7 +62,7 @@ def times_figure(result: PredictionComparison) -> Figure:
     kinds = list(dict.fromkeys(point.what for point in points))
     workers = sorted({point.workers for point in points})
     rates = sorted({point.rate_Bps for point in points})
-    with figure_style():
+    with style.figure_style():
         title = (
             f"Time of collectives: measured (dots, 10 to 90 %) and predicted (lines); told by {result.calibrated_on}"
         )
@@ -83,17 +70,15 @@ def times_figure(result: PredictionComparison) -> Figure:
         for row, count in zip(panels, workers, strict=False):
             for axes, kind in zip(row, kinds, strict=False):
                 _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
-                axes.set_title(f"{kind}, {count} workers", fontsize=SMALL_SIZE)
+                axes.set_title(f"{kind}, {count} workers", fontsize=style.SMALL_SIZE)
         share_legend(figure, list(panels.flat), [rate_text(rate_Bps) for rate_Bps in rates])
     return figure
 
 
 def figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
     """Return a figure with a title, and its axes, of shape (rows, columns)."""
-    from matplotlib.figure import Figure
-
-    figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
-    figure.suptitle(title, fontsize=TEXT_SIZE)
+    figure = Figure((style.WIDTH, _PANEL * rows + _AROUND), layout="constrained")
+    figure.suptitle(title, fontsize=style.TEXT_SIZE)
     return figure, figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
 
 
@@ -117,7 +102,7 @@ def set_log_scales(axes: Axes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.minorticks_off()
-    axes.tick_params(labelsize=SMALL_SIZE)
+    axes.tick_params(labelsize=style.SMALL_SIZE)
 
 
 def share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
