@@ -33,13 +33,6 @@ _NEGLIGIBLE_FACTOR = 1.01
 _SMALL_FACTOR = 1.2
 
 
-def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
-    """Return the scaling of gradients such as ``like`` to the target size; None without one."""
-    if isinstance(target, Model):
-        return scale_to_model(target, like, workers)
-    return None if target is None else scale_to(target, like)
-
-
 def record_at_size(
     scenario: ReducerScenario,
     reducers: Sequence[ReducerSpec],
@@ -117,7 +110,7 @@ class RunExtrapolation:
         """
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        return worst_factor(phase.error_time(timer_of(phase.recorded.workers)) for phase in phases)
+        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""
@@ -173,10 +166,14 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
     """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size
-    scaling = make_scaling(asked, trace.gradient(0, 0), workers)
-    if workers <= recorded_ranks and scaling is None:
-        return None
     more = workers > recorded_ranks
+    if not more and asked is None:
+        return None
+    scaling: Scaling | None = None
+    if isinstance(asked, Model):
+        scaling = scale_to_model(asked, trace.gradient(0, 0), workers)
+    elif asked is not None:
+        scaling = scale_to(asked, trace.gradient(0, 0))
     progress.start(1, "predicting what was recorded")
     checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes

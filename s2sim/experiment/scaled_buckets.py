@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_bu
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_copies, record_scaled, weighted_errors, weighted_squares
-from s2sim.experiment.scenario.reducers import ReducerSpec
+from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec
 from s2sim.gradients.bucket_scaling import MIN_ELEMENTS, scale_to_bucket
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.models import Model, ModelLayer
@@ -281,39 +281,29 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
     exchange = tuple(
         BucketExchange(bucket, item.recording) for bucket, item in zip(group.buckets, records, strict=True)
     )
-    apart = _consensus(records, [sum(each.squares) for each in ran])
-    return RecordedReducer(text, records[most].reducer, merge_recordings(exchange), errors, None, apart, exchange)
-
-
-def _consensus(records: Sequence[RecordedReducer], squares: Sequence[float]) -> float | None:
-    """Return the consensus distance of all buckets: squares add."""
-    parts = [(item.consensus, square) for item, square in zip(records, squares, strict=True)]
-    if any(apart is None for apart, _ in parts):
-        return None
-    whole = sum(squares)
-    return sqrt(sum(apart**2 * square for apart, square in parts if apart) / whole) if whole else 0.0
-
-
-class TensorLike(Protocol):
-    """A parameter of a profile or a model."""
-
-    @property
-    def name(self) -> str:
-        """As the model has it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows first."""
-
-    @property
-    def sparse(self) -> bool:
-        """Whether its gradient is row-sparse."""
+    # Squares add.
+    apart = [
+        item.consensus**2 * sum(each.squares)
+        for item, each in zip(records, ran, strict=True)
+        if item.consensus is not None
+    ]
+    whole_square = sum(sum(each.squares) for each in ran)
+    consensus = sqrt(sum(apart) / whole_square) if whole_square else 0.0
+    return RecordedReducer(
+        text,
+        records[most].reducer,
+        merge_recordings(exchange),
+        errors,
+        bound=None,
+        consensus=consensus if len(apart) == len(records) else None,
+        exchange=exchange,
+    )
 
 
 def record_buckets(
     reducers: Sequence[ReducerSpec],
     gradients: Sequence[Gradient],
-    tensors: Sequence[TensorLike],
+    tensors: Sequence[AnyLayer],
     buckets: Sequence[Bucket],
     *,
     seed: int,
@@ -328,9 +318,8 @@ def record_buckets(
     these run unchanged. Otherwise scripts are scaled to the tensors with the statistics of the gradients, in the
     order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
     bucket of all tensors equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
-    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`.
-    `S2SimError` if a reducer that is not optional refuses a bucket, or its
-    scripts cannot be scaled.
+    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`. `S2SimError` if a reducer that is not
+    optional refuses a bucket, or its scripts cannot be scaled.
     """
     layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
     if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol, Self, cast
+from typing import Self, TypeAlias, cast
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
@@ -13,10 +13,12 @@ from s2sim.experiment.scenario.groups import groups_for_all
 from s2sim.experiment.scenario.memory import check_ranks
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
-from s2sim.gradients.models import Model, load_model
+from s2sim.gradients.manifest import LayerEntry
+from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
 from s2sim.gradients.synthetic import AnyTrace, load_trace
 from s2sim.libraries.library import Library
+from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
@@ -28,16 +30,8 @@ from s2sim.units import parse_option, parse_time_ps
 ALL = "all"
 
 
-class AnyLayer(Protocol):
-    """A layer of a trace, of a model or of a profile."""
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-
-    @property
-    def sparse(self) -> bool:
-        """Whether its gradient holds rows of a table."""
+AnyLayer: TypeAlias = LayerEntry | ModelLayer | TensorTiming
+"""A layer of a trace, of a model or of a profile."""
 
 
 @dataclass(frozen=True, slots=True)
