@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from s2sim.experiment.lower_bounds import communication_bound
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.recording_store import through_store
-from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times, iteration_row
+from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
 from s2sim.experiment.scaled_buckets import record_buckets
@@ -249,16 +249,17 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
     if iterations is None or training is None:
         return None
     low_ps, high_ps = iterations.spread_ps
-    return iteration_row(
-        iterations.typical,
-        spread_ps=high_ps - low_ps,
+    parts, samples = iterations.typical, training.samples * executed.recording.workers
+    return IterationRow(
+        **{each.name: getattr(parts, each.name) / PS_PER_S for each in fields(parts)},
+        spread_s=(high_ps - low_ps) / PS_PER_S,
         iterations=len(iterations.activity.begun_ps) - 1,
-        samples=training.samples * executed.recording.workers,
+        samples_per_s=samples * PS_PER_S / parts.iteration if parts.iteration else None,
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,
-        lower_bound_s=executed.iteration_bound_s,
-        waiting_mean_ps=iterations.waiting_ps,
+        lower_bound=executed.iteration_bound_s,
+        waiting_mean=iterations.waiting_ps / PS_PER_S,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from math import ceil, log
 from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.experiment.alternatives import find_alternatives
-from s2sim.experiment.break_even import BreakEvenScan, scan_rates
+from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any, run_cost
@@ -32,7 +33,6 @@ from s2sim.experiment.verdict import give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
-from s2sim.topology.price import HourlyCost
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_seconds
 
@@ -102,8 +102,13 @@ def run(
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
     interrupted = False
     try:
-        for count in spec.workers:
-            _add_workers(state, scenario, count, progress, thorough=thorough, last=count == max(spec.workers))
+        for count, own in ranks.items():
+            recorded, refused = record(scenario, own, progress)
+            predictions = predict(scenario, recorded, thorough=thorough, on_row=partial(_tell_row, progress))
+            state.add(predictions, refused, count, own)
+            if count != max(ranks):
+                # Others are replayed at other rates.
+                predictions[0].executed.timer.ways.forget()
         if timelines is not None:
             for each in state.predictions[state.largest]:
                 timelines[each.row.reducer] = record_timeline(each.executed, timeline_rank)
@@ -136,22 +141,6 @@ def begin(
     return scenario, RunState(extrapolated=extrapolation, refused=refused)
 
 
-def _add_workers(
-    state: RunState, scenario: ReducerScenario, count: int, progress: ProgressWatcher, *, thorough: bool, last: bool
-) -> None:
-    """Add the predictions of a number of workers; those of the ``last`` one are replayed at other rates."""
-
-    def report(row: Row) -> None:
-        tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
-
-    ranks = scenario.ranks_of(count)
-    recorded, refused = record(scenario, ranks, progress)
-    predictions = predict(scenario, recorded, thorough=thorough, on_row=report)
-    state.add(predictions, refused, count, ranks)
-    if not last:
-        predictions[0].executed.timer.ways.forget()
-
-
 def spec_of(
     topology: str | None,
     workers: int | Sequence[int] | None,
@@ -175,6 +164,10 @@ def spec_of(
         named = ", ".join(name for name, value in arguments.items() if value is not None)
         raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
     return spec
+
+
+def _tell_row(progress: ProgressWatcher, row: Row) -> None:
+    tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
 
 
 def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int) -> None:
@@ -204,7 +197,7 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         *run_notes(spec, scenario, recorded),
         *(f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in state.refused),
     ]
-    ranks = scenario.ranks_of(state.largest)
+    ranks, price = scenario.ranks_of(state.largest), scenario.shape.price
     return Result(
         spec=spec,
         cluster=summary_line(scenario.cluster(ranks)),
@@ -220,17 +213,11 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
-        prices=_prices(scenario, list(state.predictions)),
+        prices=tuple(
+            price.cost(count, scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes)
+            for count in (() if price is None else state.predictions)
+        ),
     )
-
-
-def _prices(scenario: ReducerScenario, workers: Sequence[int]) -> tuple[HourlyCost, ...]:
-    """Return what the cluster costs for each number of workers; nothing where its price is not known."""
-    price = scenario.shape.price
-    if price is None:
-        return ()
-    nodes = (scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes for count in workers)
-    return tuple(price.cost(count, number) for count, number in zip(workers, nodes, strict=True))
 
 
 def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
@@ -281,7 +268,11 @@ def vary_rate(
         scan = (
             state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
         )
-        rates_Bps = _curve_rates(scan, rate_of(cluster.shape, field))
+        own_Bps = rate_of(cluster.shape, field)
+        low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
+        high = max(scan.highest_Bps, own_Bps)
+        steps = ceil(log(high / low) / log(_FACTOR))
+        rates_Bps = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
         curves[count] = replace(
             rate_curves_of(scenario, recorded, rates_Bps, progress.advance),
@@ -289,13 +280,6 @@ def vary_rate(
             extrapolated=any(each.row.extrapolated is not None for each in predictions),
         )
     return curves
-
-
-def _curve_rates(scan: BreakEvenScan, own_Bps: float) -> list[float]:
-    low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
-    high = max(scan.highest_Bps, own_Bps)
-    steps = ceil(log(high / low) / log(_FACTOR))
-    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
 
 
 def hardware_inputs(shape: ClusterShape, machines: Machines, varied: Collection[str] = ()) -> dict[str, Any]:
