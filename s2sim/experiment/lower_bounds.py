@@ -13,6 +13,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
+from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange
 from s2sim.simulation.device import Compute
 from s2sim.simulation.plan import Plan, make_plan
@@ -40,6 +41,10 @@ def stages(script: Script) -> list[list[int]]:
     return groups
 
 
+def _calls_of_phase(recording: Recording) -> list[int]:
+    return sorted({call for script in recording.distinct_scripts for stage in stages(script) for call in stage})
+
+
 def communication_bound(
     recording: Recording, plan: Plan, cluster: Cluster | Timer, *, assisted: bool, work_s: float = inf
 ) -> LowerBound:
@@ -61,15 +66,15 @@ def communication_bound(
             bounds.append(known[calls])
         found.append(_sum_bounds(bounds))
     if any(call.ranks for call in recording.calls):
-        all_of_it = _concurrent_bound(recording, plan, cuts, assisted=assisted)
+        sent = [
+            (demand, plan.lowered[call].ranks)
+            for call in _calls_of_phase(recording)
+            for demand in plan.lowered[call].demands
+        ]
+        members = [ranks for _, ranks in sent]
+        all_of_it = lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=members)
         found.append(LowerBound(max(all_of_it.seconds - work_s, 0.0), all_of_it.derivation))
     return max(found, key=lambda bound: bound.seconds)
-
-
-def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    after = {call for script in recording.distinct_scripts for stage in stages(script) for call in stage}
-    sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
-    return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
 
 
 def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
@@ -100,24 +105,20 @@ def iteration_bound_s(
     compute: Compute,
     cuts: Cuts,
     library: Library,
+    settings: IterationSettings,
     *,
-    waits_for_all: bool,
-    accumulate: int = 1,
     assisted: bool = False,
-    fastest: float = 1.0,
-    idle_ps: int = 0,
 ) -> float:
     """Return a lower bound of the slowest rank's iteration in seconds.
 
     All gradients that become ready after some time of backward cross every cut after that, and the optimizer
     follows. If forward waits only for its own parameters, an iteration takes at least its compute or all traffic
-    over a cut. Ranks wait ``idle_ps`` for pipeline stages; compute takes at least ``fastest`` times the stated
-    time. Traffic that needs only the batch is left out, as it may be hidden.
+    over a cut. Traffic that needs only the batch is left out, as it may be hidden.
     """
-    alone_s = fastest / PS_PER_S
+    alone_s = float(settings.slower.min()) / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
     optimizer_s = compute.optimizer_ps * alone_s
-    compute_s = idle_ps / PS_PER_S + accumulate * (forward_s + backward_s) + optimizer_s
+    compute_s = settings.idle_ps / PS_PER_S + settings.accumulate * (forward_s + backward_s) + optimizer_s
     before_s = compute_s - optimizer_s - backward_s
     ready_ps = np.cumsum(compute.backward_ps)
     later = sorted(
@@ -128,13 +129,12 @@ def iteration_bound_s(
     sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
     for ready_s, _, leaving in later:
         plan = make_plan(leaving.recording, library)
-        after = {call for script in leaving.recording.distinct_scripts for stage in stages(script) for call in stage}
-        for call in sorted(after):
+        for call in _calls_of_phase(leaving.recording):
             for demand in plan.lowered[call].demands:
                 key = (demand.kind, demand.root, plan.lowered[call].ranks)
                 sent[key] = merge_into_launch([sent[key], demand]) if key in sent else demand
         members = [ranks for _, _, ranks in sent]
         bound = lower_bound(list(sent.values()), cuts, assisted=assisted, members=members)
         chain_s = bound.seconds / leaving.recording.steps
-        found.append(before_s + ready_s + chain_s + optimizer_s if waits_for_all else chain_s)
+        found.append(before_s + ready_s + chain_s + optimizer_s if settings.waits_for_all else chain_s)
     return max(found)

@@ -13,7 +13,7 @@ from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
-from s2sim.experiment.lower_bounds import communication_bound
+from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.recording_store import through_store
@@ -212,9 +212,9 @@ def make_row(
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
-        order_gap_s=executed.order_gap_s() if thorough else None,
+        order_gap_s=executed.gap_s(executed.plan.unordered(executed.ideal_plan)) if thorough else None,
         real_library=scenario.machines.real_library.option_string,
-        total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
+        total_real_s=executed.replayed(executed.real_plan).total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
         band=band,
@@ -245,11 +245,19 @@ def _distance(error: Error) -> Distance:
 
 
 def _iteration(executed: ExecutedRecording) -> IterationRow | None:
-    iterations, training = executed.iterations, executed.scenario.training
+    iterations, training, recording = executed.iterations, executed.scenario.training, executed.recording
     if iterations is None or training is None:
         return None
     low_ps, high_ps = iterations.spread_ps
-    parts, samples = iterations.typical, training.samples * executed.recording.workers
+    parts, samples = iterations.typical, training.samples * recording.workers
+    lower_bound_s = iteration_bound_s(
+        executed.bucket_exchanges,
+        training.compute,
+        executed.timer.cuts(),
+        executed.scenario.library,
+        training.conditions(recording.workers, recording.steps, executed.scenario.seed),
+        assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
+    )
     return IterationRow(
         **{each.name: getattr(parts, each.name) / PS_PER_S for each in fields(parts)},
         spread_s=(high_ps - low_ps) / PS_PER_S,
@@ -258,7 +266,7 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,
-        lower_bound=executed.iteration_bound_s,
+        lower_bound=lower_bound_s,
         waiting_mean=iterations.waiting_ps / PS_PER_S,
     )
 

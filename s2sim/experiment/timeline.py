@@ -166,5 +166,5 @@ def record_timeline(executed: ExecutedRecording, rank: int | None = None) -> Tim
     schedules = [launch.timed.schedule for launch in executed.replay.launches]
     check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
     timeline = Timeline(executed.timer.cluster)
-    executed.replay_watched(timeline)
+    executed.simulate(executed.plan, timeline)
     return timeline

@@ -150,7 +150,7 @@ def test_an_iteration_is_never_under_its_bound():
                 scenario.training.compute,
                 executed.timer.cuts(),
                 scenario.library,
-                waits_for_all=scenario.training.discipline.waits_for_all,
+                scenario.training.conditions(8, recorded.recording.steps, scenario.seed),
             )
             assert 0 < bound_s <= executed.compared_ps / 1e12
 
