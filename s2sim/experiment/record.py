@@ -15,11 +15,10 @@ from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
 from s2sim.gradients.law import ExtrapolatedRanks, RankSubset
-from s2sim.gradients.manifest import Manifest
 from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
-from s2sim.gradients.statistics import Statistics, trace_statistics
+from s2sim.gradients.statistics import trace_statistics
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import (
     Errors,
@@ -124,7 +123,16 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
     manifest = trace.manifest
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else manifest.world_size
     parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
-    density, row_density = _densities(manifest, _statistics(trace), target)
+    statistics = manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
+    held = {name: spread.density for name, spread in statistics.layers.items()}
+    layers = [(layer.size, layer.shape[0], layer.sparse, held[layer.name]) for layer in manifest.layers]
+    if isinstance(target, Model):
+        after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
+        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
+        layers = [
+            (layer.size, layer.shape[0], layer.sparse, held[after[layer.name]] if layer.sparse else dense)
+            for layer in target.layers
+        ]
     return Gradients(
         trace=trace.name,
         model=manifest.model,
@@ -138,29 +146,9 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         dtype=scenario.dtype,
         to_model=target.name if isinstance(target, Model) else None,
         drawn_ranks=max(0, workers - recorded_ranks),
-        density=density,
-        row_density=row_density,
+        density=_mean((size, share) for size, _, _, share in layers) or 0.0,
+        row_density=_mean((rows, share) for _, rows, sparse, share in layers if sparse),
     )
-
-
-def _statistics(trace: AnyTrace) -> Statistics:
-    return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
-
-
-def _densities(manifest: Manifest, statistics: Statistics, target: Model | int | None) -> tuple[float, float | None]:
-    """Return the density of one rank over elements, and over the rows of row-sparse layers."""
-    density = {name: spread.density for name, spread in statistics.layers.items()}
-    layers = [(layer.size, layer.shape[0], layer.sparse, density[layer.name]) for layer in manifest.layers]
-    if isinstance(target, Model):
-        after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
-        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
-        layers = [
-            (layer.size, layer.shape[0], layer.sparse, density[after[layer.name]] if layer.sparse else dense)
-            for layer in target.layers
-        ]
-    elements = _mean((size, share) for size, _, _, share in layers)
-    assert elements is not None
-    return elements, _mean((rows, share) for _, rows, sparse, share in layers if sparse)
 
 
 def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:
@@ -232,10 +220,19 @@ def record(
     A warm one takes its state from another step, one with a period also the following steps; without ``others`` all
     steps have the same gradients.
     """
-    exact = ExactMeans(gradients, others)
-    return record_each(
-        reducers, len(gradients), lambda asked: _record_one(asked, gradients, exact, seed, others), on_reducer
-    )
+    means = ExactMeans(gradients, others)
+
+    def record_one(asked: ReducerSpec) -> RecordedReducer:
+        reducer = asked.reducer.fitted(gradients, seed)
+        exact = means.over(reducer.period)
+        ran = run_reducer(reducer, gradients, seed=seed, others=others)
+        compressed = reducer.compresses(gradients[0])
+        results = final_results(ran.results, reducer.traits)
+        errors = worst_error(results, exact, compressed)
+        bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
+        return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
+
+    return record_each(reducers, len(gradients), record_one, on_reducer)
 
 
 def record_each(
@@ -275,19 +272,6 @@ class ExactMeans:
                 rest = (mean_float64(self._others(step)) for step in range(1, period))
                 self._sums[period] = reduce(add, rest, first)
         return self._sums[period]
-
-
-def _record_one(
-    asked: ReducerSpec, gradients: Sequence[Gradient], means: ExactMeans, seed: int, others: OtherSteps | None
-) -> RecordedReducer:
-    reducer = asked.reducer.fitted(gradients, seed)
-    exact = means.over(reducer.period)
-    ran = run_reducer(reducer, gradients, seed=seed, others=others)
-    compressed = reducer.compresses(gradients[0])
-    results = final_results(ran.results, reducer.traits)
-    errors = worst_error(results, exact, compressed)
-    bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
-    return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
 
 
 def make_bound_row(

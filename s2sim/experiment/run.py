@@ -19,6 +19,7 @@ from s2sim.experiment.prediction import predict, record
 from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.rate_curve import RateCurves, limiting_rate, rate_curves_of, rate_of
 from s2sim.experiment.record import describe_gradients
+from s2sim.experiment.robustness import over_batches
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
@@ -117,7 +118,7 @@ def run(
         if break_even:
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
             state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
-            state.find_worthwhile_batches(spec.max_error)
+            state.over_batches = over_batches(state.named(spec.max_error), spec.max_error)
         state.alternatives = find_alternatives(spec, scenario, state, resolve_checked)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)

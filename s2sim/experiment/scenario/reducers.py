@@ -10,14 +10,16 @@ from typing import Self, TypeAlias, cast
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
-from s2sim.experiment.scenario.memory import check_ranks
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
-from s2sim.gradients.synthetic import AnyTrace, load_trace
+from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
+from s2sim.machine import memory_bytes
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import make_reducer, option_string, reducer_names
@@ -25,7 +27,7 @@ from s2sim.reducers.run import OtherSteps
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
-from s2sim.units import parse_option, parse_time_ps
+from s2sim.units import format_bytes, parse_option, parse_time_ps
 
 ALL = "all"
 
@@ -144,6 +146,9 @@ def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
     return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
 
 
+# Every rank runs every reducer's program, a millisecond or so each.
+_MAX_RANKS = 2**17
+
 FEW_RANKS = 16
 """Ranks that run for their errors, where scripts follow from those of one."""
 
@@ -208,6 +213,35 @@ class ReducerScenario(Scenario):
     def gpu(self) -> Gpu:
         """The GPU that encodes and decodes."""
         return self.machines.gpu
+
+
+def check_ranks(workers: int, trace: AnyTrace) -> None:
+    """Refuse more ranks than can be run, or than memory can store the gradients of."""
+    if workers > _MAX_RANKS:
+        raise OptionError(
+            f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
+            "ask for fewer, or time one collective of them with s2sim collective"
+        )
+    needed, there = workers * held_bytes(trace), memory_bytes()
+    if there is not None and needed > there:
+        raise OptionError(
+            f"--workers {workers}: the gradients of {trace.name} take about {format_bytes(needed)}, and there are "
+            f"{format_bytes(there)} of memory: ask for fewer workers or smaller gradients"
+        )
+
+
+def held_bytes(trace: AnyTrace) -> int:
+    """Return the bytes that the gradient of one rank takes in memory."""
+    if isinstance(trace, SyntheticTrace):
+        return trace.options.held_bytes
+    layers = trace.gradient(0, 0).layers
+    # Drawn ranks have the dense layers of a recorded one.
+    dense = (
+        0
+        if isinstance(trace, ExtrapolatedRanks)
+        else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
+    )
+    return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
 
 
 def resolve_run(spec: RunSpec) -> ReducerScenario:

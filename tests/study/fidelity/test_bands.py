@@ -35,7 +35,7 @@ SIZE = 2**20
 
 
 def curve(source, errors, run=HERE, size_bytes=SIZE):
-    return CurveErrorSamples(f"{source} curve", source, run.alike, (size_bytes,) * len(errors), tuple(errors))
+    return CurveErrorSamples(f"{source} curve", source, run, (size_bytes,) * len(errors), tuple(errors))
 
 
 def bands_of(*curves):
