@@ -209,7 +209,7 @@ def _record(
             warnings.simplefilter("ignore", S2SimWarning)
             scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
             optional = [replace(item, optional=True) for item in missing]
-            records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
+            records, *_ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
         return {item.option_string: item for item in records}
 
     what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]

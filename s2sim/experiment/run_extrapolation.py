@@ -57,7 +57,8 @@ def record_at_size(
         )
         return [replace(item, exchange=()) for item in found], refused
     scaling = scale_to(target, gradients[0])
-    return record_scaled(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
+    found, refused, _ = record_scaled(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
+    return found, refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,7 +13,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_buckets
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
-from s2sim.experiment.scaled_scripts import record_copies, record_scaled, weighted_errors, weighted_squares
+from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
 from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec
 from s2sim.gradients.bucket_scaling import MIN_ELEMENTS, scale_to_bucket
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
@@ -194,7 +194,7 @@ def _record(
         and not symmetric
         and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED
     ):
-        records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
+        records, refused, _ = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
         return [
             replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
         ], refused
@@ -246,15 +246,14 @@ def _run(
         if (text := option_string(other)) not in does:
             does[text] = text
             run.append(ReducerSpec(text, other))
-    records, refused, copies = record_copies(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
+    records, refused, squares = record_scaled(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
     found = {item.option_string: item for item in records}
     for item in reducers:
         instead = left_to[item.option_string]
         if instead is not None:
             done = found[does[option_string(instead)]]
             found[item.option_string] = replace(done, option_string=item.option_string, reducer=item.reducer)
-    assert scaling.weights is not None
-    return _BucketRuns(found, weighted_squares(scaling.weights, copies), copies[0]), refused
+    return _BucketRuns(found, squares, like), refused
 
 
 def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], whole: FullModel) -> RecordedReducer:

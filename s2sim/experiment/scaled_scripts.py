@@ -39,33 +39,15 @@ def record_scaled(
     seed: int,
     ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[RecordedReducer], list[Refused]]:
+) -> tuple[list[RecordedReducer], list[Refused], list[float]]:
     """Run each reducer on the gradients and on doubled parts of them; return scripts of the target size.
 
     With more ``ranks`` than gradients, scripts are those of so many, by `run_symmetric`.
 
     Errors are those of the gradients that ran, each layer weighted by its target size. A reducer that makes other
-    calls at another size refuses: an optional one as in `record`, else with `S2SimError`.
+    calls at another size refuses: an optional one as in `record`, else with `S2SimError`. Returns also the squared L2
+    norm of the exact mean of each layer at its target size, or none if all layers grow alike.
     """
-    scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
-    if scaling.weights is None:
-        return scaled, refused
-    squares = weighted_squares(scaling.weights, ran)
-    return [
-        replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
-    ], refused
-
-
-def record_copies(
-    reducers: Sequence[ReducerSpec],
-    gradients: Sequence[Gradient],
-    scaling: Scaling,
-    *,
-    seed: int,
-    ranks: int | None = None,
-    on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[RecordedReducer], list[Refused], list[Gradient]]:
-    """Return the result of `record_scaled` with unweighted errors, and the gradients that ran."""
     ran = [scaling.run(gradient) for gradient in gradients]
     weights = scaling.weights or [scaling.parameters / ran[0].size] * len(ran[0].layers)
     sizes = {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran[0], strict=True)}
@@ -80,25 +62,25 @@ def record_copies(
     if symmetric is not None:
         base = run_without_warnings(fitted, like, seed=seed, symmetric=symmetric)
     scripts = scale_scripts(fitted, base, like, scaling, seed=seed, symmetric=symmetric)
+    squares: list[float] = []
+    if scaling.weights is not None:
+        layers = zip(scaling.weights, mean_float64(ran).layers, strict=True)
+        squares = [weight * float(np.square(stored(layer)).sum()) for weight, layer in layers]
     scaled = []
     for item, script in zip(records, scripts, strict=True):
-        if isinstance(script, Recording):
-            # Bounds and largest errors hold for the recorded size only.
-            errors = Errors(
-                whole=item.errors.whole._replace(largest=None),
-                compressed=item.errors.compressed._replace(largest=None),
-                layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
-            )
-            scaled.append(replace(item, recording=script, bound=None, errors=errors))
-        else:
+        if isinstance(script, S2SimError):
             refused.append(Refused(item.option_string, len(gradients), str(script)))
-    return scaled, refused, ran
-
-
-def weighted_squares(weights: Sequence[float], ran: Sequence[Gradient]) -> list[float]:
-    """Return each layer's squared L2 norm of the exact mean of the gradients that ran, times its weight."""
-    exact = mean_float64(ran)
-    return [weight * float(np.square(stored(layer)).sum()) for weight, layer in zip(weights, exact.layers, strict=True)]
+            continue
+        # Bounds and largest errors hold for the recorded size only.
+        errors = Errors(
+            whole=item.errors.whole._replace(largest=None),
+            compressed=item.errors.compressed._replace(largest=None),
+            layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
+        )
+        if squares:
+            errors = weighted_errors(errors, squares, item.reducer.compresses(ran[0]))
+        scaled.append(replace(item, recording=script, bound=None, errors=errors))
+    return scaled, refused, squares
 
 
 def run_without_warnings(

@@ -81,38 +81,33 @@ def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[st
     wants_all = sum(map(_is_all, texts))
     if wants_all > 1:
         raise OptionError(f"{ALL} was asked for twice")
-    asked, refused = _make_those_possible([text for text in texts if not _is_all(text)], needed=not wants_all)
-    if not wants_all:
-        return asked, refused
-    # ``dense`` is there in any case, see `with_baseline`.
-    there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
-    others = []
-    for name in reducer_names():
-        if name in there:
-            continue
-        try:
-            reducer = make_reducer(name)
-        except S2SimError as error:
-            refused[name] = str(error)
-            continue
-        if reducer.takes_reducers:
-            refused[name] = f"{name} is as its parts are: name it with a reducer for each pattern of layer names"
-        else:
-            others.append(ReducerSpec(name, reducer, optional=True))
-    return (*asked, *others), refused
+    asked, errors = _make_possible([text for text in texts if not _is_all(text)])
+    if errors and not asked and not wants_all:
+        raise next(iter(errors.values()))
+    reducers = _distinct(asked)
+    if wants_all:
+        # ``dense`` is there in any case, see `with_baseline`.
+        there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
+        others, more = _make_possible([name for name in reducer_names() if name not in there], optional=True)
+        reducers, errors = (*reducers, *others), errors | more
+    return reducers, {text: str(error) for text, error in errors.items()}
 
 
-def _make_those_possible(texts: Sequence[str], *, needed: bool) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
-    """Return the reducers that can be made, and why others cannot; raise the first error if ``needed`` and none can."""
+def _make_possible(texts: Sequence[str], *, optional: bool = False) -> tuple[list[ReducerSpec], dict[str, S2SimError]]:
+    """Return the reducers that can be made, and why others cannot: among ``optional`` ones those that need parts."""
     made, errors = [], {}
     for text in texts:
         try:
-            made.append(ReducerSpec(text, make_reducer(text)))
+            reducer = make_reducer(text)
         except S2SimError as error:
             errors[text] = error
-    if needed and errors and not made:
-        raise next(iter(errors.values()))
-    return _distinct(made), {text: str(error) for text, error in errors.items()}
+            continue
+        if optional and reducer.takes_reducers:
+            why = f"{text} is as its parts are: name it with a reducer for each pattern of layer names"
+            errors[text] = OptionError(why)
+        else:
+            made.append(ReducerSpec(text, reducer, optional))
+    return made, errors
 
 
 def _is_all(text: str) -> bool:
