@@ -10,12 +10,9 @@ import numpy as np
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import LowerBound, lower_bound
 from s2sim.collectives.timing.timer import Timer
-from s2sim.libraries.library import Library
+from s2sim.experiment.execute import ExecutedRecording
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
-from s2sim.simulation.accounting import IterationSettings
-from s2sim.simulation.bucketing.policy import BucketExchange
-from s2sim.simulation.device import Compute
 from s2sim.simulation.plan import Plan, make_plan
 from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S
@@ -100,21 +97,19 @@ def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool
     return max(found, key=lambda bound: bound.seconds)
 
 
-def iteration_bound_s(
-    exchange: Sequence[BucketExchange],
-    compute: Compute,
-    cuts: Cuts,
-    library: Library,
-    settings: IterationSettings,
-    *,
-    assisted: bool = False,
-) -> float:
+def iteration_bound_s(executed: ExecutedRecording) -> float:
     """Return a lower bound of the slowest rank's iteration in seconds.
 
     All gradients that become ready after some time of backward cross every cut after that, and the optimizer
     follows. If forward waits only for its own parameters, an iteration takes at least its compute or all traffic
     over a cut. Traffic that needs only the batch is left out, as it may be hidden.
     """
+    scenario, iterations, recording = executed.scenario, executed.iterations, executed.recording
+    assert scenario.training is not None
+    assert iterations is not None
+    compute, cuts = scenario.training.compute, executed.timer.cuts()
+    settings = scenario.training.conditions(recording.workers, recording.steps, scenario.seed)
+    assisted = any(launch.timed.schedule.assisted for launch in iterations.launches)
     alone_s = float(settings.slower.min()) / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
     optimizer_s = compute.optimizer_ps * alone_s
@@ -123,12 +118,12 @@ def iteration_bound_s(
     ready_ps = np.cumsum(compute.backward_ps)
     later = sorted(
         (float(ready_ps[max(leaving.bucket.tensors)]) * alone_s if leaving.bucket.tensors else 0.0, place, leaving)
-        for place, leaving in enumerate(exchange)
+        for place, leaving in enumerate(executed.bucket_exchanges)
     )[::-1]
     found = [compute_s]
     sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
     for ready_s, _, leaving in later:
-        plan = make_plan(leaving.recording, library)
+        plan = make_plan(leaving.recording, scenario.library)
         for call in _calls_of_phase(leaving.recording):
             for demand in plan.lowered[call].demands:
                 key = (demand.kind, demand.root, plan.lowered[call].ranks)

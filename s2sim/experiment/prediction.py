@@ -223,19 +223,11 @@ def _distance(error: Error) -> Distance:
 
 
 def _iteration(executed: ExecutedRecording) -> IterationRow | None:
-    iterations, training, recording = executed.iterations, executed.scenario.training, executed.recording
+    iterations, training = executed.iterations, executed.scenario.training
     if iterations is None or training is None:
         return None
     low_ps, high_ps = iterations.spread_ps
-    parts, samples = iterations.typical, training.samples * recording.workers
-    lower_bound_s = iteration_bound_s(
-        executed.bucket_exchanges,
-        training.compute,
-        executed.timer.cuts(),
-        executed.scenario.library,
-        training.conditions(recording.workers, recording.steps, executed.scenario.seed),
-        assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
-    )
+    parts, samples = iterations.typical, training.samples * executed.recording.workers
     return IterationRow(
         **{each.name: getattr(parts, each.name) / PS_PER_S for each in fields(parts)},
         spread_s=(high_ps - low_ps) / PS_PER_S,
@@ -244,7 +236,7 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,
-        lower_bound=lower_bound_s,
+        lower_bound=iteration_bound_s(executed),
         waiting_mean=iterations.waiting_ps / PS_PER_S,
     )
 

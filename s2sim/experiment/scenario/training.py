@@ -13,7 +13,7 @@ import numpy as np
 
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
-from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import flag_of, options_of
@@ -36,18 +36,12 @@ from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
 
 def shard_on_cluster(
-    profile: ComputeProfile,
-    groups: ParallelGroups,
-    cluster: Cluster,
-    *,
-    mini_batches: int,
-    value_bytes: int,
-    library: LibraryProfile = NO_OVERHEADS,
+    profile: ComputeProfile, groups: ParallelGroups, cluster: Cluster, mini_batches: int, library: LibraryProfile
 ) -> ShardedCompute:
     """Return the compute of a rank of the first stage; all groups of a kind send concurrently.
 
     ``profile`` is of the whole model on one GPU, for the batch that passes the stages as one; ``groups`` are of all
-    workers of the cluster, ``value_bytes`` the bytes of a value that layers pass on.
+    workers of the cluster.
     """
 
     def all_reduce_ps(size_bytes: int) -> int:
@@ -64,7 +58,7 @@ def shard_on_cluster(
         tp=groups.tp,
         pp=groups.pp,
         mini_batches=mini_batches,
-        value_bytes=value_bytes,
+        value_bytes=VALUE_BYTES[profile.precision],
         all_reduce_ps=all_reduce_ps,
         send_ps=send_ps,
     )
@@ -242,14 +236,7 @@ class TrainingIteration:
         if where.groups is None:
             return self
         groups, cluster = where.all_groups(ranks)
-        share = shard_on_cluster(
-            self.profile,
-            groups,
-            cluster,
-            mini_batches=self.accumulate,
-            value_bytes=self.value_bytes,
-            library=machines.library.profile,
-        )
+        share = shard_on_cluster(self.profile, groups, cluster, self.accumulate, machines.library.profile)
         return replace(self, profile=share.profile, idle_ps=share.idle_ps, notes=sharding_notes(share, groups))
 
     @property
