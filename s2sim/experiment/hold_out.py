@@ -204,9 +204,8 @@ def _record(
         layers = enumerate(source.gradient(0, 0).layers)
         kept = [place for place, layer in layers if isinstance(layer, RowSparse) in kinds]
         gradients = [select_layers(source.gradient(0, rank), kept) for rank in range(ranks)]
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             # The run itself warns of its own gradients.
-            warnings.simplefilter("ignore", S2SimWarning)
             scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
             optional = [replace(item, optional=True) for item in missing]
             records, *_ = record_scaled(optional, gradients, scaling, seed=scenario.seed)

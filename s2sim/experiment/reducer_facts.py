@@ -188,9 +188,8 @@ def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
 def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
     ranks = len(gradients)
     reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(action="ignore", category=S2SimWarning):
         # The user has chosen neither options nor gradients.
-        warnings.simplefilter("ignore", S2SimWarning)
         try:
             return run_reducer(reducer.fitted(gradients, 0), gradients).recording
         except S2SimError:

@@ -93,8 +93,7 @@ def run_without_warnings(
             return run_reducer(reducer, gradients, seed=seed).recording
         return run_symmetric(reducer, gradients[0], symmetric, seed=seed)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", S2SimWarning)
+    with warnings.catch_warnings(action="ignore", category=S2SimWarning):
         return [_catch_refusal(item, partial(scripts, item.reducer)) for item in reducers]
 
 

@@ -97,8 +97,7 @@ def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
 def _compute(job: Job) -> list[Outcome]:
     begun = time.process_time()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", S2SimWarning)
+        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             answers = _answers(job)
     except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
         if len(job.cells) > 1:
