@@ -169,11 +169,6 @@ class Extrapolation:
         """
         return worst_factor([self.hold_out_error_time, *(item.error_time for item in self.transfer)])
 
-    @property
-    def error_doubt(self) -> float:
-        """By which factor the relative L2 error may be off, by the worst that was found; 1 or more."""
-        return worst_factor(item.error_l2 for item in self.transfer if item.error_l2 is not None)
-
 
 def worst_factor(errors: Iterable[float]) -> float:
     """Return the largest factor, up or down, of relative errors; 1 of none.

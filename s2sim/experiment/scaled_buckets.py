@@ -74,36 +74,6 @@ class BucketGroup:
     reducers: list[ReducerSpec]
 
 
-def make_bucket_group(
-    asked: ReducerSpec,
-    layers: Sequence[ModelLayer],
-    buckets: Sequence[Bucket],
-    whole: FullModel,
-    tables: Mapping[str, int],
-) -> BucketGroup:
-    """Return an empty group for a reducer."""
-    reducer = asked.reducer
-    own = buckets_for(reducer, buckets)
-    names = [layer.name for layer in layers]
-    place = {layer.name: number for number, layer in enumerate(whole.layers)}
-    sorts = dict(zip(names, reducer.sorts(names), strict=True))
-    matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
-
-    def sight(layer: ModelLayer) -> LayerView:
-        seen = layer.shape if layer.sparse or layer.name in matrices else (layer.size,)
-        return LayerView(sorts[layer.name], tables.get(layer.name, -1), layer.name in matrices, seen)
-
-    parts = []
-    for bucket in own:
-        part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
-        parts.append(tuple(sorted(part, key=sight) if len(own) > 1 else part))
-    seen = tuple(tuple(sight(layer) for layer in part) for part in parts)
-    unit = reducer.unit(whole.ranks)
-    # A density of the whole gradient keeps thousands of elements even of a small copy.
-    even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
-    return BucketGroup(own, tuple(parts), seen, reducer.least_side, unit, even, [])
-
-
 def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
     zero = np.zeros((), np.float32)
     found: list[Layer] = []
@@ -158,10 +128,30 @@ def record_scaled_buckets(
     name = "asked for" if model is None else model.name
     whole = FullModel(name, [own[name] for name in order], gradients, seed, ranks or len(gradients))
     tables = match_tables(whole.name, whole.layers, gradients[0])
+    names, place = [layer.name for layer in layers], {name: number for number, name in enumerate(order)}
     groups: dict[object, BucketGroup] = {}
     for asked in reducers:
-        group = make_bucket_group(asked, layers, buckets, whole, tables)
-        groups.setdefault((group.seen, group.least_side, group.unit, group.even), group).reducers.append(asked)
+        reducer = asked.reducer
+        matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
+        views = {
+            layer.name: LayerView(
+                sort,
+                tables.get(layer.name, -1),
+                layer.name in matrices,
+                layer.shape if layer.sparse or layer.name in matrices else (layer.size,),
+            )
+            for layer, sort in zip(layers, reducer.sorts(names), strict=True)
+        }
+        own_buckets, parts = buckets_for(reducer, buckets), []
+        for bucket in own_buckets:
+            part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
+            parts.append(tuple(sorted(part, key=lambda layer: views[layer.name]) if len(own_buckets) > 1 else part))
+        seen = tuple(tuple(views[layer.name] for layer in part) for part in parts)
+        unit = reducer.unit(whole.ranks)
+        # A density of the whole gradient keeps thousands of elements even of a small copy.
+        even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
+        group = BucketGroup(own_buckets, tuple(parts), seen, reducer.least_side, unit, even, [])
+        groups.setdefault((seen, reducer.least_side, unit, even), group).reducers.append(asked)
     found: dict[str, RecordedReducer] = {}
     refused: list[Refused] = []
     for group in groups.values():
