@@ -212,5 +212,4 @@ def _record(
         return {item.option_string: item for item in records}
 
     what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]
-    records = through_store(scenario, scenario.reducers_on(ranks), what, record_all)
-    return {item.option_string: item for item in records.values()}
+    return through_store(scenario, scenario.reducers_on(ranks), what, record_all)

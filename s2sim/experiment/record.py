@@ -19,7 +19,6 @@ from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
 from s2sim.gradients.statistics import trace_statistics
-from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import (
     Errors,
     consensus_distance,
@@ -111,12 +110,6 @@ _SMALL_MODEL_PARAMETERS = 10_000_000
 _BYTES = {"fp32": 4, "bf16": 2}
 
 
-def is_small_model(trace: AnyTrace, *, scaled: bool) -> bool:
-    """Return whether a small model's gradients stand for others: scaled, or those that come with s2sim."""
-    small = trace.manifest.kind != "synthetic" and trace.manifest.parameters < _SMALL_MODEL_PARAMETERS
-    return small and (scaled or trace.name in shipped_directories())
-
-
 def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
     """Return the description of the gradients of a run of at most ``workers`` ranks."""
     trace, target = scenario.trace, scenario.target
@@ -133,11 +126,13 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
             (layer.size, layer.shape[0], layer.sparse, held[after[layer.name]] if layer.sparse else dense)
             for layer in target.layers
         ]
+    small = manifest.kind != "synthetic" and manifest.parameters < _SMALL_MODEL_PARAMETERS
     return Gradients(
         trace=trace.name,
         model=manifest.model,
         kind=manifest.kind,
-        toy=is_small_model(trace, scaled=target is not None),
+        # Those of a small model stand for others: scaled, or where they come with s2sim.
+        toy=small and (target is not None or trace.name in shipped_directories()),
         recorded_ranks=recorded_ranks,
         recorded_steps=manifest.steps,
         recorded_parameters=manifest.parameters,
