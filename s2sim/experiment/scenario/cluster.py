@@ -176,9 +176,13 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
 
 
 # Ranges assumed for hosts and GPUs of the last ten years, around what the sources in the catalogue say.
-_ALWAYS = {"kernel_launch": ("2 us", "10 us"), "host_sync": ("5 us", "50 us"), "memory_efficiency": ("0.3", "0.9")}
-_FOR_FLOPS = {"flops_efficiency": ("0.3", "0.95")}
-_FOR_HOSTS = {"host_step": ("0.3 ns", "3 ns")}
+_RANGES = {
+    "kernel_launch": ("2 us", "10 us"),
+    "host_sync": ("5 us", "50 us"),
+    "memory_efficiency": ("0.3", "0.9"),
+    "flops_efficiency": ("0.3", "0.95"),
+    "host_step": ("0.3 ns", "3 ns"),
+}
 _TIMES = ("kernel_launch", "host_sync", "host_step")
 
 
@@ -189,36 +193,26 @@ def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str
     """
     from s2sim.reducers.script import Work  # collectives and flows alone need no reducers
 
-    works = [
-        step
-        for recording in recordings
-        for script in recording.distinct_scripts
-        for step in script
-        if isinstance(step, Work)
-    ]
-    ranges = (
-        _ALWAYS
-        | (_FOR_FLOPS if any(work.flops for work in works) else {})
-        | (_FOR_HOSTS if any(work.host_steps for work in works) else {})
-    )
+    scripts = [script for recording in recordings for script in recording.distinct_scripts]
+    works = [step for script in scripts for step in script if isinstance(step, Work)]
+    used = {"flops_efficiency": any(work.flops for work in works), "host_step": any(work.host_steps for work in works)}
     fields = (quantity.field.rpartition(".")[2] for quantity in gpu.quantities if quantity.kind == "estimated")
-    return {constant: ranges[constant] for constant in fields if constant in ranges}
+    return {name: _RANGES[name] for name in fields if name in _RANGES and used.get(name, True)}
 
 
 def format_constant(gpu: Gpu, constant: str) -> str:
     """Return the value of a constant for display."""
-    taken = getattr(gpu, _attribute(constant))
-    return format_seconds(taken / PS_PER_S) if constant in _TIMES else f"{taken:g}"
+    if constant in _TIMES:
+        return format_seconds(getattr(gpu, f"{constant}_ps") / PS_PER_S)
+    return f"{getattr(gpu, constant):g}"
 
 
 def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     """Return a GPU with another value of one constant."""
-    taken: Any = parse_time_ps(value) if constant in _TIMES else float(value)
-    return replace(gpu, **{_attribute(constant): taken})
-
-
-def _attribute(constant: str) -> str:
-    return f"{constant}_ps" if constant in _TIMES else constant
+    changed: dict[str, Any] = (
+        {f"{constant}_ps": parse_time_ps(value)} if constant in _TIMES else {constant: float(value)}
+    )
+    return replace(gpu, **changed)
 
 
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
