@@ -199,6 +199,7 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         *(f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in state.refused),
     ]
     ranks, price = scenario.ranks_of(state.largest), scenario.shape.price
+    nodes_of = {count: scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes for count in state.predictions}
     return Result(
         spec=spec,
         cluster=summary_line(scenario.cluster(ranks)),
@@ -214,10 +215,7 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
-        prices=tuple(
-            price.cost(count, scenario.all_groups(scenario.ranks_of(count))[1].dims.nodes)
-            for count in (() if price is None else state.predictions)
-        ),
+        prices=() if price is None else tuple(price.cost(count, nodes) for count, nodes in nodes_of.items()),
     )
 
 

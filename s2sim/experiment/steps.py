@@ -96,7 +96,7 @@ def run_steps(
                 else:
                     summed[...] += layer
         usual = usual or sqrt(_square(gradients))
-        held = [residual for each in instances if (residual := each.held_back()) is not None]
+        held = [kept for each in instances if (kept := each.held_back()) is not None]
         # Over that of all gradients of the first step; without error feedback there is none.
         residual = (sqrt(_square(held)) / usual if usual else 0.0) if held else None
         replayed, sent = execute(recording)

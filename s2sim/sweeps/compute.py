@@ -103,15 +103,16 @@ def _compute(job: Job) -> list[Outcome]:
         if len(job.cells) > 1:
             # One of them may be the reason.
             return compute_jobs([Job((cell,)) for cell in job.cells])
-        state, reason = _refusal(error)
         spent_s = time.process_time() - begun
-        return [Outcome.without_answer(job.cells[0][0], state, reason, spent_s, _peak_bytes())]
+        return [Outcome.without_answer(job.cells[0][0], *_refusal(error), spent_s, _peak_bytes())]
     spent_s = (time.process_time() - begun) / len(job.cells)
     outcomes = []
     for key, lines, details, inputs in answers:
         done = any(line.state == "done" for line in lines)
-        state, reason = ("done", None) if done else ("refused", lines[0].reason)
-        outcomes.append(Outcome(key, state, reason, spent_s, _peak_bytes(), lines, details, inputs))
+        reason = None if done else lines[0].reason
+        outcomes.append(
+            Outcome(key, "done" if done else "refused", reason, spent_s, _peak_bytes(), lines, details, inputs)
+        )
     return outcomes
 
 

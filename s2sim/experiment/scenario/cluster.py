@@ -209,10 +209,9 @@ def format_constant(gpu: Gpu, constant: str) -> str:
 
 def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     """Return a GPU with another value of one constant."""
-    changed: dict[str, Any] = (
-        {f"{constant}_ps": parse_time_ps(value)} if constant in _TIMES else {constant: float(value)}
-    )
-    return replace(gpu, **changed)
+    is_time = constant in _TIMES
+    taken: Any = parse_time_ps(value) if is_time else float(value)
+    return replace(gpu, **{f"{constant}_ps" if is_time else constant: taken})
 
 
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
