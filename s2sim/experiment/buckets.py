@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from s2sim.errors import S2SimWarning
-from s2sim.experiment.record import ExactMeans, RecordedReducer, make_bound_row, record, record_each
+from s2sim.experiment.record import RecordedReducer, exact_means, make_bound_row, record, record_each
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
@@ -42,7 +42,7 @@ def record_in_buckets(
     ``names`` are the layers of the gradients in the order of readiness, by whose indices buckets name their
     tensors.
     """
-    means, like = ExactMeans(gradients, others), gradients[0]
+    means, like = exact_means(gradients, others), gradients[0]
     place_of = {name: place for place, name in enumerate(like.names)}
 
     def record_one(asked: ReducerSpec) -> RecordedReducer:
@@ -59,7 +59,7 @@ def record_in_buckets(
                 own_seed = bucket_seed(seed, own[0].names)
                 fitted.append(asked.reducer.fitted(own, own_seed))
                 ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_restrict_steps(others, part)))
-        exact = means.over(fitted[0].period)
+        exact = means(fitted[0].period)
         results = final_results(_merge_results(parts, [each.results for each in ran], like), asked.reducer.traits)
         compressed = [
             [part[index] for index in each.compresses(select_layers(like, part))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from math import hypot
 from typing import TypeVar
 
@@ -215,11 +215,11 @@ def record(
     A warm one takes its state from another step, one with a period also the following steps; without ``others`` all
     steps have the same gradients.
     """
-    means = ExactMeans(gradients, others)
+    means = exact_means(gradients, others)
 
     def record_one(asked: ReducerSpec) -> RecordedReducer:
         reducer = asked.reducer.fitted(gradients, seed)
-        exact = means.over(reducer.period)
+        exact = means(reducer.period)
         ran = run_reducer(reducer, gradients, seed=seed, others=others)
         compressed = reducer.compresses(gradients[0])
         results = final_results(ran.results, reducer.traits)
@@ -250,23 +250,17 @@ def record_each(
     return found, refused
 
 
-class ExactMeans:
-    """Exact means over ranks, summed over periods of steps; each is computed once."""
+def exact_means(gradients: Sequence[Gradient], others: OtherSteps | None) -> Callable[[int], Gradient]:
+    """Return what returns the exact float64 mean over ranks, summed over a period of steps; each is computed once."""
+    first = mean_float64(gradients)
 
-    def __init__(self, gradients: Sequence[Gradient], others: OtherSteps | None) -> None:
-        self._others = others
-        self._sums = {1: mean_float64(gradients)}
+    @cache
+    def over(period: int) -> Gradient:
+        if others is None:
+            return first if period == 1 else first.map(lambda values: values * period)
+        return reduce(add, (mean_float64(others(step)) for step in range(1, period)), first)
 
-    def over(self, period: int) -> Gradient:
-        """Return the float64 sum over ``period`` steps."""
-        if period not in self._sums:
-            first = self._sums[1]
-            if self._others is None:
-                self._sums[period] = first.map(lambda values: values * period)
-            else:
-                rest = (mean_float64(self._others(step)) for step in range(1, period))
-                self._sums[period] = reduce(add, rest, first)
-        return self._sums[period]
+    return over
 
 
 def make_bound_row(

@@ -52,26 +52,15 @@ def extrapolated_constants_notes(
     return [f"{library.calibration.path} is used outside of what it was fitted to: {'; '.join(found)}"] if found else []
 
 
-class _ClusterCache:
+class _ClusterCache(dict[tuple[object, ...], Cluster]):
     """The clusters of one shape, each built once; rebuilt rather than pickled."""
 
     def __init__(self, shape: ClusterShape) -> None:
+        super().__init__()
         self.shape = shape
-        self._clusters: dict[tuple[object, ...], Cluster] = {}
 
     def __reduce__(self) -> tuple[type[_ClusterCache], tuple[ClusterShape]]:
         return _ClusterCache, (self.shape,)
-
-    def cluster(self, workers: int, placement: str, seed: int, faults: tuple[Fault, ...]) -> Cluster:
-        """Return the cluster of a number of workers, with the permanent ones of the faults."""
-        key = workers, placement, seed, faults
-        if key not in self._clusters:
-            self._clusters[key] = (
-                apply_permanent_faults(self.cluster(workers, placement, seed, ()), faults)
-                if faults
-                else build_cluster(self.shape, workers, placement=placement, seed=seed)
-            )
-        return self._clusters[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +153,14 @@ class Scenario:
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
         assert self._built is not None
         count = 1 if self.groups is None else self.groups.count
-        return self._built.cluster(count * workers, self.placement, self.seed, faults)
+        key = count * workers, self.placement, self.seed, faults
+        if key not in self._built:
+            self._built[key] = (
+                apply_permanent_faults(self._everyone(workers, ()), faults)
+                if faults
+                else build_cluster(self.shape, count * workers, placement=self.placement, seed=self.seed)
+            )
+        return self._built[key]
 
 
 def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
