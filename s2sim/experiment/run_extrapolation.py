@@ -160,15 +160,16 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
 
 def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT) -> RunExtrapolation | None:
     """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
-    trace, asked, gradients = scenario.trace, scenario.target, describe_gradients(scenario, workers)
-    recorded_ranks, more = gradients.recorded_ranks, gradients.drawn_ranks > 0
-    if not more and asked is None:
-        return None
+    trace, asked = scenario.trace, scenario.target
     scaling: Scaling | None = None
     if isinstance(asked, Model):
         scaling = scale_to_model(asked, trace.gradient(0, 0), workers)
     elif asked is not None:
         scaling = scale_to(asked, trace.gradient(0, 0))
+    gradients = describe_gradients(scenario, workers)
+    recorded_ranks, more = gradients.recorded_ranks, gradients.drawn_ranks > 0
+    if not more and scaling is None:
+        return None
     progress.start(1, "predicting what was recorded")
     checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
