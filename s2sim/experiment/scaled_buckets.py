@@ -86,21 +86,6 @@ def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
 
 
-def reducers_that_fit(group: BucketGroup, ranks: int) -> tuple[list[ReducerSpec], list[Refused]]:
-    """Return the reducers for which copies are large enough, and refusals of the optional others."""
-    most = MAX_ELEMENTS // ranks
-    if group.even or group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
-        return list(group.reducers), []
-    why = (
-        f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
-        "buckets have too few to tell how many it keeps: leave it out, or take fewer workers or a larger density"
-    )
-    for asked in group.reducers:
-        if not asked.optional:
-            raise S2SimError(f"{asked.option_string}: {why}")
-    return [], [Refused(asked.option_string, ranks, why) for asked in group.reducers]
-
-
 # Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
 _MOST_ROW_SCALED = 2 * MAX_ELEMENTS
 
@@ -192,7 +177,16 @@ def _record(
     elements = DENSE_ELEMENTS // ranks // len(kinds)
     # So many layers can run with so many elements each.
     least = MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
-    left, refused = reducers_that_fit(group, ranks)
+    left, refused, most = list(group.reducers), [], MAX_ELEMENTS // ranks
+    if not group.even and group.unit > most and any(layer.size > most for part in group.parts for layer in part):
+        why = (
+            f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
+            "buckets have too few to tell how many it keeps: leave it out, or take fewer workers or a larger density"
+        )
+        for asked in left:
+            if not asked.optional:
+                raise S2SimError(f"{asked.option_string}: {why}")
+        left, refused = [], [Refused(asked.option_string, ranks, why) for asked in left]
     ran: dict[tuple[LayerView, ...], _BucketRuns] = {}
     with capture_warnings() as told:
         for seen, part in kinds.items():
