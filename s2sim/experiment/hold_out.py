@@ -22,13 +22,13 @@ from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import Transfer
 from s2sim.experiment.rows import ROUNDING_ERROR
 from s2sim.experiment.scaled_scripts import Outcome, record_scaled, run_without_warnings, scale_scripts
-from s2sim.experiment.scenario.content_hash import hashable_content, trace_content
+from s2sim.experiment.scenario.content_hash import trace_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
-from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
+from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
-from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_model
+from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_layers
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.script import Recording
 from s2sim.reducers.shared.two_level_sum import select_layers
@@ -48,12 +48,9 @@ class PhaseCheck:
 
         On one rank nothing is sent and nothing is predicted.
         """
-        predicted, recorded = (
-            ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)
-        )
-        sent = int(predicted.traffic()[0].max()), int(recorded.traffic()[0].max())
-        times_ps = predicted.replay.total_ps, recorded.replay.total_ps
-        of_bytes, of_time = (guess / truth - 1 if truth else 0.0 for guess, truth in (sent, times_ps))
+        runs = [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
+        pairs = [int(run.traffic()[0].max()) for run in runs], [run.replay.total_ps for run in runs]
+        of_bytes, of_time = (guess / truth - 1 if truth else 0.0 for guess, truth in pairs)
         return of_bytes, of_time
 
 
@@ -148,8 +145,12 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list
     found: dict[str, list[tuple[Transfer, PhaseCheck]]] = {item.option_string: [] for item in scenario.reducers}
     for other in _other_traces(trace, kinds):
         ranks = min(workers, other.world_size, _MAX_RANKS)
-        model = _scaled_layers(other, kinds, parameters)
-        predicted, recorded = (_record(plain, source, kinds, model, ranks) for source in (trace, other))
+        kept = [layer for layer in other.manifest.layers if layer.sparse in kinds]
+        factor = parameters / sum(layer.size for layer in kept)
+        # Rows grow until there are about as many parameters.
+        shapes = [(max(1, round(factor * layer.shape[0])), *layer.shape[1:]) for layer in kept]
+        layers = [ModelLayer(each.name, shape, each.sparse) for each, shape in zip(kept, shapes, strict=True)]
+        predicted, recorded = (_record(plain, source, other.name, layers, ranks) for source in (trace, other))
         timer = plain.timer(ranks)
         for reducer, truth in recorded.items():
             if reducer in predicted:
@@ -182,34 +183,22 @@ def _shapes(trace: AnyTrace) -> object:
     return tuple((layer.name, layer.shape) for layer in trace.manifest.layers)
 
 
-def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Model:
-    """Return the layers of some kinds of a trace, with rows scaled to about ``parameters`` parameters."""
-    kept = [layer for layer in trace.manifest.layers if layer.sparse in kinds]
-    factor = parameters / sum(layer.size for layer in kept)
-    layers = tuple(
-        LayerGroup(layer.name, (max(1, round(factor * layer.shape[0])), *layer.shape[1:]), sparse=layer.sparse)
-        for layer in kept
-    )
-    source = f"the manifest of trace {trace.name}"
-    published = PublishedCount(sum(layer.size for layer in layers), 0.0, "estimated", source)
-    return Model(trace.name, LayerTable(trace.manifest.model, "estimated", source, layers, published))
-
-
 def _record(
-    scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
+    scenario: ReducerScenario, source: AnyTrace, name: str, layers: Sequence[ModelLayer], ranks: int
 ) -> Mapping[str, RecordedReducer]:
-    """Return the recording of each reducer on gradients of a model with the statistics of ``source``."""
+    """Return the recording of each reducer on gradients of a model's layers with the statistics of ``source``."""
+    kinds = {layer.sparse for layer in layers}
 
     def record_all(missing: Sequence[ReducerSpec]) -> dict[str, RecordedReducer]:
-        layers = enumerate(source.gradient(0, 0).layers)
-        kept = [place for place, layer in layers if isinstance(layer, RowSparse) in kinds]
+        held = enumerate(source.gradient(0, 0).layers)
+        kept = [place for place, layer in held if isinstance(layer, RowSparse) in kinds]
         gradients = [select_layers(source.gradient(0, rank), kept) for rank in range(ranks)]
         with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             # The run itself warns of its own gradients.
-            scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
+            scaling = scale_to_layers(name, layers, gradients[0], _COPIES_OF_RANKS)
             optional = [replace(item, optional=True) for item in missing]
             records, *_ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
         return {item.option_string: item for item in records}
 
-    what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]
+    what = ["transfer", ranks, trace_content(source), [[each.name, each.shape, each.sparse] for each in layers]]
     return through_store(scenario, scenario.reducers_on(ranks), what, record_all)

@@ -36,8 +36,7 @@ class RunState:
         law = self.extrapolated
         if law is None:
             return predictions
-        marked = [replace(each.row, extrapolated=law.mark(each.row, ranks)) for each in predictions]
-        return [replace(each, row=row) for each, row in zip(predictions, marked, strict=True)]
+        return [replace(each, row=replace(each.row, extrapolated=law.mark(each.row, ranks))) for each in predictions]
 
     @property
     def largest(self) -> int:
