@@ -190,9 +190,9 @@ def _record(
     kinds = {layer.sparse for layer in layers}
 
     def record_all(missing: Sequence[ReducerSpec]) -> dict[str, RecordedReducer]:
-        held = enumerate(source.gradient(0, 0).layers)
-        kept = [place for place, layer in held if isinstance(layer, RowSparse) in kinds]
-        gradients = [select_layers(source.gradient(0, rank), kept) for rank in range(ranks)]
+        held = [source.gradient(0, rank) for rank in range(ranks)]
+        kept = [place for place, layer in enumerate(held[0].layers) if isinstance(layer, RowSparse) in kinds]
+        gradients = [select_layers(gradient, kept) for gradient in held]
         with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             # The run itself warns of its own gradients.
             scaling = scale_to_layers(name, layers, gradients[0], _COPIES_OF_RANKS)

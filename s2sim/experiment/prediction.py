@@ -45,11 +45,26 @@ class Prediction:
 def record(
     scenario: ReducerScenario, ranks: int, progress: ProgressWatcher = SILENT
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run every reducer of a scenario on the gradients of the first step; return also refusals of optional ones.
+    """Run every reducer of a scenario on the gradients of the first step.
 
     The cluster decides only which ranks share a node and how long exchanges take, for bucketing that depends on it.
-    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`. ``progress``
-    advances once per rank and once per reducer.
+    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Cluster, gradients and reducers.
+    ranks : int
+        Number of ranks.
+    progress : ProgressWatcher
+        Advances once per rank and once per reducer.
+
+    Returns
+    -------
+    list of RecordedReducer
+        What each reducer computes, sends and waits for on every rank, and its errors.
+    list of Refused
+        Optional reducers that refuse these gradients; `S2SimError` if another one does.
     """
     training = scenario.training
     buckets: tuple[Bucket, ...] = ()
@@ -119,9 +134,16 @@ def predict(
 ) -> list[Prediction]:
     """Return the times of recordings on a scenario's cluster, with its library and on its GPU.
 
-    The scenario may differ in everything except the number of ranks from the one in which they were recorded. Among
-    ``recorded`` is ``dense``, with which all are compared. ``thorough`` predicts the times with other libraries too,
-    which takes more replays; ``on_row`` is called with each row once it is finished.
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        May differ in everything except the number of ranks from the one in which they were recorded.
+    recorded : sequence of RecordedReducer
+        All of the same number of ranks, ``dense``, with which all are compared, among them.
+    thorough : bool
+        Whether to predict the times with other libraries too, which takes more replays.
+    on_row : callable
+        Called with each row once it is finished.
     """
     executed = execute(scenario, recorded)
     dense = executed[list(recorded).index(baseline_of(recorded))]
