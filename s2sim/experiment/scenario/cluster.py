@@ -85,11 +85,11 @@ class Scenario:
 
     def healthy(self, workers: int) -> Cluster:
         """Return the cluster without its faults."""
-        return self._of_group(self._everyone(workers, ()), workers)
+        return self._of_group(workers, ())
 
     def cluster(self, workers: int) -> Cluster:
         """Return the cluster with its permanent faults."""
-        return self._of_group(self._everyone(workers, self.faults), workers)
+        return self._of_group(workers, self.faults)
 
     def plain(self) -> Self:
         """Return the same cluster filled in order, without faults or groups, with the fastest algorithms."""
@@ -110,15 +110,14 @@ class Scenario:
 
     def all_groups(self, workers: int) -> tuple[ParallelGroups, Cluster]:
         """Return groups whose data-parallel ones have ``workers`` ranks, and the cluster of all of them."""
-        return self._groups_of(workers), self._everyone(workers, self.faults)
+        groups = ParallelGroups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
+        return groups, self._everyone(workers, self.faults)
 
-    def _groups_of(self, workers: int) -> ParallelGroups:
-        return ParallelGroups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
-
-    def _of_group(self, everyone: Cluster, workers: int) -> Cluster:
+    def _of_group(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
+        everyone = self._everyone(workers, faults)
         if self.groups is None:
             return everyone
-        return everyone.within(self._groups_of(workers).dp_groups[0].tolist())
+        return everyone.within(replace(self.groups, dp=workers).dp_groups[0].tolist())
 
     def running(self, algorithm: str | None) -> Self:
         """Return the same cluster with another algorithm by its name; None for its own."""

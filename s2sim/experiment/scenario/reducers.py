@@ -260,7 +260,9 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
-        target = None if training.compute_origin(trace.manifest.layers) else training.model
+        own = {each.name: each.size for each in training.profile.tensors}
+        held = {each.name: each.size for each in trace.manifest.layers}
+        target = None if own == held else training.model
     layers: Iterable[AnyLayer] = trace.manifest.layers
     if training is not None:
         layers = training.profile.tensors

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import isfinite, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.experiment.scenario.groups import ParallelGroups
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_text, user_path
-from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
 from s2sim.profiles.read import ProfileSource, open_profile, profile_names
@@ -118,7 +116,7 @@ def _time_ms(cell: str, where: str) -> float:
         time_ms = float(cell)
     except ValueError:
         time_ms = float("nan")
-    if not isfinite(time_ms) or not 0 < time_ms <= _MAX_MS:
+    if not 0 < time_ms <= _MAX_MS:
         raise S2SimError(f"{where}: {cell.strip()[:_SHOWN]!r} is no time in milliseconds above 0")
     return time_ms
 
@@ -222,10 +220,6 @@ class TrainingIteration:
             return timer.time(Demand("all_reduce", (size_bytes,) * workers, 1)).duration_ps
 
         return self.discipline.buckets(ready, exchange_ps)
-
-    def compute_origin(self, layers: Iterable[LayerEntry]) -> bool:
-        """Return whether layers of gradients are the profile's own parameters."""
-        return {each.name: each.size for each in self.profile.tensors} == {each.name: each.size for each in layers}
 
     def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
         """Return the same iterations with another mini-batch."""
