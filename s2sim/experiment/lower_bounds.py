@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -14,7 +15,7 @@ from s2sim.experiment.execute import ExecutedRecording
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
 from s2sim.simulation.plan import Plan, make_plan
-from s2sim.topology.cluster import Cluster, Cuts
+from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
 
@@ -52,16 +53,28 @@ def communication_bound(
     groups; ``assisted`` states whether switches or servers reduce, see `lower_bound`.
     """
     cuts = cluster.cuts()
-    known: dict[tuple[int, ...], LowerBound] = {}
-    found = []
+
+    @cache
+    def stage_bound(calls: tuple[int, ...]) -> LowerBound:
+        """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
+        by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
+        for call in calls:
+            by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
+        bounds = [lower_bound((), cuts)]
+        for ranks, lowered in by_group.items():
+            own = cuts.within(ranks) if ranks else cuts
+            together = [demand for each in lowered for demand in each.demands]
+            bounds.append(lower_bound(together, own, assisted=assisted))
+            bounds += [
+                _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
+                for each in lowered
+                if len(each.steps) > 1
+            ]
+        return max(bounds, key=lambda bound: bound.seconds)
+
     # Dictionaries keep the order of ranks, so that of equal bounds the first rank's is given.
-    for script in recording.distinct_scripts:
-        bounds = []
-        for calls in map(tuple, stages(script)):
-            if calls not in known:
-                known[calls] = _stage_bound(calls, plan, cuts, assisted=assisted)
-            bounds.append(known[calls])
-        found.append(_sum_bounds(bounds))
+    scripts = recording.distinct_scripts
+    found = [_sum_bounds([stage_bound(tuple(calls)) for calls in stages(script)]) for script in scripts]
     if any(call.ranks for call in recording.calls):
         sent = [
             (demand, plan.lowered[call].ranks)
@@ -77,24 +90,6 @@ def communication_bound(
 def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
     longest = max(bounds, key=lambda bound: bound.seconds)
     return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
-
-
-def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
-    by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
-    for call in calls:
-        by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
-    found = [lower_bound((), cuts)]
-    for ranks, lowered in by_group.items():
-        own = cuts.within(ranks) if ranks else cuts
-        together = [demand for each in lowered for demand in each.demands]
-        found.append(lower_bound(together, own, assisted=assisted))
-        found += [
-            _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
-            for each in lowered
-            if len(each.steps) > 1
-        ]
-    return max(found, key=lambda bound: bound.seconds)
 
 
 def iteration_bound_s(executed: ExecutedRecording) -> float:
