@@ -198,8 +198,6 @@ def _collectives(recording: Recording) -> list[str]:
         ),
         key=len,
     )
-    found = []
-    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own):
-        count = sum(1 for _ in same)
-        found.append(kind if count == 1 else f"{count} {kind}")
-    return found
+    kinds = groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own)
+    counts = ((kind, len(list(same))) for kind, same in kinds)
+    return [kind if count == 1 else f"{count} {kind}" for kind, count in counts]
