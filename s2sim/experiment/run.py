@@ -108,7 +108,7 @@ def run(
             predictions = predict(scenario, recorded, thorough=thorough, on_row=partial(_tell_row, progress))
             state.add(predictions, refused, count, own)
             if count != max(ranks):
-                # Others are replayed at other rates.
+                # The largest number alone is replayed at other rates.
                 predictions[0].executed.timer.ways.forget()
         if timelines is not None:
             for each in state.predictions[state.largest]:
